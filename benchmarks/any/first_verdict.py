@@ -5,20 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-WITHOUT_TORCH = {"jax", "jax_graphs", "flax", "cupy", "cpp", "stand_in"}
-"""Programs whose kernels only `--trace-graphs` traces."""
 LATEST_S = 25.0
 
 
-def ask(client: Any, name: str) -> None:
-    """Allows what `--trace-graphs` does, where a program needs it."""
+def ask(client: Any) -> None:
+    """Allows what `attach` does by default."""
     from brrrtop.protocol import requests
 
-    if name in WITHOUT_TORCH:
-        client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
 
 
-def verdict(name: str, pid: int) -> dict[str, Any]:
+def verdict(pid: int) -> dict[str, Any]:
     """How long the first verdict took from before the attach, and what it was."""
     from brrrtop.model.estimate import Regime
     from brrrtop.session.live import LiveSession
@@ -32,7 +29,7 @@ def verdict(name: str, pid: int) -> dict[str, Any]:
     began = time.perf_counter()
     attached = attach(pid, files)
     try:
-        ask(attached.client, name)
+        ask(attached.client)
         gauges = GaugeThread(pid)
         gauges.start()
         source = LiveSource(attached.client, pid, feeds=[gauges])

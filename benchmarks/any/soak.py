@@ -7,9 +7,8 @@ watched ones are attached to: how long the first verdict took. All of a group ar
 millisecond side by side, each burst switching CUPTI on and off, until they have been switched so often or their
 time is over. At last those unwatched run until they have caught up with the watched.
 Passes where every program got a verdict, was switched and left, lives, and computed at each of its lines what
-it computes unwatched: each line depends on all that was launched before it. Programs with torch are traced as
-by default, the others as `--trace-graphs` does. Prints a line a program and writes any.json; the exit code
-is 1 where one failed.
+it computes unwatched: each line depends on all that was launched before it. All are traced as
+by default. Prints a line a program and writes any.json; the exit code is 1 where one failed.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def switch(program: Program, until: float, most: int, into: dict[str, Any]) -> N
     buffered: dict[str, list[int]] = {"on": [], "off": []}
     kernels, asked_s, says = 0, 0.0, ""
     client = attached.client
-    ask(client, program.name)
+    ask(client)
     began, ready = time.monotonic(), True
     while (
         time.monotonic() < until
@@ -222,7 +221,7 @@ def attached_to(one: Program) -> dict[str, Any]:
     """Its first verdict, while it alone runs."""
     one.go_on()
     try:
-        return verdict(one.name, one.process.pid)
+        return verdict(one.process.pid)
     except Exception as fault:
         traceback.print_exc()
         return {"fault": repr(fault)[:300]}

@@ -133,7 +133,7 @@ class Program:
             self.process.stdin.flush()
         time.sleep(SETTLE_S)
         try:
-            return {"name": self.name, **verdict(self.name, self.process.pid)}
+            return {"name": self.name, **verdict(self.process.pid)}
         except Exception as fault:
             return {"name": self.name, "fault": f"{type(fault).__name__}: {fault}"}
 

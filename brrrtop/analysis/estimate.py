@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.account import account, launches, regimes, steps
 from brrrtop.analysis.account.time_slices import without_other_processes
@@ -32,8 +33,12 @@ class Analysis(Struct, frozen=True, eq=False):
     ceilings: Ceilings | None
 
 
-def estimate(window: Window) -> Analysis:
-    """Account, kernel table and verdict of one device's window."""
+def estimate(window: Window, with_kernels: bool = True) -> Analysis:
+    """Account, kernel table and verdict of one device's window.
+
+    Args:
+        with_kernels: False where nobody sees them: see `kernel_by_kernel`.
+    """
     ceilings = ceilings_for(window.device)
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
     stepped = steps.find_steps(window, call_rows)
@@ -50,7 +55,6 @@ def estimate(window: Window) -> Analysis:
     verdict = regimes.judge(booked, split, doubts, len(acts))
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
-    rows = table.rows_of(labelled, durations, ceilings)
     result = Estimate(
         span=window.span,
         device=window.device,
@@ -62,7 +66,7 @@ def estimate(window: Window) -> Analysis:
         runner_up=verdict.runner_up,
         launch=launches.launch_lead(acts, window.calls, call_rows),
         steps=stepped,
-        kernels=rows,
+        kernels=(),
         evidence_shares=table.evidence_shares(labelled, durations),
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / window.span.duration_ns
@@ -70,11 +74,20 @@ def estimate(window: Window) -> Analysis:
         else 1.0,
         roofs=_roofs(ceilings),
         capability_at_least=_named_capability(window),
-        neighbours=find_neighbours(window, [row.name for row in rows], stepped),
         sampled=rates.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
-    return Analysis(result, window, labelled, call_rows, ceilings)
+    analysis = Analysis(result, window, labelled, call_rows, ceilings)
+    return kernel_by_kernel(analysis) if with_kernels else analysis
+
+
+def kernel_by_kernel(analysis: Analysis) -> Analysis:
+    """The same with a row for each kernel, and what runs around it."""
+    acts, result = analysis.window.activities, analysis.estimate
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    rows = table.rows_of(analysis.labels, durations, analysis.ceilings)
+    near = find_neighbours(analysis.window, [row.name for row in rows], result.steps)
+    return replace(analysis, estimate=replace(result, kernels=rows, neighbours=near))
 
 
 def _named_capability(window: Window) -> tuple[int, int] | None:

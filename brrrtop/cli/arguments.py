@@ -247,11 +247,20 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
         help="the default but for --once, which does not wait for shapes without it; records them "
         "sooner, in a burst of their own",
     )
-    group.add_argument(
+    graphs = group.add_mutually_exclusive_group()
+    graphs.add_argument(
+        "--no-trace-graphs",
+        action="store_false",
+        dest="trace_graphs",
+        default=argparse.SUPPRESS,
+        help="do not trace the kernels of a program without torch (JAX, CuPy, C++): all its threads would "
+        "be held, outside CUDA, for some 0.5 ms at each switch",
+    )
+    graphs.add_argument(
         "--trace-graphs",
         action="store_true",
-        help="trace a program without torch too (JAX, CuPy, C++), or one that cannot be met between two "
-        "steps: all its threads are held, outside CUDA, for some ms at each switch; at your risk",
+        default=argparse.SUPPRESS,
+        help="trace a torch program that cannot be met between two steps in that way too; at your risk",
     )
     _record_option(group)  # type: ignore[arg-type]
     _baseline_option(group)  # type: ignore[arg-type]

@@ -48,8 +48,9 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         BrrrtopError: The file of `--record` cannot be written.
         CollectorError: The agent has gone already; no file was begun.
     """
-    if agent is not None and options.trace_graphs:
-        agent.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    if agent is not None and options.trace_graphs is not False:
+        leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
+        agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
     sink = RecordingWriter(options.record) if options.record else None
     return LiveSource(
         agent,

@@ -25,7 +25,8 @@ class Options:
     max_overhead: float = 0.01
     """Share of step time."""
     counters: bool = False
-    trace_graphs: bool = False
+    trace_graphs: bool | None = None
+    """Programs whose threads nobody can tell apart. None: those without torch; True: all; False: none."""
     shapes: bool | None = None
     """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None

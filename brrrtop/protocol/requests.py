@@ -44,7 +44,9 @@ class Wanted(IntFlag):
     ALLOCATIONS = 16
     DEFAULT = 15
     GRAPHS = 32
-    """Trace although nobody can tell where the trainer launches (no torch): the user's choice."""
+    """Trace although nobody can tell where the trainer launches: the user's choice."""
+    HOLDS = 64
+    """The same of a program without torch only, all of whose threads are held for each switch."""
 
 
 def control(op: Op, a: int = 0, b: int = 0) -> bytes:

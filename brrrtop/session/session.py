@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.steady import Steady
-from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
@@ -67,6 +67,8 @@ class Session:
         self._looked = 0
         self._judged: Analysis | None = None
         self._devices: tuple[Estimate, ...] = ()
+        self._without_kernels: tuple[Analysis, ...] = ()
+        """All of the newest analyses, where they are."""
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
         self._again = False
@@ -183,18 +185,27 @@ class Session:
         return self.in_full(self._latest) if self.in_view else self._latest
 
     def in_full(self, at: Snapshot) -> Snapshot:
-        """The newest snapshot with what is made only for somebody who sees it: advice, what-ifs, tables and
-        the picture of a step."""
+        """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
+        tables and the picture of a step."""
         if self._judged is None:
             return at
         try:
+            if self._without_kernels:
+                self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
             kept = self._verdict = self._verdict or self._advised(self._judged)
         except Exception as fault:  # noqa: BLE001  as in `advance`
             self._refuse(fault)
+            self._without_kernels = ()
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
+        at = verdicts.judged(at, self._judged, self._devices)
         self._latest = verdicts.showing(at, kept, self._steady.current, self._steady.quiet)
         return self._latest
+
+    def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
+        self._judged = verdicts.of_device(every, self._device_id)
+        self._devices = tuple(one.estimate for one in every)
+        self._without_kernels = () if with_kernels else every
 
     def _advised(self, shown: Analysis) -> Verdict:
         made = verdicts.verdict(self.timeline, shown)
@@ -234,14 +245,15 @@ class Session:
         self._log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
-        every = verdicts.analyses(self.timeline, span)
+        with_kernels = self.in_view or self.baseline is not None
+        every = verdicts.analyses(self.timeline, span, with_kernels)
         if not every:
             return
         shown = verdicts.of_device(every, self._device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
-        self._judged, self._devices = shown, tuple(one.estimate for one in every)
+        self._keep(every, with_kernels)
         self._verdict = None
         self.verdicts += 1
         self._history.add(shown)

@@ -35,9 +35,10 @@ class Verdict(Struct, frozen=True, eq=False):
 NOTHING = Verdict(Advice(), NO_TABLES, None)
 
 
-def analyses(timeline: Timeline, span: Span) -> tuple[Analysis, ...]:
+def analyses(timeline: Timeline, span: Span, with_kernels: bool = True) -> tuple[Analysis, ...]:
     """Of each GPU that was at work in the span, busiest first."""
-    return tuple(estimate(timeline.window(span, i)) for i in timeline.active_devices(span))
+    ids = timeline.active_devices(span)
+    return tuple(estimate(timeline.window(span, i), with_kernels) for i in ids)
 
 
 def of_device(every: tuple[Analysis, ...], device_id: int | None) -> Analysis:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from brrrtop.protocol.status import UNHINDERED, StatusCode
 from brrrtop.scheduling.limits import UNABLE, Stage
 from brrrtop.sources.blockers import with_help, without_gpu
+from brrrtop.text import units
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
@@ -37,6 +39,8 @@ class AgentState:
         self.hurdle: str | None = None
         """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
         self._code: str | None = None
+        self._holds_all = False
+        self._holds_us: deque[int] = deque(maxlen=20)
 
     @property
     def cannot_trace(self) -> bool:
@@ -55,6 +59,20 @@ class AgentState:
         return self.hurdle if untouched else None
 
     @property
+    def holds(self) -> str | None:
+        """What switching does to a program all of whose threads are held for it; None: it is not that."""
+        if not self._holds_all:
+            return None
+        duration = "a moment"
+        if self._holds_us:
+            usual_us = sorted(self._holds_us)[len(self._holds_us) // 2]
+            duration = f"some {units.duration(float(f'{1000 * usual_us:.0e}'))}"
+        return (
+            f"all threads are held outside CUDA for {duration} at each switch of tracing; "
+            "--no-trace-graphs leaves that out"
+        )
+
+    @property
     def refuses(self) -> str | None:
         """Why nothing can be traced that a person asks for; None where it can, at once or soon."""
         if not self.cannot_trace and not self._gpuless:
@@ -70,6 +88,12 @@ class AgentState:
         status = dict(body)
         state, says = str(status.get("state")), str(status.get("says") or "")
         code = status.get("code")
+        traced = status.get("traced")
+        self._holds_all |= bool(status.pop("all_threads", False))
+        if isinstance(traced, dict) and traced.get("all_threads"):
+            held_us = dict(traced.get("held_us") or {})
+            self._holds_all = True
+            self._holds_us += [int(held_us.get(switch, 0)) for switch in ("on", "off")]
         if code == StatusCode.GRAPHS_UNKNOWN:
             state = "undecided"
         gpuless = without_gpu(hello) if state == "waiting" else None

@@ -103,9 +103,8 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        return live_info(
-            self._hello, self._pid, self.tier, self._notes(), self._waits(), self._feeds.says
-        )
+        facts = (*self._feeds.says, *self._holds())
+        return live_info(self._hello, self._pid, self.tier, self._notes(), self._waits(), facts)
 
     @property
     def span(self) -> Span | None:
@@ -379,8 +378,15 @@ class LiveSource:
             self.governor.forbidden,
             waits,
         )
-        known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
+        known = (
+            *agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, *self._holds()
+        )  # fmt: skip
         return list(dict.fromkeys(line for line in known if line is not None))
+
+    def _holds(self) -> list[str]:
+        """A note that is no reason for anything on screen."""
+        holds = self._agent_state.holds if self._link.there else None
+        return [] if holds is None else [holds]
 
     def _waits(self) -> list[str]:
         """Those of the notes that tell what is waited for."""

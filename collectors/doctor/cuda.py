@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from collectors.attach import cupti_file
+from collectors.attach.agent_library import COUNTERS_ALONE
 from collectors.doctor.check import Check, bad, fine, note, wait
 from collectors.process import maps
-from collectors.process.process import Process
+from collectors.process.process import Process, has_ptrace_capability, yama_scope
 
 _FILE_VERSION = re.compile(r"libcupti\.so\.(\d+)(?:\.(\d+))?")
 _OLDEST_MAJOR, _NEWEST_MAJOR = 12, 13
@@ -44,16 +47,38 @@ def _torch(process: Process) -> Check:
     if process.has_torch:
         return fine("torch", "torch is loaded")
     if process.has_cuda_driver:
-        return wait(
-            "torch",
-            "torch is not loaded: kernels of other programs are traced only where that is allowed",
-            "brrrtop attach --trace-graphs PID",
-        )
+        return _without_torch(process)
     return wait(
         "torch",
         "torch is not loaded (yet), and without it nobody trains here",
         "attach once torch is loaded, or name the process that trains",
         "attach",
+    )
+
+
+def _without_torch(process: Process) -> Check:
+    """Its kernels are traced while the agent, from inside, holds all its threads for each switch."""
+    if os.uname().machine != "x86_64":
+        return bad(
+            "torch",
+            "torch is not loaded: kernels of other programs are traced on x86-64 only",
+            COUNTERS_ALONE,
+            "kernels",
+        )
+    scope = yama_scope()
+    if scope == 3 or (scope == 2 and not has_ptrace_capability(process.pid)):
+        return bad(
+            "torch",
+            "torch is not loaded: kernels of other programs are traced while all their threads are held, "
+            f"and kernel.yama.ptrace_scope {scope} forbids that",
+            "sudo sysctl kernel.yama.ptrace_scope=1" if scope == 2 else COUNTERS_ALONE,
+            "kernels",
+            denied=True,
+        )
+    return note(
+        "torch",
+        "torch is not loaded: kernels are traced all the same, and all threads are held outside CUDA for "
+        "some 0.5 ms at each switch (--no-trace-graphs leaves that out)",
     )
 
 
@@ -90,6 +115,8 @@ def _age(path: str) -> _Age:
 def _cupti(process: Process) -> Check:
     libraries = maps.cupti_libraries(process.files)
     if not libraries:
+        if process.has_cuda_driver and not process.has_torch:
+            return _own_cupti(process)
         if process.has_cuda_driver:
             return bad(
                 "cupti",
@@ -118,6 +145,18 @@ def _cupti(process: Process) -> Check:
         says = f"{libraries[0]} is newer than any we know: its records are checked before use"
         return note("cupti", says)
     return fine("cupti", libraries[0])
+
+
+def _own_cupti(process: Process) -> Check:
+    brought = cupti_file.option(process).removeprefix("cupti=")
+    if brought:
+        return fine("cupti", f"{brought} is loaded with the first kernels that are traced")
+    return bad(
+        "cupti",
+        "no CUPTI is loaded, and none that the program can read is on this host",
+        "install CUDA's toolkit, or nvidia-cuda-cupti beside brrrtop",
+        "kernels",
+    )
 
 
 def _other_tools(process: Process) -> Check:

@@ -283,9 +283,9 @@ def yama_scope() -> int | None:
         return None
 
 
-def has_ptrace_capability() -> bool:
-    """This process holds CAP_SYS_PTRACE (bit 19) in its effective set."""
+def has_ptrace_capability(pid: int | None = None) -> bool:
+    """The process, or this one, holds CAP_SYS_PTRACE (bit 19) in its effective set."""
     try:
-        return bool(int(proc.status(os.getpid())["CapEff"], 16) >> 19 & 1)
+        return bool(int(proc.status(pid or os.getpid())["CapEff"], 16) >> 19 & 1)
     except (KeyError, ValueError):
         return False

@@ -56,6 +56,32 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
     assert all(burst["held_us"]["on"] > 0 for burst in monitor.bursts)
 
 
+def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
+    trainer: Trainer, connect: Connect
+) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do("launchers.launchers_begin_signalled(cupti.fake_api, 3, 200, 200)")
+    for turn in range(TURNS):
+        monitor.burst(longest_s=0.1)
+        monitor.traced(turn + 1)
+    assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
+    assert trainer.do(BESIDE) == 0
+
+
+def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start(graphs=True)
+    monitor = connect(trainer)
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
+    monitor.burst(longest_s=0.05)
+    assert monitor.traced()["all_threads"]
+    trainer.do("; ".join(f"load({str(trainer.built[one])!r})" for one in ("second", "torch")))
+    monitor.burst(longest_s=0.05)
+    monitor.until(lambda m: m.status().get("code") == "graphs-unknown")
+    assert "(--trace-graphs takes the risk" in monitor.status()["says"]
+    trainer.do("lib.brrr_graphs(0)")
+    assert "all_threads" not in monitor.traced(2)
+
+
 def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None:
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 20, 20)")
@@ -90,9 +116,11 @@ def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connec
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
     trainer.do("cupti.fake_slow_switch(600)")  # of each of some 850 calls
-    monitor.burst(longest_s=0.1)
-    assert monitor.traced()["kernels"] > 0
-    assert monitor.bursts[-1]["held_us"]["on"] > 300_000
+    monitor.burst(longest_s=0.5)
+    monitor.traced()
+    starts_ns = monitor.rows(Kind.KERNELS)["start_ns"]
+    assert starts_ns.max() - starts_ns.min() > 250_000_000, "the hold is none of the burst's time"
+    assert monitor.bursts[-1]["held_us"]["on"] > 300_000 and monitor.bursts[-1]["all_threads"]
     assert trainer.do("answer = launchers.launchers_end()") == 0
     assert trainer.do(BESIDE) == 0
 
@@ -156,7 +184,10 @@ def test_who_comes_while_the_agent_stays_goes_on_with_it(
     second = connect(trainer)
     second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same
     second.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    seen = len(second.of(Kind.STATUS))
     second.burst(longest_s=0.5)
+    second.send(requests.control(requests.Op.PING, 1))
+    second.until(lambda m: len(m.of(Kind.STATUS)) > seen)  # the wish was heard
     trainer.do("cupti.fake_let_out(); inside.join()")
     second.until(lambda m: m.status().get("code") == "tracing")
     trainer.do("cupti.fake_launch(name('read'), 30, 100, 0, 7)")

@@ -15,7 +15,6 @@ from brrrtop.analysis import calibrated
 from brrrtop.analysis.calibrated import Calibration, calibration_of, keep
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.kernels import labels
 from brrrtop.cli.commands import calibrate as verb
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
@@ -65,16 +64,6 @@ def test_a_clock_read_while_idle_is_no_denominator() -> None:
     assert ceilings is not None
     assert ceilings.clock_ratio(210e6) == 0.3
     assert ceilings.clock_ratio(None) == 1.0
-
-
-def test_what_waits_inside_for_its_predecessor_does_not_count_as_work() -> None:
-    kernels = [
-        K(0, 100 * US, corr=1),
-        K(20 * US, 150 * US, corr=2),
-        K(60 * US, 90 * US, "other_gemm", corr=3, stream=9),
-    ]
-    w = window(kernels)
-    assert labels._at_work(w.activities).tolist() == [100 * US, 50 * US, 30 * US]
 
 
 def test_a_calibration_is_found_by_uuid_and_by_name_where_there_is_none() -> None:

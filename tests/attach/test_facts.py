@@ -218,7 +218,7 @@ def test_a_refusal_of_the_kernel_is_a_want_of_permission(
     ("names", "check", "status", "words"),
     [
         (["libtorch_cpu.so"], "torch", Status.FINE, "loaded"),
-        (["libcuda.so.1"], "cupti", Status.BAD, "no CUPTI"),
+        (["libcuda.so.1", "libtorch_cpu.so"], "cupti", Status.BAD, "no CUPTI"),
         (["libcuda.so.1"], "cuda", Status.WAIT, "no context"),
         (["libtorch_cpu.so"], "cuda", Status.WAIT, "built for the CPU alone"),
         (["libtorch_cpu.so", "libtorch_cuda.so"], "cuda", Status.WAIT, "no CUDA yet"),
@@ -240,6 +240,24 @@ def test_doctor_reads_cuda_off_the_mapped_files(
         assert result.status is status, result
         assert words in result.says
         assert result.fix or status is not Status.BAD
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 only")
+def test_doctor_says_how_kernels_come_without_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libcupti.so.13").write_bytes(b"")
+    with with_mapped(tmp_path, ["libcuda.so.1", "libcudart.so.13"]) as one:
+        process = processes.read(one.pid)
+        monkeypatch.setattr(cuda, "yama_scope", lambda: 1)
+        result = {c.name: c for c in cuda.checks(process)}
+        assert result["torch"].status is Status.NOTE
+        assert "--no-trace-graphs" in result["torch"].says
+        assert result["cupti"].status is Status.FINE
+        assert str(tmp_path / "libcupti.so.13") in result["cupti"].says
+        monkeypatch.setattr(cuda, "yama_scope", lambda: 3)
+        result = {c.name: c for c in cuda.checks(process)}
+        assert (result["torch"].status, result["torch"].blocks) == (Status.BAD, "kernels")
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,15 @@ def test_shapes_are_the_default_and_can_be_left_out_or_hurried(words: list[str])
         parse(["--shapes", "--no-shapes", *words])
 
 
+@pytest.mark.parametrize("words", [["attach", "1"], ["run", "--", "true"], ["export", "otlp"], []])
+def test_tracing_without_torch_is_the_default_and_can_be_left_out(words: list[str]) -> None:
+    wanted = {None: [], True: ["--trace-graphs"], False: ["--no-trace-graphs"]}
+    for value, option in wanted.items():
+        assert parse([*option, *words]).trace_graphs is value
+    with pytest.raises(UsageError, match="not allowed with"):
+        parse(["--trace-graphs", "--no-trace-graphs", *words])
+
+
 def test_the_help_says_that_shapes_come_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["attach", "--help"])

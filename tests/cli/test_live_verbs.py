@@ -23,6 +23,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.model.vocabulary import Metric
+from collectors.attach.attach import Attached
 from collectors.process import process as processes
 from collectors.process.process import mapped_bytes
 from tests.tui import snapshots
@@ -217,7 +218,9 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = processes.read(os.getpid())
+    process = processes.read(os.getpid())
+    client: Any = None
+    here = Attached(client, process, "shared", (), None, 0)
     assert "another monitor" in attach._left(here, ended=False)
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
     left = attach._left(here, ended=True)
@@ -225,9 +228,8 @@ def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
     assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
-    assert attach._left(dataclasses.replace(here, start_ticks=1), ended=True) == "", (
-        "its number is another's"
-    )
+    other = dataclasses.replace(here, process=dataclasses.replace(process, start_ticks=1))
+    assert attach._left(other, ended=True) == "", "its number is another's"
 
 
 def test_what_is_mapped_is_measured() -> None:

@@ -156,10 +156,10 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.kineto.scanned import Scanned
-from brrrtop.sources.importers.kineto.scanner import loaded
+from brrrtop.sources.importers.kineto.scanner import load_library
 from tests.fuzz import fuzz
 from tests.importers import both_ways
-library = loaded({library!r})
+library = load_library({library!r})
 taken = 0
 for data, _ in zip(fuzz.kineto_inputs(random.Random(5)), range({count})):
     collected = Collected()

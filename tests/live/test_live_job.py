@@ -219,6 +219,29 @@ class HesitantAgent(RankAgent):
             self._tracing = (begin_ns + agents.STEP_NS, end_ns + agents.STEP_NS)
 
 
+class CompanionAgent(RankAgent):
+    """Leaves once its peers were asked to leave as well."""
+
+    peers: tuple[RankAgent, ...] = ()
+    left = False
+
+    def frames(self) -> list[Frame]:
+        self.left |= self._leaves and all(one.count(Op.DETACH) for one in self.peers)
+        self.closed |= self.left
+        frames, self._out = self._out, []
+        return frames
+
+
+def test_all_ranks_are_let_go_at_once() -> None:
+    bench = Bench()
+    companions = [CompanionAgent(START_NS, rank, 0) for rank in range(4)]
+    ranks = [bench.rank(rank, 0, agent) for rank, agent in enumerate(companions)]
+    for agent in companions:
+        agent.peers = tuple(companions)
+    LiveJob(ranks).close()
+    assert [agent.left for agent in companions] == [True] * 4
+
+
 @pytest.mark.parametrize("second", [RankAgent, HesitantAgent])
 def test_long_steps_with_one_collective_each_are_compared_within_15_s(
     second: type[RankAgent], monkeypatch: pytest.MonkeyPatch

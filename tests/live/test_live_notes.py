@@ -47,6 +47,19 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.gauges == {"no GPM"}
 
 
+def test_a_program_whose_threads_are_held_is_said_to_be(bench: Bench) -> None:
+    assert bench.agent is not None
+    for on, everybody in ((9000, False), (480, True), (510, True)):
+        traced = {"held_us": {"out": 0, "on": on, "off": 520}, "all_threads": everybody}
+        body = {"by": "agent", "state": "ready", "code": "ready", "says": "", "traced": traced}
+        bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+        bench.read(0.5)
+        assert bool(bench.source.info.notes) is everybody
+    (note,) = bench.source.info.notes
+    assert "held outside CUDA for some 500 µs" in note and "--no-trace-graphs" in note
+    assert bench.source.info.gauges == {note}, "no reason for anything on screen"
+
+
 def met_with(bench: Bench, *missing: str) -> None:
     """As if the agent had met a trainer of which it could not say this."""
     assert bench.agent is not None

@@ -59,6 +59,8 @@ def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(
     assert priced == [1] * more[1]
     assert shown.job is not None
     assert all(row.estimate is not None for row in shown.job.ranks if row.rank != 3)
+    others = [one.estimate for key, one in bench.job.snapshots.items() if key != LATE]
+    assert [one and one.kernels for one in others] == [(), ()]
 
 
 def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
@@ -77,7 +79,10 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     assert {one.edit for one in shown.whatif} >= {one.edit for one in own.whatif} - {
         "overlap-communication"
     }
-    assert shown.picture is not None
+    assert shown.picture is not None and shown.estimate is not None
+    acts, kernels = session.judged.window.activities, shown.estimate.kernels
+    assert sum(row.total_ns for row in kernels) == (acts.ends_ns - acts.starts_ns).sum()
+    assert shown.estimate.neighbours.keys() <= {row.name for row in kernels}
     assert "baseline" in bench.job.mark_baseline()
     assert shown.baseline is None and session.baseline is not None
     assert {one.kind for one in session.baseline.advisories} == {one.kind for one in own.given}

@@ -163,10 +163,10 @@ def test_what_is_undecided_about_graphs_holds_bursts_back_until_it_is_known(
     driver = LiveSession(Session(source), source)
     try:
         waiting = until(driver, lambda s: s.source.tier == "nvml")
-        assert any("waits to hear" in note for note in waiting.source.notes)
+        assert any("--no-trace-graphs" in note for note in waiting.source.notes)
         trainer.do("lib.brrr_graphs(0)")
         judged = until(driver, lambda s: s.estimate is not None, 8)
         assert judged.source.tier == "bursts"
-        assert not any("waits to hear" in note for note in judged.source.notes)
+        assert not any("--no-trace-graphs" in note for note in judged.source.notes)
     finally:
         driver.close()

@@ -177,7 +177,7 @@ VIEWS = tour(
     ("AllAdvice", "j", chooses("The host waits")),
     ("AllAdvice", "up", chooses("Pointwise")),
     ("AllAdvice", "k", chooses("next batch in 42%")),
-    ("AllAdvice", "y", shows("for dataloader-stall:")),
+    ("AllAdvice", "y", shows("for dataloader-stall went to")),
     ("AllAdvice", "x", shows("Silenced: 1")),
     ("-", "question_mark", shows("── help")),
     *(("Scrolled", key, grows(SCROLLED)) for key in ("down", "j", "enter", "pagedown", "end")),

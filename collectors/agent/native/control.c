@@ -40,7 +40,7 @@ static void obey(const struct wire_control *control, int slot)
         agent_raise(control->a != 0 ? BRRR_EV_STACKS_ON : BRRR_EV_STACKS_OFF);
         break;
     case OP_KINDS:
-        server_set_kinds(slot, (uint32_t)control->a & (WANT_DEFAULT | WANT_ALLOCS | WANT_GRAPHS));
+        server_set_kinds(slot, (uint32_t)control->a & (WANT_DEFAULT | WANT_ALLOCS | WANT_GRAPHS | WANT_HOLDS));
         break;
     case OP_SHAPES:
         /* Else it comes with the next burst that begins. */

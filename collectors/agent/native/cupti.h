@@ -70,6 +70,9 @@ struct find_fault {
  * CUPTI is mapped, `file` is loaded, unless it is NULL or empty. */
 enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, struct find_fault *fault);
 
+/* A torch is in this process, of Python or of C++. */
+bool torch_is_mapped(void);
+
 /* The calling thread's own calls break no capture of a CUDA graph that is under way elsewhere. */
 void cupti_relax_capture(void);
 

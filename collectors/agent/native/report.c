@@ -119,11 +119,15 @@ static struct text status_text(char *room, size_t bytes, const struct burst *bur
              trace_state_name(trace_state()), CODE_NAMES[trace_code()]);
     text_quote(&text, trace_says());
     text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
+    if (trace_must_wait())
+        text_add(&text, ",\"all_threads\":true");
     if (burst != NULL) {
         text_add(&text,
                  ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s,\"launches\":%s",
                  burst->kernels, burst->steps, burst->whole ? "true" : "false",
                  LAUNCHES[burst->launches]);
+        if (burst->all_threads)
+            text_add(&text, ",\"all_threads\":true");
         text_add(&text, ",\"held_us\":{\"out\":%" PRId64 ",\"on\":%" PRId64 ",\"off\":%" PRId64 "}}",
                  burst->holds.out_ns / 1000, burst->holds.on_ns / 1000, burst->holds.off_ns / 1000);
     }

@@ -30,6 +30,7 @@ struct holds {
 struct burst {
     uint64_t kernels, steps;
     bool whole;             /* every kernel came */
+    bool all_threads;       /* were held for each switch */
     enum launches launches; /* whether the row of its launch did too */
     struct holds holds;
 };

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #define CONTEXTS_LOOKED_AT 16
 #define CANDIDATES 4
+#define TORCH "libtorch_cpu.so"
 
 /* Tools that bring a CUPTI, or a driver interface, of their own: two in one process fight. */
 static const char *const OTHERS[] = {
@@ -41,7 +43,7 @@ static void look_at(struct seen *seen, char *path)
     if (deleted != NULL)
         *deleted = '\0';
     const char *base = base_name(path);
-    if (strncmp(base, "libtorch_cpu.so", 15) == 0)
+    if (strncmp(base, TORCH, sizeof TORCH - 1) == 0)
         keep(seen->torch, sizeof seen->torch, path);
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
         if (strncmp(base, OTHERS[i], strlen(OTHERS[i])) == 0)
@@ -76,6 +78,19 @@ static bool read_maps(struct seen *seen)
 }
 
 static void *mapped(const char *path) { return dlopen(path, RTLD_NOLOAD | RTLD_LAZY); }
+
+static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    return strncmp(base_name(info->dlpi_name), TORCH, sizeof TORCH - 1) == 0;
+}
+
+bool torch_is_mapped(void)
+{
+    static bool mapped_once;
+    mapped_once = mapped_once || dl_iterate_phdr(is_torch, NULL) != 0;
+    return mapped_once;
+}
 
 /* The copy whose calls torch's own code would reach. */
 static void *torch_cupti(const struct seen *seen, char *path, size_t room)

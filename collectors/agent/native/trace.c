@@ -89,7 +89,7 @@ static void block_silent(void)
  * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = own.state == TRACE_TRACING ? run.world : wanted.kinds & WANT_GRAPHS || (run.world && !graphs_told());
+    bool may = own.state == TRACE_TRACING ? run.world : trace_may_hold(wanted.kinds) || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
@@ -105,7 +105,7 @@ static void prepare(void)
 }
 
 /* The trainer is met; it goes on as soon as everything is on. */
-static void begin(int64_t now_ns)
+static void begin(void)
 {
     int code;
     struct pool_counts pool;
@@ -130,6 +130,7 @@ static void begin(int64_t now_ns)
         return;
     }
     agent_guard_exit();
+    int64_t now_ns = mono_ns(); /* the time that it took is none of the burst's */
     api_filter_began(now_ns);
     run.began_ns = now_ns;
     run.flush_ns = now_ns + own.options.flush_ms * NS_PER_MS;
@@ -167,6 +168,7 @@ static void finish(bool complete)
         .kernels = records_seen.kernels - run.seen.kernels,
         .steps = run.stopped_steps - run.steps,
         .whole = complete,
+        .all_threads = run.world,
         .launches = api_filter_ended(),
         .holds = run.holds,
     });
@@ -287,7 +289,7 @@ static void stand_ready(int64_t now_ns)
         prepare();
     enum meet meet = own.asks ? safepoint_ask(now_ns) : MEET_LATER;
     if (meet == MEET_HERE && traces)
-        begin(now_ns);
+        begin();
     else if (meet == MEET_HERE)
         clean(own.leaving);
     if (meet != MEET_LATER || (asked && !own.asks))

@@ -31,16 +31,23 @@ const char *trace_state_name(enum trace_state which)
     return NAMES[which];
 }
 
+bool trace_may_hold(uint32_t kinds)
+{
+    return kinds & WANT_GRAPHS || (kinds & WANT_HOLDS && !graphs_told() && !torch_is_mapped());
+}
+
 /* In a trainer without torch nobody tells which threads launch, and when none does: all of it is held
- * for the switch then, which a person has to allow. */
+ * for the switch then. A torch that has not spoken yet may be about to. */
 bool trace_held_back(uint32_t kinds)
 {
-    if (graphs_told() || kinds & WANT_GRAPHS)
+    if (graphs_told() || trace_may_hold(kinds))
         return false;
     trace_enter(TRACE_READY, CODE_GRAPHS_UNKNOWN,
-                "kernel tracing waits to hear whether the trainer has CUDA graphs; "
-                "only torch can tell (--trace-graphs takes the risk: all its "
-                "threads are held outside CUDA for some ms at each switch)");
+                torch_is_mapped() ? "kernel tracing waits to hear whether the trainer has CUDA graphs; "
+                                    "only torch can tell (--trace-graphs takes the risk: all its "
+                                    "threads are held outside CUDA for some ms at each switch)"
+                                  : "kernels of a program without torch are left out (--no-trace-graphs): all "
+                                    "its threads would be held outside CUDA at each switch");
     return true;
 }
 
@@ -49,7 +56,7 @@ void trace_look(int64_t now_ns)
     struct find_fault fault = {CODE_CUPTI_UNUSABLE, ""};
     own.look_ns = now_ns + LOOK_EVERY_NS;
     own.found = false;
-    const char *file = wanted.kinds & WANT_GRAPHS ? own.options.cupti : NULL;
+    const char *file = wanted.kinds & (WANT_GRAPHS | WANT_HOLDS) ? own.options.cupti : NULL;
     switch (cupti_find(&own.cupti, own.options.need_context, file, &fault)) {
     case FOUND:
         own.found = true;

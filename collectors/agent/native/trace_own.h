@@ -50,6 +50,9 @@ extern struct trace_run run;
  * sentence is new. */
 void trace_enter(enum trace_state next, enum status_code code, const char *sentence);
 
+/* All threads of the trainer may be held for these kinds. */
+bool trace_may_hold(uint32_t kinds);
+
 /* True: nobody can tell where the trainer launches, so nothing begins; the monitors are told. */
 bool trace_held_back(uint32_t kinds);
 

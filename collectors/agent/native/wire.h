@@ -109,7 +109,8 @@ enum want {
     WANT_SYNCS = 8,
     WANT_ALLOCS = 16,
     WANT_DEFAULT = 15,
-    WANT_GRAPHS = 32  /* trace although nobody can tell where the trainer launches */
+    WANT_GRAPHS = 32, /* trace although nobody can tell where the trainer launches */
+    WANT_HOLDS = 64   /* so without torch: all of it is held at each switch */
 };
 
 _Static_assert(sizeof(struct wire_header) == 16, "header");

@@ -93,10 +93,37 @@ static void *wait_for_nothing(void *given)
     return NULL;
 }
 
-static pthread_t waiter;
+static pthread_t waiter, signaller;
+static bool signalled;
 
+/* Long enough that it is often met in a thread that it interrupted. */
+static void handle(int number)
+{
+    (void)number;
+    for (int64_t until = now_us() + 200; now_us() < until;)
+        continue;
+}
+
+static void *signal_them(void *given)
+{
+    (void)given;
+    while (!atomic_load(&over)) {
+        for (int i = 0; i < count; i++)
+            pthread_kill(launchers[i].thread, SIGALRM);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    return NULL;
+}
+
+/* Signals are for the main thread: while that one is held, the kernel would give them to another, whose
+ * wait ends in EINTR then, as it would without anybody who watches. */
 static void begin(struct launcher like, api_fn api, int threads, int longest_us, void *(*body)(void *))
 {
+    sigset_t all, before;
+    sigfillset(&all);
+    if (signalled)
+        sigdelset(&all, SIGALRM);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_store(&over, false);
     count = threads < MOST ? threads : MOST;
     for (int i = 0; i < count; i++) {
@@ -109,7 +136,12 @@ static void begin(struct launcher like, api_fn api, int threads, int longest_us,
             one->inside_us = longest_us;
         pthread_create(&one->thread, NULL, body, one);
     }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     pthread_create(&waiter, NULL, wait_for_nothing, NULL);
+    if (signalled)
+        pthread_create(&signaller, NULL, signal_them, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* `threads` that launch, the last one inside for `longest_us` each time, and one that only waits. */
@@ -117,6 +149,14 @@ EXPORT void launchers_begin(api_fn api, int threads, int inside_us, int outside_
 {
     struct launcher like = {.inside_us = inside_us, .outside_us = outside_us};
     begin(like, api, threads, longest_us, launch);
+}
+
+/* The same, each interrupted by a signal a millisecond. */
+EXPORT void launchers_begin_signalled(api_fn api, int threads, int inside_us, int outside_us)
+{
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = handle, .sa_flags = SA_RESTART}, NULL);
+    signalled = true;
+    launchers_begin(api, threads, inside_us, outside_us, inside_us);
 }
 
 /* `threads` that make `row` calls of `inside_us` each, then one in which they wait for `wait_us`, and so on. */
@@ -132,6 +172,9 @@ EXPORT int launchers_end(void)
     int wrong = atomic_exchange(&cut_short, 0);
     atomic_store(&over, true);
     pthread_join(waiter, NULL);
+    if (signalled)
+        pthread_join(signaller, NULL);
+    signalled = false;
     for (int i = 0; i < count; i++) {
         struct launcher again = {.state = 88172645463325252u + i};
         pthread_join(launchers[i].thread, NULL);
