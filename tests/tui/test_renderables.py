@@ -422,7 +422,9 @@ def test_figures_of_advice_carry_their_units() -> None:
 def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     estimate = snapshots.snapshot().estimate
     assert estimate is not None
-    bare = tuple(replace(row, flop_per_s=None, bytes_per_s=None) for row in estimate.kernels)
+    bare = tuple(
+        replace(row, flop_per_s=None, bytes_per_s=None, evidence="L1") for row in estimate.kernels
+    )
     lines = legend(replace(estimate, kernels=bare), Palette(), 60)
     text = " ".join(line.plain for line in lines)
     assert "record_shapes=True." in text

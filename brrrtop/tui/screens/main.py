@@ -31,6 +31,9 @@ from brrrtop.tui.widgets.step_strip import StepStrip
 from brrrtop.tui.widgets.table_columns import SORTABLE
 from brrrtop.tui.widgets.title import Title
 
+SETTLED_S = 0.05
+"""After a new size the panes have theirs. Not after the next refresh: on a terminal that tells no size there
+is always one more."""
 KEYS: tuple[Key, ...] = (
     ("?", "help", "app.help"),
     ("q", "quit", "app.quit"),
@@ -130,7 +133,7 @@ class MainView(View):
 
     def on_resize(self) -> None:
         self.query_one(Loader).redraw()  # it has more lines on a higher screen
-        self.call_after_refresh(self._fit_advice)
+        self.set_timer(SETTLED_S, self._fit_advice)
 
     @property
     def _settings(self) -> Settings:
