@@ -220,7 +220,7 @@ def _is_usual(step: Step, estimate: Estimate) -> bool:
     batch says nothing of the others."""
     account = estimate.account
     busy = step.device_ns.sum() / (step.count * step.measured_ns)
-    usual = 1 - account.idle_total_ns / account.duration_ns
+    usual = 1 - account.idle_total_ns / max(1, account.duration_ns)
     return bool(busy <= UNLIKE * usual)
 
 

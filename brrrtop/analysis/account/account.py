@@ -89,7 +89,7 @@ def _with_losses(
 
     What a file lacks that breaks off is taken to have been as long as what it has.
     """
-    records, lost, torn = len(acts), window.lost_records, window.torn_records
+    records, lost, torn = len(acts), max(0, window.lost_records), window.torn_records
     idle = sum(causes.values())
     if not records or not idle or not (lost or torn):
         return causes, unknown_ns
