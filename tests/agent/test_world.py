@@ -144,18 +144,24 @@ def test_who_leaves_is_told_why_the_agent_stays(trainer: Trainer, connect: Conne
     assert trainer.do(ON) == 0
 
 
-def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
-    trainer: Trainer, connect: Connect
-) -> None:
+def left_inside(trainer: Trainer, connect: Connect) -> str:
+    """A monitor leaves while it traces and a thread is inside CUDA: what the agent says to that."""
     monitor = allowed(trainer, connect)
     monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
     monitor.send(requests.detach())
     monitor.until(lambda m: m.status().get("code") == "no-pause")
-    assert "no thread of the trainer is inside CUDA" in monitor.status()["says"]
+    says = str(monitor.status()["says"])
     monitor.close()
     trainer.until("answer = stats(lib)[1]", 0)
+    return says
+
+
+def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
+    trainer: Trainer, connect: Connect
+) -> None:
+    assert "no thread of the trainer is inside CUDA" in left_inside(trainer, connect)
     before = trainer.stats()
     trainer.do("cupti.fake_launch(name('unread'), 40_000, 10, 0, 7)")
     trainer.until("answer = cupti.fake_lent() <= 3", True)
@@ -173,14 +179,7 @@ def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
 def test_who_comes_while_the_agent_stays_goes_on_with_it(
     trainer: Trainer, connect: Connect
 ) -> None:
-    first = allowed(trainer, connect)
-    first.send(requests.continuous(True))
-    first.in_state("tracing")
-    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
-    first.send(requests.detach())
-    first.until(lambda m: m.status().get("code") == "no-pause")
-    first.close()
-    trainer.until("answer = stats(lib)[1]", 0)
+    left_inside(trainer, connect)
     second = connect(trainer)
     second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same
     second.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
