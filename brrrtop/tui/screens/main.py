@@ -32,7 +32,7 @@ from brrrtop.tui.widgets.table_columns import SORTABLE
 from brrrtop.tui.widgets.title import Title
 
 SETTLED_S = 0.05
-"""By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size (0 by 0)
+"""By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
 was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_start` is on such a one)."""
 
 KEYS: tuple[Key, ...] = (
