@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import KernelRow
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
-from brrrtop.tui.feed import Feed, Request
-from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
+from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
+from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
-from brrrtop.tui.screens.view import View
-from brrrtop.tui.sixteen import Sixteen, ansi_theme
-from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
-from brrrtop.tui.theme import begin, textual_name
-from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.status import Status
+from brrrtop.tui.screens.view import SubView, View
+from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.widgets.frame import Status
+from brrrtop.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
-
-    from brrrtop.tui.screens.advice import AllAdvice
-    from brrrtop.tui.screens.ranks import RankTable
-    from brrrtop.tui.screens.whatif import EditTable
 
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
@@ -50,16 +42,16 @@ HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
 
-def _opening(module: str, view: str) -> Callable[[BrrrtopApp], None]:
-    """An action that opens a view, whose module is imported when somebody first wants it."""
+def _opening(module: str, pane: str) -> Callable[[BrrrtopApp], None]:
+    """An action that opens a screen, whose module is imported when somebody first wants it."""
 
     def action(app: BrrrtopApp) -> None:
-        app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), view)())
+        app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), pane)())
 
     return action
 
 
-class BrrrtopApp(App[int]):
+class BrrrtopApp(PaintedApp[int]):
     """The screens over one driver, which it owns from here on.
 
     Args:
@@ -75,7 +67,6 @@ class BrrrtopApp(App[int]):
     """
 
     CSS_PATH = "brrrtop.tcss"
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,f10", "quit", show=False, priority=True),
         Binding("ctrl+c", "interrupt", show=False, priority=True),
@@ -127,12 +118,7 @@ class BrrrtopApp(App[int]):
         notice: str = "",
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
-        super().__init__(driver_class=textual_driver())
-        self.palette = palette or Palette()
-        if self.no_color:
-            self.palette = replace(self.palette, colour=False)
-        begin(self, self.palette)
-        self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
+        super().__init__(palette)
         self.settings = settings or Settings()
         self.from_home = from_home
         self.fault: BaseException | None = None
@@ -152,24 +138,12 @@ class BrrrtopApp(App[int]):
         self._ranks_opened = False
         self._shapes_told: Event | None = None
         """While an outcome is waited for: the one before."""
-        self.animation_level = "none"
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = [*super().get_line_filters(), self._printable]
-        if not self.palette.colour:
-            filters.append(self._colourless)
-        elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette))
-        if self.palette.ascii:
-            filters.append(self._asciified)
-        return filters
 
     def get_default_screen(self) -> MainView:
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
-        if self.console.color_system == "standard":
-            self.ansi_theme_dark = self.ansi_theme_light = ansi_theme()
+        super().on_mount()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -313,9 +287,9 @@ class BrrrtopApp(App[int]):
         if self.snapshot.job is None:
             self.say("one rank by itself: name or attach to all ranks of the job", failed=True)
             return
-        from brrrtop.tui.screens.ranks import RanksView
+        from brrrtop.tui.screens.ranks import RankTable
 
-        self._open(RanksView())
+        self._open(RankTable())
 
     def action_rank(self, by: int) -> None:
         """The next rank by number, or the one before."""
@@ -330,10 +304,6 @@ class BrrrtopApp(App[int]):
 
     def action_show_rank(self, key: str) -> None:
         self.ask(abilities.RANKS, lambda d: d.select_rank(key), "this source has one rank only")
-
-    def on_rank_table_opened(self, message: RankTable.Opened) -> None:
-        self.action_show_rank(message.key)
-        self.action_main()
 
     def action_baseline(self) -> None:
         self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
@@ -378,26 +348,25 @@ class BrrrtopApp(App[int]):
         self.say(f"entering pid {self.snapshot.successor} …")
         self.ask(abilities.FOLLOW, lambda d: d.follow(), "this source ends here")
 
+    def action_save(self) -> None:
+        from brrrtop.tui.screens.save import Saver
+
+        self.forget_toast()
+        Saver(self, self._page).ask()
+
     @property
     def can_record(self) -> bool:
         """Whether what was seen can be written as a recording."""
         return abilities.SAVE in self._can
 
-    def action_save(self) -> None:
-        from brrrtop.tui.saving import Saver
-
-        self.forget_toast()
-        Saver(self, self._record, self._page).ask()
-
-    def _record(self, path: str) -> None:
+    def record(self, path: str) -> None:
         """Has the driver write the recording, or says why there is none to write."""
         otherwise = "a recording is not saved again: end the name in .svg or .html"
         self.ask(abilities.SAVE, lambda d: d.save(path), otherwise)
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
-        self.palette = self.palette.with_theme(name)
-        self.theme = textual_name(self.palette)
+        self.take_theme(name)
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
         for screen in self.screen_stack:
@@ -409,6 +378,10 @@ class BrrrtopApp(App[int]):
         self.settings = settings
         if self._remember is not None:
             self._remember(settings)
+
+    def keep_sort(self, key: str) -> None:
+        """Keeps the column that the kernels are sorted by."""
+        self.choose(replace(self.settings, sort=key))
 
     def action_commands(self) -> None:
         """All that can be done, by name."""
@@ -432,41 +405,30 @@ class BrrrtopApp(App[int]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
-    def _open(self, view: View) -> None:
+    def _open(self, pane: Pane) -> None:
         self.action_main()
-        self.push_screen(view)
+        self.push_screen(SubView(pane))
 
-    action_help = _opening("help", "HelpView")
-    action_roofline = _opening("roofline", "RooflineView")
-    action_advice = _opening("advice", "AdviceView")
-    action_log = _opening("log", "LogView")
-    action_step_picture = _opening("step", "StepView")
-    action_code = _opening("code", "CodeView")
-    action_tables = _opening("tables", "TablesView")
-    action_loader = _opening("loader", "LoaderView")
-    action_compare = _opening("compare", "CompareView")
-    action_whatif = _opening("whatif", "WhatIfView")
+    action_help = _opening("help", "Help")
+    action_roofline = _opening("roofline", "RooflinePane")
+    action_advice = _opening("advice", "AllAdvice")
+    action_log = _opening("pages", "Log")
+    action_step_picture = _opening("step", "StepPane")
+    action_code = _opening("pages", "Code")
+    action_tables = _opening("pages", "Tables")
+    action_loader = _opening("pages", "Loaders")
+    action_compare = _opening("compare", "BeforeAfter")
+    action_whatif = _opening("whatif", "EditTable")
 
-    def on_loader_opened(self) -> None:
-        self.action_loader()
+    def open_kernel(self, kernel: KernelRow) -> None:
+        """One kernel in depth."""
+        from brrrtop.tui.screens.kernel import KernelPane
 
-    def on_step_strip_opened(self) -> None:
-        self.action_step_picture()
+        self._open(KernelPane(kernel))
 
-    def on_edit_table_opened(self, message: EditTable.Opened) -> None:
-        from brrrtop.tui.screens.whatif import EditView
-
-        self.push_screen(EditView(message.row))
-
-    def on_advice_opened(self) -> None:
-        self.action_advice()
-
-    def on_all_advice_silenced(self, message: AllAdvice.Silenced) -> None:
-        kind = message.kind
+    def silence(self, kind: str) -> None:
+        """Has such advice not given any more, or given again."""
         self.ask(abilities.SILENCE, lambda d: d.silence(kind), "this source takes no wishes")
-
-    def on_all_advice_copied(self, message: AllAdvice.Copied) -> None:
-        self.copy(message.advisory)
 
     def action_copy(self) -> None:
         """What the first advice says to try."""
@@ -479,8 +441,3 @@ class BrrrtopApp(App[int]):
         """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
         self.say(f"what to try for {advisory.kind} went to the clipboard")
-
-    def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
-        from brrrtop.tui.screens.kernel import KernelView
-
-        self._open(KernelView(message.kernel))

@@ -1,4 +1,4 @@
-"""The thread that owns the driver: advances it, posts snapshots, carries out requests."""
+"""The thread that owns the driver: advances it, posts snapshots, carries out requests; its messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,40 @@ from threading import Event, Thread
 from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.driver import Driver
-from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 
 Request = Callable[[Driver], "str | None"]
 UNSEEN_S = 5.0
 """A screen that has not drawn the last snapshot for this long gets the next one all the same."""
+
+
+class SnapshotReady(Message):
+    """A newer snapshot. Takes the place of an older one that is still queued."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, SnapshotReady)
+
+
+class FeedFailed(Message):
+    """The driver cannot go on."""
+
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__()
+        self.fault = fault
+
+
+class RequestAnswered(Message):
+    """What came of a request: a sentence to show."""
+
+    def __init__(self, says: str, failed: bool = False) -> None:
+        super().__init__()
+        self.says = says
+        self.failed = failed
 
 
 class Feed(Thread):

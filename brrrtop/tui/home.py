@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 from textual.widget import Widget
@@ -15,17 +15,12 @@ from textual.widget import Widget
 from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
-from brrrtop.tui.filters import Asciified, Colourless, Printable
+from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
-from brrrtop.tui.sixteen import Sixteen
-from brrrtop.tui.terminal import TerminalGone, textual_driver
-from brrrtop.tui.theme import begin, textual_name
+from brrrtop.tui.renderables.line import clipped, fitted, hanging, joined, rule, stacked
+from brrrtop.tui.terminal import TerminalGone
 from brrrtop.tui.widgets.pane import strip_of
-
-if TYPE_CHECKING:
-    from textual.filter import LineFilter
 
 EVERY_S = 2.0
 Choice = tuple[int, bool]
@@ -111,12 +106,9 @@ def help_lines(palette: Palette, width: int) -> list[Text]:
     """What the keys do and the columns mean."""
     lines = [rule("help", "", palette, width)]
     for term, meaning in HELP:
-        for i, part in enumerate(wrapped(meaning, max(10, width - 12)) or [""]):
-            line = Text.styled(
-                f"{palette.keys(term) if not i else '':<12}", palette.style("text", bold=True)
-            )
-            lines.append(clipped(line.append(part, palette.style("text")), width))
-    return lines
+        bold, plain = palette.style("text", bold=True), palette.style("text")
+        lines += hanging(f"{palette.keys(term):<12}", meaning, width, bold, plain) or [Text()]
+    return stacked(lines, width)
 
 
 class HomeList(Widget, can_focus=True):
@@ -212,7 +204,7 @@ class HomeList(Widget, can_focus=True):
         )
 
 
-class HomeApp(App[Choice]):
+class HomeApp(PaintedApp[Choice]):
     """Ends with the trainer that was chosen; with None when it was left.
 
     Args:
@@ -220,7 +212,6 @@ class HomeApp(App[Choice]):
         remember: Told the name of each theme that is chosen.
     """
 
-    ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,f10,ctrl+c", "leave", show=False, priority=True),
@@ -237,23 +228,10 @@ class HomeApp(App[Choice]):
         palette: Palette | None = None,
         remember: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(driver_class=textual_driver())
+        super().__init__(palette)
         self._remember = remember
-        self.palette = palette or Palette()
-        begin(self, self.palette)
         self._read = read
         self._reading = False
-        self.animation_level = "none"
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = [*super().get_line_filters(), Printable()]
-        if not self.palette.colour:
-            filters.append(Colourless())
-        elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette))
-        if self.palette.ascii:
-            filters.append(Asciified())
-        return filters
 
     def compose(self) -> ComposeResult:
         yield HomeList()
@@ -263,6 +241,7 @@ class HomeApp(App[Choice]):
         return self.query_one(HomeList)
 
     def on_mount(self) -> None:
+        super().on_mount()
         self.list.focus()
         self.set_interval(EVERY_S, self.read_host)
         self.read_host()
@@ -303,8 +282,7 @@ class HomeApp(App[Choice]):
         self.exit(None)
 
     def action_theme(self) -> None:
-        self.palette = self.palette.with_theme()
-        self.theme = textual_name(self.palette)
+        self.take_theme()
         self.list.refresh()
         if self._remember is not None:
             self._remember(self.palette.theme)

@@ -15,16 +15,16 @@ from brrrtop.cli.show import wrap
 from brrrtop.exporters.html import page
 from brrrtop.model.snapshot import Event
 from brrrtop.tui.palette import Palette, to_ascii
-from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.roofline_plot import roofline
-from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import shortened
-from brrrtop.tui.widgets.hero import Hero
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.side import event_lines
 from brrrtop.tui.widgets.step_strip import StepStrip
+from brrrtop.tui.widgets.time_spent import AccountPane
+from brrrtop.tui.widgets.verdict import Hero
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,11 +13,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import Command
 from brrrtop.tui.renderables.line import sided
-from brrrtop.tui.widgets.pane import Pane, Shown
+from brrrtop.tui.widgets.pane import Pane
 
-Command = tuple[str, str, str]
-"""What it does, its key (empty: none), the action behind it."""
+if TYPE_CHECKING:
+    from brrrtop.tui.app import BrrrtopApp
 
 
 def matching(commands: Sequence[Command], typed: str) -> list[Command]:
@@ -76,8 +77,9 @@ class CommandList(Pane):
 class CommandDialog(ModalScreen[str | None]):
     """Gives back the action of the chosen command; None when it was left with Esc."""
 
+    app: BrrrtopApp
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", show=False),
+        Binding("escape", "dismiss(None)", show=False),
         Binding("down,ctrl+n", "move(1)", show=False, priority=True),
         Binding("up,ctrl+p", "move(-1)", show=False, priority=True),
     ]
@@ -92,7 +94,7 @@ class CommandDialog(ModalScreen[str | None]):
             yield CommandList(self._commands)
 
     def on_mount(self) -> None:
-        self.set_class(not cast("Shown", self.app).palette.colour, "-colourless")
+        self.set_class(not self.app.palette.colour, "-colourless")
         self.query_one(Input).focus()
 
     @property
@@ -108,6 +110,3 @@ class CommandDialog(ModalScreen[str | None]):
 
     def action_move(self, by: int) -> None:
         self.list.move(by)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

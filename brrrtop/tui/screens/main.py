@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
@@ -12,62 +12,24 @@ from textual.widgets import Input, Label
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
 from brrrtop.tui.parts import waits_for_loader
-from brrrtop.tui.screens.view import TooSmall, View
-from brrrtop.tui.widgets.account_pane import AccountPane
+from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.banner import Banner
-from brrrtop.tui.widgets.device_strip import DeviceStrip
-from brrrtop.tui.widgets.gauges import Gauges
-from brrrtop.tui.widgets.hero import Hero
-from brrrtop.tui.widgets.history_graph import HistoryGraph
+from brrrtop.tui.widgets.frame import KeyLine, Status, Title, TooSmall
+from brrrtop.tui.widgets.gauges import DeviceStrip, Gauges
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.key_line import Key, KeyLine
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.side import Side
-from brrrtop.tui.widgets.status import Status
 from brrrtop.tui.widgets.step_strip import StepStrip
 from brrrtop.tui.widgets.table_columns import SORTABLE
-from brrrtop.tui.widgets.title import Title
+from brrrtop.tui.widgets.time_spent import AccountPane, HistoryGraph
+from brrrtop.tui.widgets.verdict import Banner, Hero
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
 was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_start` is on such a one)."""
-
-KEYS: tuple[Key, ...] = (
-    ("?", "help", "app.help"),
-    ("q", "quit", "app.quit"),
-    ("space", "pause", "app.pause"),
-    ("/", "filter", "screen.filter"),
-    ("enter", "kernel", "screen.open"),
-    ("p", "one step", "app.step_picture"),
-    ("a", "advice", "app.advice"),
-    ("w", "what-if", "app.whatif"),
-)
-LAST: tuple[Key, ...] = (
-    ("m", "mark", "app.baseline"),
-    (":", "commands", "app.commands"),
-    ("z", "zoom", "screen.zoom(1)"),
-    ("r", "roofline", "app.roofline"),
-    ("l", "log", "app.log"),
-    ("L", "loader", "app.loader"),
-    ("b", "before/after", "app.compare"),
-    ("y", "copy", "app.copy"),
-    ("s", "sort", "screen.sort(1)"),
-)
-
-
-class Configured(Protocol):
-    """What the main screen knows of the program around it."""
-
-    settings: Settings
-
-    def action_home(self) -> None:
-        """To where it came from."""
-
-    def choose(self, settings: Settings) -> None:
-        """Keeps them, now and for the next time."""
 
 
 class MainView(View):
@@ -105,7 +67,7 @@ class MainView(View):
             yield Label("filter ")
             yield Input(placeholder="words in a kernel's name, family or side", id="words")
         yield Status()
-        yield KeyLine(KEYS, LAST)
+        yield KeyLine(MAIN_KEYS, MAIN_LAST)
 
     def show(self, snapshot: Snapshot) -> None:
         self.update_classes(
@@ -138,7 +100,7 @@ class MainView(View):
 
     @property
     def _settings(self) -> Settings:
-        return cast("Configured", self.app).settings
+        return self.app.settings
 
     def _arrange(self) -> None:
         """Hides and zooms panes as the settings say."""
@@ -149,7 +111,7 @@ class MainView(View):
         self.call_after_refresh(self._fit_advice)
 
     def _choose(self, settings: Settings) -> None:
-        cast("Configured", self.app).choose(settings)
+        self.app.choose(settings)
         self._arrange()
 
     def action_zoom(self, by: int) -> None:
@@ -190,10 +152,10 @@ class MainView(View):
     def action_clear_filter(self) -> None:
         job = self.snapshot_shown.job if self.snapshot_shown else None
         if job is not None and not self.query_one("#filter").display:
-            self.app.action_ranks()  # type: ignore[attr-defined]
+            self.app.action_ranks()
             return
         if not self.table.wanted and self.focused is not self.words:
-            cast("Configured", self.app).action_home()
+            self.app.action_home()
             return
         self.words.value = ""
         self.query_one("#filter").display = False
@@ -202,10 +164,7 @@ class MainView(View):
 
     def action_sort(self, by: int) -> None:
         self.table.cycle_sort(by)
-        self.on_kernel_table_sorted()
-
-    def on_kernel_table_sorted(self) -> None:
-        cast("Configured", self.app).choose(replace(self._settings, sort=self.table.sort_key))
+        self.app.keep_sort(self.table.sort_key)
 
     def action_reverse(self) -> None:
         self.table.sort_by(self.table.sort_key, not self.table.reverse)

@@ -14,13 +14,13 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.step_picture import Lane, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
+from brrrtop.tui.commands import VIEW_KEYS
 from brrrtop.tui.palette import MARKS, Palette, letter
-from brrrtop.tui.renderables.edit_bars import edit_bars
 from brrrtop.tui.renderables.line import rows as flowed
-from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
-from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.side import edit_bars
 from brrrtop.tui.widgets.step_strip import title
 
 CLOSEST_NS = 200
@@ -55,6 +55,15 @@ class StepPane(Pane, can_focus=True):
         Binding("f", "follow", show=False),
     ]
 
+    KEYS = (
+        ("←→", "cursor", "focused.move(1)"),
+        ("+ -", "zoom", "focused.zoom(0.5)"),
+        ("g", "next gap", "focused.gap(1)"),
+        ("0", "whole step", "focused.whole"),
+        ("f", "follow", "focused.follow"),
+        *VIEW_KEYS,
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self._kept: StepPicture | None = None
@@ -77,34 +86,25 @@ class StepPane(Pane, can_focus=True):
         palette, picture = self.palette, self.picture
         if picture is None:
             words = "No GPU activity has been traced yet, so there is no step to draw."
-            return [
-                rule("one step", "", palette, width),
-                Text.styled(words, palette.style("muted")),
-            ]
+            head = rule("one step", "", palette, width)
+            return [head, Text.styled(words, palette.style("muted"))]
         view = self.view
         note = "stands still, f: follow" if self._kept is not None else ""
         if view != picture.span:
             note = f"{units.duration(view.duration_ns)} of it{', ' if note else ''}{note}"
         edits = edit_bars(snapshot, palette, width, EDITS) if height >= EDITS_FROM else []
         if edits:
-            edits = [
-                Text(),
-                rule("the step before and after an edit", "w: all", palette, width),
-                *edits,
-            ]
+            heading = rule("the step before and after an edit", "w: all", palette, width)
+            edits = [Text(), heading, *edits]
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
-        below += [
-            *self._legend(picture, width),
-            *edits,
-            Text(),
-            *self._under_cursor(picture, width),
-        ]
+        below += [*self._legend(picture, width), *edits, Text()]
+        below += self._under_cursor(picture, width)
         lines = [rule(title(picture), note, palette, width)]
         room = max(3, height - 1 - len(below))
         free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
         listed = longest_gaps(picture, palette, free)
         lines += drawn(picture, view, palette, width, room - len(listed))
-        return stacked([*lines, *below, *listed][:height], width)
+        return [*lines, *below, *listed]
 
     def _cursor_line(self, width: int) -> Text:
         if self._at_ns is None:
@@ -292,20 +292,3 @@ def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Te
             text.append(f" {between}", palette.style("muted"))
         lines.append(text)
     return lines
-
-
-class StepView(SubView):
-    KEYS = (
-        ("←→", "cursor", "focused.move(1)"),
-        ("+ -", "zoom", "focused.zoom(0.5)"),
-        ("g", "next gap", "focused.gap(1)"),
-        ("0", "whole step", "focused.whole"),
-        ("f", "follow", "focused.follow"),
-        *KEYS,
-    )
-
-    def body(self) -> StepPane:
-        return StepPane()
-
-    def on_mount(self) -> None:
-        self.query_one(StepPane).focus()

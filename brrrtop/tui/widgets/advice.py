@@ -9,17 +9,16 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.events import Click
-from textual.message import Message
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.event_line import event_lines
-from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
+from brrrtop.tui.parts import sureness
+from brrrtop.tui.renderables.line import clipped, rule, sided, wrapped
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.wording import sureness
+from brrrtop.tui.widgets.side import log_lines
 from brrrtop.views import whatif
 
 MOST = 3
@@ -31,9 +30,6 @@ WORDY = 100
 
 class Advice(Pane, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", show=False)]
-
-    class Opened(Message):
-        """All advice is wanted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +52,7 @@ class Advice(Pane, can_focus=True):
         lines += flowed
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
-        return stacked(lines[:height], width)
+        return lines
 
     def wanted(self, height: int) -> int | None:
         """How many of so many lines it has a use for; no fewer than before while the same is advised,
@@ -86,7 +82,7 @@ class Advice(Pane, can_focus=True):
         return self._lines_of
 
     def action_open(self) -> None:
-        self.post_message(self.Opened())
+        self.app.action_advice()
 
     def on_focus(self) -> None:
         self.call_after_refresh(self.redraw)  # once `has_focus` says so
@@ -95,7 +91,7 @@ class Advice(Pane, can_focus=True):
         self.call_after_refresh(self.redraw)
 
     def on_click(self, _event: Click) -> None:
-        self.post_message(self.Opened())
+        self.app.action_advice()
 
 
 def why_none(snapshot: Snapshot) -> str:
@@ -174,10 +170,8 @@ def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> l
     room = height - 2
     if room < 2 or not snapshot.events:
         return []
-    lines = [Text(), rule("log", "l: all", palette, width)]
-    for event in reversed(snapshot.events[-room:]):
-        lines += event_lines(event, snapshot.now_ns, palette, width)
-    return lines[:height]
+    newest = log_lines(snapshot.events[-room:], snapshot.now_ns, palette, width)
+    return [Text(), rule("log", "l: all", palette, width), *newest][:height]
 
 
 def headline(advisory: Advisory, palette: Palette, width: int) -> Text:

@@ -1,22 +1,34 @@
-"""What the GPU's own counters say, with nvidia-smi's figure beside the truth."""
+"""What the GPU's own counters say, with nvidia-smi's figure beside the truth; and each GPU of several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.style import Style
 from rich.text import Text
 
+from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import Palette, letter
+from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
-from brrrtop.tui.renderables.line import joined, rows, stacked
-from brrrtop.tui.throttle import throttle
+from brrrtop.tui.renderables.line import joined, rows
 from brrrtop.tui.widgets.pane import Pane
 
 Readings = Mapping[int, float]
+THROTTLES = (
+    (0x08, "hardware slowdown"),
+    (0x40, "thermal, hardware"),
+    (0x80, "power brake"),
+    (0x20, "thermal, software"),
+    (0x04, "power cap"),
+    (0x02, "clocks set by a user"),
+)
+"""Bits of NVML's clocks-event reasons that hold clocks down, gravest first (nvml.h,
+nvmlClocksEventReasons). Idle (0x1), sync boost (0x10) and display (0x100) are left out."""
 AT_LIMITS = ("power cap", "clocks set by a user")
 """What holds clocks down without anything being wrong."""
 TREND = 16
@@ -34,7 +46,7 @@ class Gauges(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         if not snapshot.gauges:
-            return stacked([absent(snapshot, palette)], width)
+            return [absent(snapshot, palette)]
         wide = width >= 110
         pieces = [
             *activity(snapshot, palette, 8 if wide else 0),
@@ -42,7 +54,7 @@ class Gauges(Pane):
         ]
         if wide:
             pieces.append(joined(trends(snapshot, palette), width, "  "))
-        return stacked(rows(pieces, width, height, "  "), width)
+        return rows(pieces, width, height, "  ")
 
 
 def absent(snapshot: Snapshot, palette: Palette) -> Text:
@@ -134,3 +146,43 @@ def degrees(value: float | None) -> str:
 
 def hertz(value: float | None) -> str:
     return units.UNMEASURED if value is None else units.rate(value, "Hz")
+
+
+def throttle(reasons: float | None) -> str | None:
+    """The gravest reason for low clocks; `none` when there is none, None when unmeasured."""
+    if reasons is None:
+        return None
+    mask = int(reasons)
+    for bit, words in THROTTLES:
+        if mask & bit:
+            return words
+    return "none"
+
+
+class DeviceStrip(Pane):
+    """Takes no room with one GPU. A click on a GPU shows it."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.display = len(snapshot.devices) > 1
+        super().show(snapshot)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        chosen = snapshot.estimate.device.device_id if snapshot.estimate else None
+        devices = sorted(snapshot.devices, key=lambda estimate: estimate.device.device_id)
+        pieces = [device(e, e.device.device_id == chosen, self.palette) for e in devices]
+        return [joined(pieces, width, "  ")]
+
+
+def device(estimate: Estimate, chosen: bool, palette: Palette) -> Text:
+    """`▸GPU 1 C24% M10% O66%`, the number on the hue of its regime."""
+    number = estimate.device.device_id
+    click = Style(meta={"@click": f"app.show_device({number})"})
+    text = Text(no_wrap=True)
+    text.append("▸" if chosen else " ", palette.style("good", bold=True))
+    mixed = estimate.regime is Regime.MIXED
+    badge = palette.style("text", bold=True) if mixed else palette.filled(estimate.regime.value)
+    text.append(f"GPU {number}", badge + click)
+    for name, share in split_parts(estimate.split):
+        if share >= 0.005:
+            text.append(f" {letter(name)}{units.share(share)}", palette.style(name, bold=chosen))
+    return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 from rich.segment import Segment
@@ -15,17 +15,15 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import VIEW_KEYS, Key
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.line import stacked
+
+if TYPE_CHECKING:
+    from brrrtop.tui.app import BrrrtopApp
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""
-
-
-class Shown(Protocol):
-    """What a pane knows of the program around it."""
-
-    palette: Palette
-    snapshot: Snapshot
 
 
 def strip_of(text: Text, width: int, base: Style) -> Strip:
@@ -55,6 +53,10 @@ def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 class Pane(Widget):
     """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
 
+    app: BrrrtopApp
+    KEYS: ClassVar[tuple[Key, ...]] = VIEW_KEYS
+    """The last line of the screen, where the pane is what a screen is about."""
+
     def __init__(self) -> None:
         super().__init__()
         self._snapshot: Snapshot | None = None
@@ -66,7 +68,7 @@ class Pane(Widget):
 
     @property
     def palette(self) -> Palette:
-        return cast("Shown", self.app).palette
+        return self.app.palette
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -92,17 +94,21 @@ class Pane(Widget):
         self.put(self.draw(self._snapshot, width, height)[:height] if width and height else [])
 
     def put(self, lines: list[Text]) -> None:
-        """Shows these lines; those that are the same as before cost nothing."""
+        """Shows these lines, cut where they are too long; the same as before cost nothing."""
+        lines = stacked(lines, self.content_size.width)
         for y, count in runs(changed(self._lines, lines)):
             self.refresh(Region(0, y, self.size.width, count))
         self._lines = lines
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        """The lines for this many cells. Pure: the same snapshot and size give the same lines."""
+        """The lines for this many cells; longer ones are cut.
+
+        Pure: the same snapshot and size give the same lines.
+        """
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        self.show(cast("Shown", self.app).snapshot)
+        self.show(self.app.snapshot)
 
     def on_resize(self, _event: Resize) -> None:
         self.redraw()

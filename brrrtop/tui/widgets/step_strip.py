@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from rich.text import Text
 from textual.events import Click
-from textual.message import Message
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.step_picture import StepPicture
 from brrrtop.text import units
-from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import axis, drawn
 from brrrtop.tui.widgets.pane import Pane
 
@@ -18,9 +17,6 @@ AXIS_FROM = 8
 
 
 class StepStrip(Pane):
-    class Opened(Message):
-        """The picture is wanted large."""
-
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.picture is None, "-bare")
         super().show(snapshot)
@@ -37,10 +33,10 @@ class StepStrip(Pane):
         lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
         if scale:
             lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
-        return stacked(lines[:height], width)
+        return lines
 
     def on_click(self, _event: Click) -> None:
-        self.post_message(self.Opened())
+        self.app.action_step_picture()
 
 
 def title(picture: StepPicture) -> str:
