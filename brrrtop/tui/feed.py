@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
@@ -17,32 +18,29 @@ UNSEEN_S = 5.0
 """A screen that has not drawn the last snapshot for this long gets the next one all the same."""
 
 
+@dataclass
 class SnapshotReady(Message):
     """A newer snapshot. Takes the place of an older one that is still queued."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__()
-        self.snapshot = snapshot
+    snapshot: Snapshot
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, SnapshotReady)
 
 
+@dataclass
 class FeedFailed(Message):
     """The driver cannot go on."""
 
-    def __init__(self, fault: BaseException) -> None:
-        super().__init__()
-        self.fault = fault
+    fault: BaseException
 
 
+@dataclass
 class RequestAnswered(Message):
     """What came of a request: a sentence to show."""
 
-    def __init__(self, says: str, failed: bool = False) -> None:
-        super().__init__()
-        self.says = says
-        self.failed = failed
+    says: str
+    failed: bool = False
 
 
 class Feed(Thread):

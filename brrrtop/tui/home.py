@@ -9,8 +9,6 @@ from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.strip import Strip
-from textual.widget import Widget
 
 from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
@@ -18,9 +16,18 @@ from brrrtop.text import units
 from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import clipped, fitted, hanging, joined, rule, stacked
+from brrrtop.tui.renderables.line import (
+    clipped,
+    fitted,
+    hanging,
+    joined,
+    pair,
+    rule,
+    stacked,
+    under_cursor,
+)
 from brrrtop.tui.terminal import TerminalGone
-from brrrtop.tui.widgets.pane import strip_of
+from brrrtop.tui.widgets.scrolled import Chooser
 
 EVERY_S = 2.0
 Choice = tuple[int, bool]
@@ -54,16 +61,11 @@ def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
     text = Text.styled(f"GPU {gpu.index} ", palette.style("text", bold=True))
     text.append(fitted(gpu.name, 18), palette.style("text"))
     pieces = [text]
-    bar = Text.styled("SMs busy ", palette.style("muted")).append_text(
-        meter(real, palette, 10, "good")
-    )
-    pieces.append(bar.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
+    busy = Text.styled("SMs busy ", palette.style("muted"))
+    busy.append_text(meter(real, palette, 10, "good"))
+    pieces.append(busy.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
     says = units.share(gpu.gauges.get(Metric.SMI_UTIL))
-    pieces.append(
-        Text.styled("nvidia-smi says ", palette.style("muted")).append(
-            f"{says:>4}", palette.style("text")
-        )
-    )
+    pieces.append(pair("nvidia-smi says", f"{says:>4}", palette))
     used, total = (
         units.size(gpu.gauges.get(one))
         for one in (Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES)
@@ -111,22 +113,14 @@ def help_lines(palette: Palette, width: int) -> list[Text]:
     return stacked(lines, width)
 
 
-class HomeList(Widget, can_focus=True):
+class HomeList(Chooser):
     """GPUs above, trainers below; one trainer is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("home,g", "move(-1000000)", show=False),
-        Binding("end,G", "move(1000000)", show=False),
-    ]
     app: HomeApp
 
     def __init__(self) -> None:
         super().__init__()
         self._host: Host | None = None
-        self._pid: int | None = None
-        self._lines: list[Text] = []
         self._first_row = 0
         self.helps = False
         """The keys and columns are explained in place of the list."""
@@ -135,73 +129,53 @@ class HomeList(Widget, can_focus=True):
     def trainers(self) -> tuple[HostTrainer, ...]:
         return self._host.trainers if self._host else ()
 
-    @property
-    def at(self) -> int:
-        """Place of the chosen trainer; the first where that has gone."""
-        return next((i for i, one in enumerate(self.trainers) if one.pid == self._pid), 0)
-
-    @property
-    def chosen(self) -> HostTrainer | None:
-        return self.trainers[self.at] if self.trainers else None
+    def choices(self) -> Sequence[int]:
+        return [one.pid for one in self.trainers]
 
     def show(self, host: Host) -> None:
         self._host = host
-        self.refresh()
+        self.redraw()
 
-    def action_move(self, by: int) -> None:
-        if self.trainers:
-            self._pid = self.trainers[min(max(self.at + by, 0), len(self.trainers) - 1)].pid
-            self.refresh()
+    def action_open(self) -> None:
+        self.app.action_watch(True)
 
     def on_click(self, event: events.Click) -> None:
         row = event.y - self._first_row
         if 0 <= row < len(self.trainers):
-            self._pid = self.trainers[row].pid
-            self.refresh()
+            self.choose(row)
             if event.chain == 2:
-                self.app.action_watch(True)
+                self.action_open()
+
+    def redraw(self) -> None:
+        width, height = self.content_size
+        self.put(self._draw(width, height))
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        palette, host = self.app.palette, self._host
-        lines = [Text.styled("brrrtop", palette.style("text", bold=True))]
+        palette, host = self.palette, self._host
+        plain, muted = palette.style("text"), palette.style("muted")
+        bold = palette.style("text", bold=True)
+        lines = [Text.styled("brrrtop", bold)]
         if self.helps:
             return [*lines, *help_lines(palette, width)][:height]
         if host is None:
-            return [*lines, Text.styled("looking …", palette.style("muted"))]
+            return [*lines, Text.styled("looking …", muted)]
         lines.append(rule("GPUs", "", palette, width))
         lines += [gpu_line(gpu, palette, width) for gpu in host.gpus]
-        lines += [
-            clipped(Text.styled(note, palette.style("muted")), width) for note in host.notes[:3]
-        ]
-        count = f"{len(host.trainers)} here"
-        lines += [
-            rule("trainers", count, palette, width),
-            Text.styled(HEAD, palette.style("muted")),
-        ]
+        lines += [Text.styled(note, muted) for note in host.notes[:3]]
+        lines.append(rule("trainers", f"{len(host.trainers)} here", palette, width))
+        lines.append(Text.styled(HEAD, muted))
         self._first_row = len(lines)
-        lines += [trainer_line(one, host.gpus, palette, width) for one in host.trainers]
+        for place, one in enumerate(host.trainers):
+            line = trainer_line(one, host.gpus, palette, width)
+            lines.append(under_cursor(line, palette, width) if place == self.at else line)
         if not host.trainers:
-            lines.append(Text.styled(NOBODY, palette.style("text")))
+            lines.append(Text.styled(NOBODY, plain))
         lines = lines[: height - 1]
         lines += [Text()] * (height - 1 - len(lines))
         keys = Text(no_wrap=True)
         for key, does in KEYS:
-            keys.append(f" {palette.keys(key)} ", palette.style("text", bold=True))
-            keys.append(f"{does} ", palette.style("muted"))
-        return [*lines, clipped(keys, width)]
-
-    def render_line(self, y: int) -> Strip:
-        width, height = self.size
-        if y == 0:
-            self._lines = self._draw(width, height)
-        base = self.rich_style
-        if self.trainers and not self.helps and y == self._first_row + self.at:
-            base += self.app.palette.cursor
-        return (
-            strip_of(self._lines[y], width, base)
-            if y < len(self._lines)
-            else Strip.blank(width, base)
-        )
+            keys.append(f" {palette.keys(key)} ", bold).append(f"{does} ", muted)
+        return [*lines, keys]
 
 
 class HomeApp(PaintedApp[Choice]):
@@ -216,7 +190,6 @@ class HomeApp(PaintedApp[Choice]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,f10,ctrl+c", "leave", show=False, priority=True),
         Binding("escape", "escape", show=False, priority=True),
-        Binding("enter", "watch(True)", show=False),
         Binding("c", "watch(False)", show=False),
         Binding("t", "theme", show=False),
         Binding("question_mark,h,f1", "help", show=False),
@@ -260,7 +233,7 @@ class HomeApp(PaintedApp[Choice]):
 
     def action_help(self) -> None:
         self.list.helps = not self.list.helps
-        self.list.refresh()
+        self.list.redraw()
 
     def action_escape(self) -> None:
         """Closes the help first."""
@@ -272,8 +245,8 @@ class HomeApp(PaintedApp[Choice]):
     def action_watch(self, agent: bool) -> None:
         if self.list.helps:
             self.action_help()
-        elif self.list.chosen is not None:
-            self.exit((self.list.chosen.pid, agent))
+        elif self.list.trainers:
+            self.exit((self.list.choices()[self.list.at], agent))
 
     def action_leave(self) -> None:
         self.exit(None)
@@ -283,6 +256,6 @@ class HomeApp(PaintedApp[Choice]):
 
     def action_theme(self) -> None:
         self.take_theme()
-        self.list.refresh()
+        self.list.redraw()
         if self._remember is not None:
             self._remember(self.palette.theme)

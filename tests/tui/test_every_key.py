@@ -263,14 +263,14 @@ RANKS = tour(
 FOLLOWED = tour("a successor", ("BrrrtopApp", "enter", shows("watching pid 4712")))
 HOME = tour(
     "home",
-    ("HomeList", "down", chooses("4712")),
-    ("HomeList", "j", chooses("4713")),
-    ("HomeList", "up", chooses("4712")),
-    ("HomeList", "k", chooses("4711")),
-    ("HomeList", "end", chooses("4713")),
-    ("HomeList", "home", chooses("4711")),
-    ("HomeList", "G", chooses("4713")),
-    ("HomeList", "g", chooses("4711")),
+    ("-", "down", chooses("4712")),
+    ("-", "j", chooses("4713")),
+    ("-", "up", chooses("4712")),
+    ("-", "k", chooses("4711")),
+    ("-", "end", chooses("4713")),
+    ("-", "home", chooses("4711")),
+    ("-", "G", chooses("4713")),
+    ("-", "g", chooses("4711")),
     ("HomeApp", "question_mark", shows("── help")),
     ("HomeApp", "h", hides("── help")),
     ("HomeApp", "f1", shows("── help")),
@@ -278,7 +278,7 @@ HOME = tour(
 )  # fmt: skip
 PRESSED["another way"] = {
     *(("BrrrtopApp", key) for key in ("q", "f10", "ctrl+c", "ctrl+z", "ctrl+l", "ctrl+r", "f5")),
-    *(("HomeApp", key) for key in ("q", "f10", "ctrl+c", "enter", "c", "t")),
+    *(("HomeApp", key) for key in ("q", "f10", "ctrl+c", "c", "t")),
 }
 """By tests of their own below: they end the app, stop it, or change nothing but what is on the terminal."""
 

@@ -208,10 +208,10 @@ async def test_the_cursor_stays_with_its_kernel_when_the_order_changes() -> None
     async with shown(snapshots.snapshot()) as screen:
         await screen.press("down", "down")
         table = screen.app.screen.query_one(KernelTable)
-        chosen = table.kernels[table.cursor].name
+        chosen = table.kernels[table.at].name
         await screen.press("s", "s")
-        assert table.kernels[table.cursor].name == chosen
-        assert table.cursor != 2
+        assert table.kernels[table.at].name == chosen
+        assert table.at != 2
 
 
 async def test_a_table_longer_than_the_screen_scrolls_with_the_cursor() -> None:

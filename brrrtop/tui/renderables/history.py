@@ -72,7 +72,8 @@ def stacked_area(
     shares: Sequence[Layers | None], palette: Palette, height: int, order: Sequence[str] = LAYERS
 ) -> list[Text]:
     """`height` lines of a cell a column; what is None stays empty."""
-    runs = [(_stack(one.value, order), len(list(same))) for one, same in groupby(shares, key=_Same)]
+    columns = (list(same) for _, same in groupby(shares, key=id))  # of one point: drawn once
+    runs = [(_stack(same[0], order), len(same)) for same in columns]
     lines = []
     for row in range(height):
         low, high = (height - 1 - row) / height, (height - row) / height
@@ -91,20 +92,6 @@ def _stack(parts: Layers | None, order: Sequence[str]) -> list[tuple[float, floa
             stack.append((edge, edge + part, layer))
         edge += part
     return stack
-
-
-class _Same:
-    """Equal where it is the very same object: columns of one point need be drawn once."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Layers | None) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _cell(

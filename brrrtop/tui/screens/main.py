@@ -90,7 +90,9 @@ class MainView(View):
             counsel.styles.max_height = most
 
     def on_mount(self) -> None:
-        self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
+        self.table.sort_by(
+            self.app.settings.sort if self.app.settings.sort in SORTABLE else "total"
+        )
         self.table.focus()
         self._arrange()
 
@@ -98,13 +100,9 @@ class MainView(View):
         self.query_one(Loader).redraw()  # it has more lines on a higher screen
         self.set_timer(SETTLED_S, self._fit_advice)
 
-    @property
-    def _settings(self) -> Settings:
-        return self.app.settings
-
     def _arrange(self) -> None:
         """Hides and zooms panes as the settings say."""
-        chosen = self._settings
+        chosen = self.app.settings
         classes = {f"-no-{name}": name in chosen.hidden for name in PANES}
         classes |= {f"-zoom-{name}": name == chosen.zoomed for name in PANES}
         self.update_classes(classes | {"-zoom": bool(chosen.zoomed)})
@@ -116,21 +114,19 @@ class MainView(View):
 
     def action_zoom(self, by: int) -> None:
         """The next pane alone, after the last one all of them again; with 0 all of them."""
-        names = ["", *(name for name in ZOOMED if name not in self._settings.hidden)]
-        at = names.index(self._settings.zoomed) if self._settings.zoomed in names else 0
+        names = ["", *(name for name in ZOOMED if name not in self.app.settings.hidden)]
+        at = names.index(self.app.settings.zoomed) if self.app.settings.zoomed in names else 0
         self.action_zoom_pane(names[(at + by) % len(names)] if by else "")
 
     def action_zoom_pane(self, name: str) -> None:
-        self._choose(replace(self._settings, zoomed=name))
+        self._choose(replace(self.app.settings, zoomed=name))
 
     def action_hide(self, name: str) -> None:
         """Hides a pane, or shows it again."""
-        hidden = set(self._settings.hidden) ^ {name}
-        self._choose(replace(self._settings, hidden=tuple(one for one in PANES if one in hidden)))
-
-    @property
-    def snapshot_shown(self) -> Snapshot | None:
-        return self.table.snapshot
+        hidden = set(self.app.settings.hidden) ^ {name}
+        self._choose(
+            replace(self.app.settings, hidden=tuple(one for one in PANES if one in hidden))
+        )
 
     @property
     def table(self) -> KernelTable:
@@ -150,8 +146,7 @@ class MainView(View):
         return action != "filter" or self.focused is not self.words
 
     def action_clear_filter(self) -> None:
-        job = self.snapshot_shown.job if self.snapshot_shown else None
-        if job is not None and not self.query_one("#filter").display:
+        if self.app.snapshot.job is not None and not self.query_one("#filter").display:
             self.app.action_ranks()
             return
         if not self.table.wanted and self.focused is not self.words:

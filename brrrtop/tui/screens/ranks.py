@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -27,10 +27,10 @@ VERDICT = 32
 COLLECTIVES_SHOWN = 6
 WIDE = 100
 """Columns that the table of collectives takes."""
-GAUGES: tuple[tuple[str, Metric, int], ...] = (
-    ("memory", Metric.MEMORY_USED_BYTES, 10),
-    ("power", Metric.POWER_WATT, 8),
-    ("temp", Metric.TEMPERATURE_C, 6),
+GAUGES: tuple[tuple[str, Metric, int, Callable[[float], str]], ...] = (
+    ("memory", Metric.MEMORY_USED_BYTES, 10, units.size),
+    ("power", Metric.POWER_WATT, 8, "{:.0f} W".format),
+    ("temp", Metric.TEMPERATURE_C, 6, "{:.0f} °C".format),
 )
 NONE = "One rank by itself. Name the files of all ranks, or attach to the launcher of the job."
 TERMS = (
@@ -156,7 +156,7 @@ class Columns:
         self.verdict = VERDICT if room >= VERDICT else 0
         room -= self.verdict
         self.gauges = 0
-        for _, _, cells in GAUGES:
+        for _, _, cells, _ in GAUGES:
             if room < cells:
                 break
             self.gauges += 1
@@ -167,7 +167,7 @@ class Columns:
 
 def _columns(rows: Sequence[RankRow], width: int) -> Columns:
     columns = Columns(width)
-    known = [metric for _, metric, _ in GAUGES if any(metric in row.gauges for row in rows)]
+    known = [metric for _, metric, *_ in GAUGES if any(metric in row.gauges for row in rows)]
     columns.gauges = columns.gauges if known else 0
     return columns
 
@@ -180,7 +180,7 @@ def _titles(columns: Columns, palette: Palette) -> Text:
     if columns.waits:
         title += f"{'waits':>{WAITS}}{'late':>{LATE}}"
     title += f"{'last':>{LAST}}" if columns.last else ""
-    for name, _, cells in GAUGES[: columns.gauges]:
+    for name, _, cells, _ in GAUGES[: columns.gauges]:
         title += f"{name:>{cells}}"
     title += f"  {'verdict'}" if columns.verdict else ""
     return Text.styled(title, palette.style("muted"))
@@ -210,21 +210,13 @@ def _row(
     if columns.last:
         last = f"{row.last_in}/{row.matched}" if row.matched else units.UNMEASURED
         line.append(f"{last:>{LAST}}", palette.style("text"))
-    for _, metric, cells in GAUGES[: columns.gauges]:
-        line.append(f"{gauge(row, metric):>{cells}}", palette.style("text"))
+    for _, metric, cells, form in GAUGES[: columns.gauges]:
+        value = row.gauges.get(metric)
+        reading = units.UNMEASURED if value is None else form(value)
+        line.append(f"{reading:>{cells}}", palette.style("text"))
     if columns.verdict:
         verdict = row.why or phrases.verdict(row.estimate)
         line.append(
             f"  {fitted(verdict, max(1, width - line.cell_len - 2))}", palette.style("text")
         )
     return line
-
-
-def gauge(row: RankRow, metric: Metric) -> str:
-    """A reading in its unit."""
-    value = row.gauges.get(metric)
-    if value is None:
-        return units.UNMEASURED
-    if metric is Metric.MEMORY_USED_BYTES:
-        return units.size(value)
-    return f"{value:.0f} W" if metric is Metric.POWER_WATT else f"{value:.0f} °C"

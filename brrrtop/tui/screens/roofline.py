@@ -18,6 +18,7 @@ from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
 from brrrtop.tui.widgets.kernel_table import Key, key_of
+from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Chooser
 
 KEPT = 60
@@ -25,7 +26,7 @@ LISTED_FROM = 24
 """Height from which the largest kernels are listed under the plot."""
 
 
-class RooflinePane(Chooser):
+class RooflinePane(Chooser, Pane):
     """One of the plotted kernels is chosen: marked in the plot, and its figures below."""
 
     KEYS = (CHOOSE, ("enter", "kernel", "focused.open"), *VIEW_KEYS)

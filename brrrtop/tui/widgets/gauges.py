@@ -112,12 +112,12 @@ def state(gauges: Readings, palette: Palette, labels: bool) -> list[Text]:
         pieces.append(_alarm(f"shared with {strangers:.0f}", palette))
     for label, used, total, form in (
         ("mem", Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES, units.size),
-        ("power", Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, watts),
-        ("temp", Metric.TEMPERATURE_C, None, degrees),
-        ("clock", Metric.SM_CLOCK_HZ, Metric.SM_CLOCK_MAX_HZ, hertz),
+        ("power", Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, "{:.0f} W".format),
+        ("temp", Metric.TEMPERATURE_C, None, "{:.0f}°C".format),
+        ("clock", Metric.SM_CLOCK_HZ, Metric.SM_CLOCK_MAX_HZ, lambda hz: units.rate(hz, "Hz")),
     ):
-        value = form(gauges.get(used))
-        limit = form(gauges.get(total)) if total else units.UNMEASURED
+        readings = (gauges.get(one) if one is not None else None for one in (used, total))
+        value, limit = (units.UNMEASURED if one is None else form(one) for one in readings)
         shown = label if labels or value == units.UNMEASURED else ""
         pieces.append(_amount(shown, value, limit, palette))
     return pieces
@@ -134,18 +134,6 @@ def _amount(label: str, value: str, limit: str, palette: Palette) -> Text:
     text = Text.styled(f"{label} " if label else "", palette.style("muted"))
     text.append(value, palette.style("text", bold=True))
     return text.append(f"/{limit}" if limit != units.UNMEASURED else "", palette.style("muted"))
-
-
-def watts(value: float | None) -> str:
-    return units.UNMEASURED if value is None else f"{value:.0f} W"
-
-
-def degrees(value: float | None) -> str:
-    return units.UNMEASURED if value is None else f"{value:.0f}°C"
-
-
-def hertz(value: float | None) -> str:
-    return units.UNMEASURED if value is None else units.rate(value, "Hz")
 
 
 def throttle(reasons: float | None) -> str | None:

@@ -16,7 +16,7 @@ from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason
 from brrrtop.tui.renderables.line import hanging, rule
-from brrrtop.tui.widgets.pane import strip_of
+from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.scrolled import Chooser
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
@@ -64,7 +64,7 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     return lines
 
 
-class KernelTable(Chooser):
+class KernelTable(Chooser, Pane):
     """Keys move the cursor; Enter and two clicks open the kernel under it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
