@@ -18,8 +18,7 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import KernelRow
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
-from brrrtop.tui import driver as abilities
-from brrrtop.tui.driver import Driver
+from brrrtop.tui.driver import CANNOT, Driver
 from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
 from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
@@ -68,41 +67,41 @@ class BrrrtopApp(PaintedApp[int]):
 
     CSS_PATH = "brrrtop.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10", "quit", show=False, priority=True),
-        Binding("ctrl+c", "interrupt", show=False, priority=True),
-        Binding("enter", "follow", show=False, priority=True),
-        Binding("ctrl+z", "suspend_process", show=False),
-        Binding("ctrl+l,ctrl+r,f5", "repaint", show=False),
-        Binding("question_mark,h,f1", "help", show=False),
-        Binding("space", "pause", show=False),
-        Binding("right,full_stop", "step(1)", show=False),
-        Binding("left,comma", "step(-1)", show=False),
-        Binding("right_square_bracket", "seek(0.1)", show=False),
-        Binding("left_square_bracket", "seek(-0.1)", show=False),
-        Binding("plus,equals_sign", "speed(1)", show=False),
-        Binding("minus", "speed(-1)", show=False),
-        Binding("d", "device(1)", show=False),
-        Binding("D", "device(-1)", show=False),
-        Binding("m", "baseline", show=False),
-        Binding("c", "continuous", show=False),
-        Binding("n", "burst", show=False),
-        Binding("o", "shapes", show=False),
-        Binding("S", "save", show=False),
-        Binding("t", "theme", show=False),
-        Binding("1", "main", show=False),
-        Binding("2,r", "roofline", show=False),
-        Binding("3,a", "advice", show=False),
-        Binding("4,l", "log", show=False),
-        Binding("5,b", "compare", show=False),
-        Binding("6,w", "whatif", show=False),
-        Binding("p", "step_picture", show=False),
-        Binding("C", "code", show=False),
-        Binding("T", "tables", show=False),
-        Binding("L", "loader", show=False),
-        Binding("colon,ctrl+p", "commands", show=False),
-        Binding("7,R", "ranks", show=False),
-        Binding("right_curly_bracket", "rank(1)", show=False),
-        Binding("left_curly_bracket", "rank(-1)", show=False),
+        Binding("q,f10", "quit", priority=True),
+        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("enter", "follow", priority=True),
+        ("ctrl+z", "suspend_process"),
+        ("ctrl+l,ctrl+r,f5", "repaint"),
+        ("question_mark,h,f1", "help"),
+        ("space", "pause"),
+        ("right,full_stop", "step(1)"),
+        ("left,comma", "step(-1)"),
+        ("right_square_bracket", "seek(0.1)"),
+        ("left_square_bracket", "seek(-0.1)"),
+        ("plus,equals_sign", "speed(1)"),
+        ("minus", "speed(-1)"),
+        ("d", "device(1)"),
+        ("D", "device(-1)"),
+        ("m", "baseline"),
+        ("c", "continuous"),
+        ("n", "burst"),
+        ("o", "shapes"),
+        ("S", "save"),
+        ("t", "theme"),
+        ("1", "main"),
+        ("2,r", "roofline"),
+        ("3,a", "advice"),
+        ("4,l", "log"),
+        ("5,b", "compare"),
+        ("6,w", "whatif"),
+        ("p", "step_picture"),
+        ("C", "code"),
+        ("T", "tables"),
+        ("L", "loader"),
+        ("colon,ctrl+p", "commands"),
+        ("7,R", "ranks"),
+        ("right_curly_bracket", "rank(1)"),
+        ("left_curly_bracket", "rank(-1)"),
     ]
 
     def __init__(
@@ -129,7 +128,7 @@ class BrrrtopApp(PaintedApp[int]):
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
-        self._page = page
+        self.page = page
         self._notice = notice
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
@@ -205,12 +204,14 @@ class BrrrtopApp(PaintedApp[int]):
         self.clear_notifications()
         self._toast = ("", 0.0)
 
-    def ask(self, ability: str, request: Request, otherwise: str) -> None:
+    def ask(self, ability: str, request: Request) -> None:
         """Has the driver do something, or says why this source cannot."""
         if ability in self._can:
             self._feed.ask(request)
+        elif ability == "continuous" and self.snapshot.source.kind == "live":
+            self.say("nothing is traced here: only the GPU's own counters are read", failed=True)
         else:
-            self.say(otherwise, failed=True)
+            self.say(CANNOT[ability], failed=True)
 
     def interrupt(self) -> None:
         """Ends the app as `^C` does, for a signal handler on its thread; as soon as it can end."""
@@ -246,7 +247,7 @@ class BrrrtopApp(PaintedApp[int]):
     def action_pause(self) -> None:
         """Stops the source where that is possible, else the screen."""
         paused = self.snapshot.paused
-        if abilities.PAUSE in self._can:
+        if "pause" in self._can:
             self._feed.ask(lambda d: d.resume() if paused else d.pause())
         else:
             self._frozen = not self._frozen
@@ -254,18 +255,14 @@ class BrrrtopApp(PaintedApp[int]):
             self._show()
 
     def action_step(self, count: int) -> None:
-        self.ask(abilities.STEP, lambda d: d.step(count), "only a replay can step")
+        self.ask("step", lambda d: d.step(count))
 
     def action_seek(self, by: float) -> None:
         goal = min(1.0, max(0.0, (self.snapshot.progress or 0.0) + by))
-        self.ask(abilities.SEEK, lambda d: d.seek(goal), "only a replay can seek")
+        self.ask("seek", lambda d: d.seek(goal))
 
     def action_speed(self, direction: int) -> None:
-        self.ask(
-            abilities.SPEED,
-            lambda d: d.faster() if direction > 0 else d.slower(),
-            "only a replay has a speed",
-        )
+        self.ask("speed", lambda d: d.faster() if direction > 0 else d.slower())
 
     def action_device(self, by: int) -> None:
         """The next device with activity, or the one before."""
@@ -280,7 +277,7 @@ class BrrrtopApp(PaintedApp[int]):
         self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
 
     def action_show_device(self, device_id: int) -> None:
-        self.ask(abilities.DEVICE, lambda d: d.select_device(device_id), "there is one GPU only")
+        self.ask("device", lambda d: d.select_device(device_id))
 
     def action_ranks(self) -> None:
         """All ranks of the job."""
@@ -303,13 +300,13 @@ class BrrrtopApp(PaintedApp[int]):
             self.action_show_rank(keys[(at + by) % len(keys)])
 
     def action_show_rank(self, key: str) -> None:
-        self.ask(abilities.RANKS, lambda d: d.select_rank(key), "this source has one rank only")
+        self.ask("ranks", lambda d: d.select_rank(key))
 
     def action_baseline(self) -> None:
-        self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
+        self.ask("baseline", lambda d: d.mark_baseline())
 
     def action_continuous(self) -> None:
-        self.ask(abilities.CONTINUOUS, self._switch, self._untraced_reason())
+        self.ask("continuous", self._switch)
 
     def _switch(self, driver: Driver) -> str:
         """On the feed's thread. A wish that was refused changes nothing."""
@@ -318,18 +315,12 @@ class BrrrtopApp(PaintedApp[int]):
         self._continuous = on
         return says
 
-    def _untraced_reason(self) -> str:
-        """Why nothing is traced where nothing can be."""
-        if self.snapshot.source.kind == "live":
-            return "nothing is traced here: only the GPU's own counters are read"
-        return "only a live trainer is traced"
-
     def action_burst(self) -> None:
-        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced_reason())
+        self.ask("continuous", lambda d: d.burst())
 
     def action_shapes(self) -> None:
         self._shapes_told = shapes_outcome(self.snapshot) or _NOTHING
-        self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced_reason())
+        self.ask("continuous", lambda d: d.shapes())
 
     def _tell_shapes(self) -> None:
         """Once what came of the wish is in the log: over the status line too."""
@@ -346,23 +337,19 @@ class BrrrtopApp(PaintedApp[int]):
 
     def action_follow(self) -> None:
         self.say(f"entering pid {self.snapshot.successor} …")
-        self.ask(abilities.FOLLOW, lambda d: d.follow(), "this source ends here")
+        self.ask("follow", lambda d: d.follow())
 
     def action_save(self) -> None:
-        from brrrtop.tui.screens.save import Saver
+        """Asks for a name, and writes what its end says."""
+        from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        Saver(self, self._page).ask()
-
-    @property
-    def can_record(self) -> bool:
-        """Whether what was seen can be written as a recording."""
-        return abilities.SAVE in self._can
+        dialog = SaveDialog("save" in self._can, self.page is not None)
+        self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def record(self, path: str) -> None:
         """Has the driver write the recording, or says why there is none to write."""
-        otherwise = "a recording is not saved again: end the name in .svg or .html"
-        self.ask(abilities.SAVE, lambda d: d.save(path), otherwise)
+        self.ask("save", lambda d: d.save(path))
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
@@ -428,7 +415,7 @@ class BrrrtopApp(PaintedApp[int]):
 
     def silence(self, kind: str) -> None:
         """Has such advice not given any more, or given again."""
-        self.ask(abilities.SILENCE, lambda d: d.silence(kind), "this source takes no wishes")
+        self.ask("silence", lambda d: d.silence(kind))
 
     def action_copy(self) -> None:
         """What the first advice says to try."""

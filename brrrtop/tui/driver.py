@@ -6,14 +6,27 @@ Every method is called from one thread, the feed's, never from the screen's. Onl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from brrrtop.model.snapshot import Snapshot
 
-PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
-DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
-FOLLOW, SILENCE, RANKS = "follow", "silence", "ranks"
-"""What a driver may be able to do."""
+CANNOT: Mapping[str, str] = MappingProxyType(
+    {
+        "step": "only a replay can step",
+        "seek": "only a replay can seek",
+        "speed": "only a replay has a speed",
+        "device": "there is one GPU only",
+        "ranks": "this source has one rank only",
+        "baseline": "this source takes no baseline",
+        "continuous": "only a live trainer is traced",
+        "save": "a recording is not saved again: end the name in .svg or .html",
+        "follow": "this source ends here",
+        "silence": "this source takes no wishes",
+    }
+)
+"""What a driver may be able to do beside `pause`, and what is said where it cannot."""
 
 
 class Driver(Protocol):
@@ -21,7 +34,7 @@ class Driver(Protocol):
 
     @property
     def can(self) -> frozenset[str]:
-        """The abilities above that this source has."""
+        """Of the abilities above those that this source has."""
 
     def advance(self) -> Snapshot:
         """The state as of now.

@@ -188,11 +188,11 @@ class HomeApp(PaintedApp[Choice]):
 
     CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10,ctrl+c", "leave", show=False, priority=True),
-        Binding("escape", "escape", show=False, priority=True),
-        Binding("c", "watch(False)", show=False),
-        Binding("t", "theme", show=False),
-        Binding("question_mark,h,f1", "help", show=False),
+        Binding("q,f10,ctrl+c", "leave", priority=True),
+        Binding("escape", "escape", priority=True),
+        ("c", "watch(False)"),
+        ("t", "theme"),
+        ("question_mark,h,f1", "help"),
     ]
 
     def __init__(

@@ -22,8 +22,7 @@ from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import event_lines
-from brrrtop.tui.widgets.step_strip import StepStrip
-from brrrtop.tui.widgets.time_spent import AccountPane
+from brrrtop.tui.widgets.time_spent import AccountPane, StepStrip
 from brrrtop.tui.widgets.verdict import Hero
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
@@ -99,7 +98,7 @@ async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
     async with shown(snapshots.snapshot(), can=frozenset(), size=(120, 40)) as screen:
         assert ".html" not in await screen.press("S"), "nobody makes a page here"
         await screen.press("escape")
-        screen.app._page = page
+        screen.app.page = page
         assert ".html" in await screen.press("S")
         await _named(screen, path)
         await screen.until("saved ")

@@ -46,22 +46,13 @@ def lanes(picture: StepPicture, view: Span, width: int) -> list[Row]:
     # From the begin of the view: nanoseconds since 1970 are too fine for floats.
     edges = np.linspace(0, view.duration_ns, width + 1)
     rows = []
-    for name in HOST_LANES:
+    for name in (*HOST_LANES, GPU, *DEVICE_LANES):
         lane = picture.lane(name)
-        if lane is not None:
-            rows.append(
-                Row(
-                    name,
-                    tuple(
-                        _front(one) for one in _cover_cells(lane.bars, picture, edges, view.t0_ns)
-                    ),
-                )
-            )
-    rows.append(Row(GPU, _device(picture, edges, view.t0_ns)))
-    for name in DEVICE_LANES:
-        lane = picture.lane(name)
-        if lane is not None:
-            rows.append(Row(name, _cover_cells(lane.bars, picture, edges, view.t0_ns)))
+        if name == GPU:
+            rows.append(Row(GPU, _device(picture, edges, view.t0_ns)))
+        elif lane is not None:
+            cells = _cover_cells(lane.bars, picture, edges, view.t0_ns)
+            rows.append(Row(name, tuple(map(_front, cells)) if name in HOST_LANES else cells))
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
@@ -25,10 +25,7 @@ CLOSING = "  Change one thing at a time: else nobody knows which one helped."
 class AllAdvice(Chooser, Scrolled):
     """One advisory is chosen; silenced ones stand at the end, where they can be heard again."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("x", "silence", show=False),
-        Binding("y", "copy", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("x", "silence"), ("y", "copy")]
     KEYS = (CHOOSE, ("y", "copy", "focused.copy"), ("x", "silence", "focused.silence"), *VIEW_KEYS)
     topic = "advice, most worth taking first"
 

@@ -22,9 +22,8 @@ from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.side import Side
-from brrrtop.tui.widgets.step_strip import StepStrip
 from brrrtop.tui.widgets.table_columns import SORTABLE
-from brrrtop.tui.widgets.time_spent import AccountPane, HistoryGraph
+from brrrtop.tui.widgets.time_spent import AccountPane, HistoryGraph, StepStrip
 from brrrtop.tui.widgets.verdict import Banner, Hero
 
 SETTLED_S = 0.05
@@ -34,14 +33,14 @@ was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_sta
 
 class MainView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash,f3", "filter", show=False, priority=True),
-        Binding("escape", "clear_filter", show=False),
-        Binding("s,greater_than_sign,f6", "sort(1)", show=False),
-        Binding("less_than_sign", "sort(-1)", show=False),
-        Binding("I", "reverse", show=False),
-        Binding("y", "app.copy", show=False),
-        Binding("z", "zoom(1)", show=False),
-        Binding("Z", "zoom(0)", show=False),
+        Binding("slash,f3", "filter", priority=True),
+        ("escape", "clear_filter"),
+        ("s,greater_than_sign,f6", "sort(1)"),
+        ("less_than_sign", "sort(-1)"),
+        ("I", "reverse"),
+        ("y", "app.copy"),
+        ("z", "zoom(1)"),
+        ("Z", "zoom(0)"),
     ]
 
     OPENING = "-unjudged -no-past"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
@@ -42,10 +42,7 @@ TERMS = (
 class RankTable(Chooser, Scrolled):
     """One rank is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "choose(-10)", show=False),
-        Binding("pagedown", "choose(10)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "choose(-10)"), ("pagedown", "choose(10)")]
     KEYS = (CHOOSE, ("enter", "open this rank", "focused.open"), *VIEW_KEYS[1:])
     topic = "ranks of the job, the odd one first"
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.screens.view import Dialog
 
 if TYPE_CHECKING:
     from brrrtop.tui.app import BrrrtopApp
@@ -23,16 +21,20 @@ if TYPE_CHECKING:
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-class SaveDialog(ModalScreen[str | None]):
-    """Gives back a path, or None when it was left with Esc."""
+class SaveDialog(Dialog):
+    """Gives back a path.
 
-    app: BrrrtopApp
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", show=False)]
+    Args:
+        records: There is a recording to write.
+        reports: Somebody makes the report as a page.
+    """
 
-    def __init__(self, kinds: Mapping[str, str]) -> None:
-        """`kinds`: what can be written, by the end of the name; the first one is offered."""
+    def __init__(self, records: bool, reports: bool) -> None:
         super().__init__()
-        self._kinds = kinds
+        self._kinds = {".brrr": "the recording, for brrrtop replay"} if records else {}
+        self._kinds[".svg"] = "a picture of this screen"
+        if reports:
+            self._kinds[".html"] = "the report as a page"
 
     def compose(self) -> ComposeResult:
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
@@ -42,56 +44,32 @@ class SaveDialog(ModalScreen[str | None]):
             for ending, what in self._kinds.items():
                 yield Label(f"{ending:<6} {what}", classes="kind")
 
-    def on_mount(self) -> None:
-        self.set_class(not self.app.palette.colour, "-colourless")
-        self.query_one(Input).focus()
-
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
 
 
-class Saver:
-    """Asks for a name and writes what its end says.
-
-    Args:
-        page: Makes the report of a snapshot, as HTML; None: there is none.
-    """
-
-    def __init__(self, app: BrrrtopApp, page: Callable[[Snapshot], str] | None) -> None:
-        self._app, self._page = app, page
-
-    def ask(self) -> None:
-        kinds = {".brrr": "the recording, for brrrtop replay"} if self._app.can_record else {}
-        kinds[".svg"] = "a picture of this screen"
-        if self._page is not None:
-            kinds[".html"] = "the report as a page"
-        self._app.push_screen(SaveDialog(kinds), self._save)
-
-    def _save(self, name: str | None) -> None:
-        if name is None:
-            return
-        path = Path(name).expanduser()
-        if path.suffix == ".svg":  # once the dialog has gone from the screen
-            self._app.call_after_refresh(self._write, path, self._picture)
-        elif path.suffix == ".html" and self._page is not None:
-            page = self._page
-            self._write(path, lambda: page(self._app.snapshot))
-        else:
-            self._app.record(name)
-
-    def _picture(self) -> str:
-        return local(self._app.export_screenshot(title="brrrtop", simplify=True))
-
-    def _write(self, path: Path, text: Callable[[], str]) -> None:
-        try:
-            self._app.say(written(path, text()))
-        except BrrrtopError as fault:
-            self._app.say(f"{fault.message} – {fault.action}", failed=True)
+def save(app: BrrrtopApp, name: str) -> None:
+    """Writes what the end of the name says."""
+    path = Path(name).expanduser()
+    page = app.page
+    if path.suffix == ".svg":  # once the dialog has gone from the screen
+        app.call_after_refresh(_write, app, path, lambda: picture(app))
+    elif path.suffix == ".html" and page is not None:
+        _write(app, path, lambda: page(app.snapshot))
+    else:
+        app.record(name)
 
 
-def local(svg: str) -> str:
-    """A picture by Textual without fonts from the network, its spaces kept by every reader."""
-    svg = _FONTS.sub("", svg)
+def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
+    try:
+        app.say(written(path, text()))
+    except BrrrtopError as fault:
+        app.say(f"{fault.message} – {fault.action}", failed=True)
+
+
+def picture(app: BrrrtopApp) -> str:
+    """The screen by Textual without fonts from the network, its spaces kept by every reader."""
+    svg = _FONTS.sub("", app.export_screenshot(title="brrrtop", simplify=True))
     svg = svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Fira Code, monospace")
     return svg.replace("<text ", '<text xml:space="preserve" ')
 

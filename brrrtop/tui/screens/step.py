@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.snapshot import Snapshot
@@ -21,7 +21,7 @@ from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import edit_bars
-from brrrtop.tui.widgets.step_strip import title
+from brrrtop.tui.widgets.time_spent import step_title
 
 CLOSEST_NS = 200
 """A picture is not zoomed in further than to this time a cell."""
@@ -43,16 +43,16 @@ class StepPane(Pane, can_focus=True):
     """Draws the newest picture until a key is pressed: then that one stands still, to be read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "move(-1)", show=False),
-        Binding("right", "move(1)", show=False),
-        Binding("shift+left", "pan(-0.5)", show=False),
-        Binding("shift+right", "pan(0.5)", show=False),
-        Binding("plus,equals_sign,up,k", "zoom(0.5)", show=False),
-        Binding("minus,down,j", "zoom(2.0)", show=False),
-        Binding("g", "gap(1)", show=False),
-        Binding("G", "gap(-1)", show=False),
-        Binding("0,home", "whole", show=False),
-        Binding("f", "follow", show=False),
+        ("left", "move(-1)"),
+        ("right", "move(1)"),
+        ("shift+left", "pan(-0.5)"),
+        ("shift+right", "pan(0.5)"),
+        ("plus,equals_sign,up,k", "zoom(0.5)"),
+        ("minus,down,j", "zoom(2.0)"),
+        ("g", "gap(1)"),
+        ("G", "gap(-1)"),
+        ("0,home", "whole"),
+        ("f", "follow"),
     ]
 
     KEYS = (
@@ -99,7 +99,7 @@ class StepPane(Pane, can_focus=True):
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
         below += [*self._legend(picture, width), *edits, Text()]
         below += self._under_cursor(picture, width)
-        lines = [rule(title(picture), note, palette, width)]
+        lines = [rule(step_title(picture), note, palette, width)]
         room = max(3, height - 1 - len(below))
         free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
         listed = longest_gaps(picture, palette, free)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Label
 
 from brrrtop.model.snapshot import Snapshot
@@ -74,9 +74,9 @@ class SubView(View):
     """A screen about one pane; Esc leads back. `/` searches in what can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", show=False),
-        Binding("backspace", "app.main", show=False),
-        Binding("slash,f3", "search", show=False),
+        ("escape", "back"),
+        ("backspace", "app.main"),
+        ("slash,f3", "search"),
     ]
 
     def __init__(self, body: Pane) -> None:
@@ -119,3 +119,14 @@ class SubView(View):
     def on_input_submitted(self) -> None:
         self.query_one("#filter").display = False
         self.body.focus()
+
+
+class Dialog(ModalScreen[str | None]):
+    """Asks for words; gives back what was chosen, None when it was left with Esc."""
+
+    app: BrrrtopApp
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)")]
+
+    def on_mount(self) -> None:
+        self.set_class(not self.app.palette.colour, "-colourless")
+        self.query_one(Input).focus()

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.comparison import Change
@@ -149,9 +149,7 @@ def _following(snapshot: Snapshot) -> str:
 class EditPane(Scrolled):
     """Lies over the table; Esc leads back to it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "app.back", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,backspace", "app.back")]
     KEYS = (("esc", "back", "app.back"), *VIEW_KEYS[1:])
     topic = "what if: one step, before and after the edit"
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 
 from brrrtop.kernel_names.readable import short_name
@@ -29,7 +29,7 @@ WORDY = 100
 
 
 class Advice(Pane, can_focus=True):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [("enter", "open")]
 
     def __init__(self) -> None:
         super().__init__()

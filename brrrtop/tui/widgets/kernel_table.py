@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.strip import Strip
 
 from brrrtop.model.estimate import KernelRow, Side
@@ -67,10 +67,7 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
 class KernelTable(Chooser, Pane):
     """Keys move the cursor; Enter and two clicks open the kernel under it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "page(-1)"), ("pagedown", "page(1)")]
 
     def __init__(self) -> None:
         super().__init__()

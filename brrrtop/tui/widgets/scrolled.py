@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import rule
@@ -18,14 +18,14 @@ class Scrolled(Pane, can_focus=True):
     """Shows as many of `content`'s lines as fit, under a rule that says which."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_by(-1)", show=False),
-        Binding("down,j,enter", "scroll_by(1)", show=False),
-        Binding("pageup", "scroll_pages(-1)", show=False),
-        Binding("pagedown", "scroll_pages(1)", show=False),
-        Binding("home,g", "scroll_by(-1000000)", show=False),
-        Binding("end,G", "scroll_by(1000000)", show=False),
-        Binding("N", "next_hit(1)", show=False),
-        Binding("P", "next_hit(-1)", show=False),
+        ("up,k", "scroll_by(-1)"),
+        ("down,j,enter", "scroll_by(1)"),
+        ("pageup", "scroll_pages(-1)"),
+        ("pagedown", "scroll_pages(1)"),
+        ("home,g", "scroll_by(-1000000)"),
+        ("end,G", "scroll_by(1000000)"),
+        ("N", "next_hit(1)"),
+        ("P", "next_hit(-1)"),
     ]
     topic = ""
 
@@ -113,11 +113,11 @@ class Chooser(Lined, can_focus=True):
     """A list of which one row is chosen: by what it is, as rows come, go and change places."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", show=False),
-        Binding("down,j", "choose(1)", show=False),
-        Binding("home,g", "choose(-1000000)", show=False),
-        Binding("end,G", "choose(1000000)", show=False),
-        Binding("enter", "open", show=False),
+        ("up,k", "choose(-1)"),
+        ("down,j", "choose(1)"),
+        ("home,g", "choose(-1000000)"),
+        ("end,G", "choose(1000000)"),
+        ("enter", "open"),
     ]
 
     def __init__(self) -> None:

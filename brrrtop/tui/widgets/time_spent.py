@@ -1,21 +1,26 @@
-"""Where the time went: over time by cause, with what happened marked; and of the window by bucket."""
+"""Where the time went: over time by cause, with what happened marked; in the window by bucket; in one step."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
 from rich.text import Text
+from textual.events import Click
 
 from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import HistoryPoint, Snapshot
+from brrrtop.model.step_picture import StepPicture
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import BucketTime, booked
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import painted, rows
+from brrrtop.tui.renderables.line import painted, rows, rule
+from brrrtop.tui.renderables.swim_lanes import axis, drawn
 from brrrtop.tui.widgets.pane import Fitted, Pane
 
 MS = 1_000_000
+TIMES_FROM = 8
+"""Height from which a line of the picture of a step is spent on the time."""
 AXIS_FROM = 3
 """Height from which a line is spent on the time and on marks."""
 STEPS_FROM = 5
@@ -175,3 +180,34 @@ def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool)
 def _rest(parts: list[BucketTime], palette: Palette) -> Text:
     share = units.share(sum(part.share for part in parts))
     return Text.styled(f"{len(parts)} more {share}", palette.style("muted"))
+
+
+class StepStrip(Pane):
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.picture is None, "-bare")
+        super().show(snapshot)
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.picture,)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        picture, palette = snapshot.picture, self.palette
+        if picture is None:
+            return []
+        lines = [rule(step_title(picture), "p: larger", palette, width)]
+        scale = height >= TIMES_FROM
+        lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
+        if scale:
+            lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
+        return lines
+
+    def on_click(self, _event: Click) -> None:
+        self.app.action_step_picture()
+
+
+def step_title(picture: StepPicture) -> str:
+    """`one step, 24.5 ms (3 of 4 in the window)`."""
+    length = units.duration(picture.span.duration_ns)
+    if picture.step is None:
+        return f"{length} (no steps are known)"
+    return f"one step, {length} ({picture.step} of {picture.steps} in the window)"
