@@ -132,7 +132,6 @@ class BrrrtopApp(PaintedApp[int]):
         self._notice = notice
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
-        self._frozen = False
         self._continuous = False
         self._ranks_opened = False
         self._shapes_told: Event | None = None
@@ -142,7 +141,6 @@ class BrrrtopApp(PaintedApp[int]):
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -162,10 +160,6 @@ class BrrrtopApp(PaintedApp[int]):
         newest = message.snapshot
         if newest.source.pid != self.snapshot.source.pid:
             self._continuous = False
-        if self._frozen:
-            newest = replace(
-                self.snapshot, freshness=newest.freshness, age_ns=newest.age_ns, paused=True
-            )
         self.snapshot = newest
         self._show()
         if newest.job is not None and not self._ranks_opened:
@@ -245,14 +239,8 @@ class BrrrtopApp(PaintedApp[int]):
             self.exit(return_code=BACK)
 
     def action_pause(self) -> None:
-        """Stops the source where that is possible, else the screen."""
         paused = self.snapshot.paused
-        if "pause" in self._can:
-            self._feed.ask(lambda d: d.resume() if paused else d.pause())
-        else:
-            self._frozen = not self._frozen
-            self.snapshot = replace(self.snapshot, paused=self._frozen)
-            self._show()
+        self._feed.ask(lambda d: d.resume() if paused else d.pause())
 
     def action_step(self, count: int) -> None:
         self.ask("step", lambda d: d.step(count))
@@ -277,7 +265,7 @@ class BrrrtopApp(PaintedApp[int]):
         self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
 
     def action_show_device(self, device_id: int) -> None:
-        self.ask("device", lambda d: d.select_device(device_id))
+        self._feed.ask(lambda d: d.select_device(device_id))
 
     def action_ranks(self) -> None:
         """All ranks of the job."""
@@ -303,7 +291,7 @@ class BrrrtopApp(PaintedApp[int]):
         self.ask("ranks", lambda d: d.select_rank(key))
 
     def action_baseline(self) -> None:
-        self.ask("baseline", lambda d: d.mark_baseline())
+        self._feed.ask(lambda d: d.mark_baseline())
 
     def action_continuous(self) -> None:
         self.ask("continuous", self._switch)
@@ -415,7 +403,7 @@ class BrrrtopApp(PaintedApp[int]):
 
     def silence(self, kind: str) -> None:
         """Has such advice not given any more, or given again."""
-        self.ask("silence", lambda d: d.silence(kind))
+        self._feed.ask(lambda d: d.silence(kind))
 
     def action_copy(self) -> None:
         """What the first advice says to try."""

@@ -1,7 +1,7 @@
 """What the screens need from whoever feeds them. Knows nothing of sources or sessions.
 
-Every method is called from one thread, the feed's, never from the screen's. Only `advance` and
-`close` must work; the others are called when their word is in `can`.
+Every method is called from one thread, the feed's, never from the screen's. What has a word in
+`CANNOT` is called where that is in `can`; the rest works everywhere.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ CANNOT: Mapping[str, str] = MappingProxyType(
         "step": "only a replay can step",
         "seek": "only a replay can seek",
         "speed": "only a replay has a speed",
-        "device": "there is one GPU only",
         "ranks": "this source has one rank only",
-        "baseline": "this source takes no baseline",
         "continuous": "only a live trainer is traced",
         "save": "a recording is not saved again: end the name in .svg or .html",
         "follow": "this source ends here",
-        "silence": "this source takes no wishes",
     }
 )
-"""What a driver may be able to do beside `pause`, and what is said where it cannot."""
+"""What not every driver is able to do, and what is said where it cannot."""
 
 
 class Driver(Protocol):

@@ -214,7 +214,6 @@ class HomeApp(PaintedApp[Choice]):
         return self.query_one(HomeList)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.list.focus()
         self.set_interval(EVERY_S, self.read_host)
         self.read_host()

@@ -160,7 +160,7 @@ class Palette(Struct, frozen=True, eq=False):
     ascii: bool = False
     own: tuple[Theme, ...] = ()
     """Themes that somebody wrote, beside those that brrrtop has."""
-    _styles: dict[str, Style] = field(default_factory=dict)
+    _styles: dict[tuple[str | None, str | None, bool], Style] = field(default_factory=dict)
 
     @property
     def palette(self) -> Mapping[str, str]:
@@ -182,35 +182,28 @@ class Palette(Struct, frozen=True, eq=False):
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""
-        key = f"{hue}{bold:d}"
-        if key not in self._styles:
-            colour = self.palette[_hue(hue)] if self.colour else None
-            self._styles[key] = Style(color=colour, bold=bold or None)
-        return self._styles[key]
+        return self._style(hue if self.colour else None, None, bold)
 
     def filled(self, bucket: str) -> Style:
         """Text on a field of the bucket's hue; without colour, plain."""
-        key = f"on {bucket}"
+        return self._style("on_fill", bucket) if self.colour else Style.null()
+
+    def boundary(self, below: str, above: str) -> Style:
+        """The lower part of a cell in one hue, the rest in another."""
+        return self._style(below, above)
+
+    def _style(self, text: str | None, ground: str | None, bold: bool = False) -> Style:
+        """Made once, as it is looked up for every cell."""
+        key = (text, ground, bold)
         if key not in self._styles:
-            self._styles[key] = (
-                Style(color=self.palette["on_fill"], bgcolor=self.palette[_hue(bucket)])
-                if self.colour
-                else Style()
-            )
+            colour, field = (one and self.palette[_hue(one)] for one in key[:2])
+            self._styles[key] = Style(color=colour, bgcolor=field, bold=bold or None)
         return self._styles[key]
 
     @property
     def cursor(self) -> Style:
         """Lies under the chosen row."""
         return Style(bgcolor=self.palette["cursor"]) if self.colour else Style(reverse=True)
-
-    def boundary(self, below: str, above: str) -> Style:
-        """The lower part of a cell in one hue, the rest in another."""
-        key = f"{below}/{above}"
-        if key not in self._styles:
-            colours = self.palette[_hue(below)], self.palette[_hue(above)]
-            self._styles[key] = Style(color=colours[0], bgcolor=colours[1])
-        return self._styles[key]
 
     def fill(self, bucket: str) -> str:
         """The character that fills a bar where colour is not to carry the meaning."""

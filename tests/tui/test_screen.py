@@ -236,19 +236,6 @@ async def test_space_pauses_a_replay_and_goes_on() -> None:
         assert "PAUSED" not in await screen.until("replay")
 
 
-async def test_space_freezes_a_live_screen_but_not_its_age() -> None:
-    stale = replace(snapshots.healthy(), freshness=Freshness.STALE, age_ns=9_000_000_000)
-    async with shown(snapshots.snapshot(), stale, can=frozenset()) as screen:
-        assert "PAUSED" in await screen.press("space")
-        screen.advance()
-        text = await screen.until("stale")
-        assert "PAUSED" in text
-        assert "OVERHEAD-BOUND" in text
-        await screen.press("space")
-        screen.advance()
-        await screen.until("COMPUTE-BOUND")
-
-
 async def test_replay_keys_reach_the_driver() -> None:
     async with shown(snapshots.replayed(0.45)) as screen:
         await screen.press(
@@ -262,7 +249,6 @@ async def test_replay_keys_reach_the_driver() -> None:
 async def test_a_source_that_cannot_do_something_says_so() -> None:
     async with shown(snapshots.snapshot(), can=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
-        assert "this source takes no baseline" in await screen.press("m")
         await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
         await screen.until("a recording is not saved again")
         assert not screen.driver.asked

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop.model.account import IDLE_CAUSES, Account
+from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
@@ -17,9 +17,9 @@ from brrrtop.tui.renderables.line import painted
 
 LAYERS = (
     "compute", "memory", "underfilled", "exposed_comm", "exposed_copy",
-    *(f"idle_{cause}" for cause in IDLE_CAUSES), "overhead", "unknown",
+    *(f"idle_{cause}" for cause in IDLE_CAUSES), "unknown",
 )  # fmt: skip
-"""From the bottom. `overhead` is of points of which only the split is known."""
+"""From the bottom."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*#"
 LIVE_NS = 1_000_000_000
@@ -31,14 +31,10 @@ _EMPTY = Style.null()
 
 def layers(point: HistoryPoint) -> Layers:
     """The shares of a point by bucket; they add up to 1."""
-    account: Account | None = point.account
-    if account is not None and account.duration_ns:
-        return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
-    split = point.split
-    return {
-        "compute": split.compute, "memory": split.memory, "overhead": split.overhead,
-        "unknown": split.unknown,
-    }  # fmt: skip
+    account = point.account
+    if account is None or not account.duration_ns:
+        return {}
+    return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
 
 
 def column_ns(whole_ns: int | None, width: int) -> int:

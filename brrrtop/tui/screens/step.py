@@ -31,12 +31,7 @@ LEAST_LANES = 14
 """Lines that the picture has before gaps are listed below it."""
 EDITS_FROM = 20
 """Height from which the step after an edit is shown too."""
-WORDS = {
-    "launching": "launching",
-    "optimizer": "optimizer",
-    "annotation": "named range",
-    "host": "CUDA call",
-}
+WORDS = {"annotation": "named range", "host": "CUDA call"}
 
 
 class StepPane(Pane, can_focus=True):
@@ -109,16 +104,13 @@ class StepPane(Pane, can_focus=True):
     def _cursor_line(self, width: int) -> Text:
         if self._at_ns is None:
             return Text()
-        cell = self._cell(width)
-        return Text(" " * (GUTTER + cell)).append("▲", self.palette.style("text", bold=True))
+        room = self._room(width)
+        cell = int((self._at_ns - self.view.t0_ns) / self.view.duration_ns * room)
+        blank = " " * (GUTTER + min(room - 1, max(0, cell)))
+        return Text(blank).append("▲", self.palette.style("text", bold=True))
 
     def _room(self, width: int) -> int:
         return max(1, width - GUTTER)
-
-    def _cell(self, width: int) -> int:
-        assert self._at_ns is not None
-        part = (self._at_ns - self.view.t0_ns) / self.view.duration_ns
-        return min(self._room(width) - 1, max(0, int(part * self._room(width))))
 
     def _legend(self, picture: StepPicture, width: int) -> list[Text]:
         palette = self.palette
@@ -141,13 +133,9 @@ class StepPane(Pane, can_focus=True):
             return [Text.styled(self.palette.keys(keys), muted)]
         at_ns = self._at_ns
         head = f"at {units.duration(at_ns - picture.span.t0_ns)} of the step"
-        lines = [Text.styled(head, muted)]
         reach_ns = self.view.duration_ns // (2 * self._room(width)) + 1
-        for lane in picture.lanes:
-            bar = self._bar_at(picture, lane, at_ns, reach_ns)
-            if bar is not None:
-                lines.append(bar)
-        return lines
+        bars = (self._bar_at(picture, lane, at_ns, reach_ns) for lane in picture.lanes)
+        return [Text.styled(head, muted), *(bar for bar in bars if bar is not None)]
 
     def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:
         """The longest bar of a lane in the cell of the cursor."""
@@ -164,20 +152,19 @@ class StepPane(Pane, can_focus=True):
         name = picture.names[number] if number >= 0 else phrases.meaning(kind)
         if lane.name not in HOST_LANES:
             name = short_name(name)
-        text = Text.styled(f"{lane.name:<14}", self.palette.style("muted"))
-        text.append(
-            f"{units.duration(int(lengths.max())):>9}  ", self.palette.style("text", bold=True)
-        )
-        text.append(
-            f"{WORDS.get(kind) or phrases.bucket(kind)}  ", self.palette.style(kind, bold=True)
-        )
-        text.append(name, self.palette.style("text"))
+        palette, muted = self.palette, self.palette.style("muted")
+        length = f"{units.duration(int(lengths.max())):>9}  "
+        words = WORDS.get(kind) or phrases.bucket(kind)
+        text = Text.styled(f"{lane.name:<14}", muted)
+        text.append(length, palette.style("text", bold=True))
+        text.append(f"{words}  ", palette.style(kind, bold=True))
+        text.append(name, palette.style("text"))
         launched = int(bars.launched_ns[row])
         if launched >= 0:
             early = units.duration(int(bars.starts_ns[row]) - launched)
-            text.append(f"  launched {early} earlier", self.palette.style("muted"))
+            text.append(f"  launched {early} earlier", muted)
         if len(near) > 1:
-            text.append(f"  and {len(near) - 1} more here", self.palette.style("muted"))
+            text.append(f"  and {len(near) - 1} more here", muted)
         return text
 
     def _hold(self) -> StepPicture | None:

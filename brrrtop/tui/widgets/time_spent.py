@@ -1,4 +1,4 @@
-"""Where the time went: over time by cause, with what happened marked; in the window by bucket; in one step."""
+"""Where the time went: over time by cause, with what happened marked; by bucket; in one step."""
 
 from __future__ import annotations
 
