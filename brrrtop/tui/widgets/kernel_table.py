@@ -8,15 +8,14 @@ from typing import ClassVar
 from rich.text import Text
 from textual import events
 from textual.binding import BindingType
-from textual.strip import Strip
 
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason
-from brrrtop.tui.renderables.line import hanging, rule
-from brrrtop.tui.widgets.pane import Pane, strip_of
+from brrrtop.tui.renderables.line import hanging, rule, under_cursor
+from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Chooser
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
@@ -74,15 +73,11 @@ class KernelTable(Chooser, Pane):
         self.sort_key = "total"
         self.reverse = False
         self.wanted = ""
-        self._kernels: list[KernelRow] = []
+        self.kernels: list[KernelRow] = []
+        """As shown: filtered and sorted."""
         self._keys: list[Key] = []
         self._known = 0
         self._first = 0
-
-    @property
-    def kernels(self) -> list[KernelRow]:
-        """As shown: filtered and sorted."""
-        return self._kernels
 
     def choices(self) -> Sequence[Key]:
         return self._keys
@@ -107,10 +102,10 @@ class KernelTable(Chooser, Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         known = snapshot.estimate.kernels if snapshot.estimate else ()
         self._known = len(known)
-        self._kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
-        self._keys = [key_of(kernel) for kernel in self._kernels]
+        self.kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
+        self._keys = [key_of(kernel) for kernel in self.kernels]
         room = max(0, height - HEAD_LINES)
-        self._first = max(0, min(self._first, len(self._kernels) - room))
+        self._first = max(0, min(self._first, len(self.kernels) - room))
         if room and self._chosen is not None:
             self._first = min(max(self._first, self.at - room + 1), self.at)
         if snapshot.estimate is None:
@@ -118,14 +113,16 @@ class KernelTable(Chooser, Pane):
         lines = [rule("kernels", self._note(room), self.palette, width)]
         steps = snapshot.estimate.steps_covered
         lines.append(header_line(width, self.sort_key, self.reverse, self.palette, steps))
-        inside = self._kernels[self._first : self._first + room]
+        inside = self.kernels[self._first : self._first + room]
         lines += [kernel_line(kernel, width, self.palette, steps) for kernel in inside]
-        if not self._kernels:
+        if self.has_focus and inside:
+            under_cursor(lines[HEAD_LINES + self.at - self._first], self.palette, width)
+        if not self.kernels:
             lines.append(Text.styled(self._nothing(), self.palette.style("muted")))
         return lines
 
     def _note(self, room: int) -> str:
-        count = len(self._kernels)
+        count = len(self.kernels)
         note = f"by {SORTED_BY.get(self.sort_key) or column(self.sort_key).title}"
         if self.wanted:
             note = f'"{self.wanted}" {count} of {self._known}, {note}'
@@ -138,33 +135,23 @@ class KernelTable(Chooser, Pane):
             return f'No kernel matches "{self.wanted}"; Esc clears the filter.'
         return "No kernels seen."
 
-    def render_line(self, y: int) -> Strip:
-        row = y - HEAD_LINES + self._first
-        drawn = HEAD_LINES <= y < len(self._lines) and row < len(self._kernels)
-        if self.has_focus and drawn and row == self.at:
-            palette = self.palette
-            base = self.rich_style + palette.cursor
-            return strip_of(self._lines[y], self.content_size.width, base)
-        return super().render_line(y)
-
     def on_focus(self) -> None:
-        self.refresh()
+        self.call_after_refresh(self.redraw)  # once `has_focus` says so
 
     def on_blur(self) -> None:
-        self.refresh()
+        self.call_after_refresh(self.redraw)
 
     def reveal(self, place: int) -> None:
         """The first place is of whichever kernel comes first."""
         if not place:
             self._chosen, self._first = None, 0
-        self.refresh()
 
     def action_page(self, by: int) -> None:
         self.action_choose(by * max(1, self.content_size.height - HEAD_LINES - 1))
 
     def action_open(self) -> None:
-        if self._kernels:
-            self.app.open_kernel(self._kernels[self.at])
+        if self.kernels:
+            self.app.open_kernel(self.kernels[self.at])
 
     def on_click(self, event: events.Click) -> None:
         if event.y == HEAD_LINES - 1:
