@@ -9,9 +9,14 @@ or the number that `PyGILState_Ensure` gave.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 Functions = dict[str, int]
+
+
+def _calls(arch: ModuleType, functions: Functions) -> Callable[[str], bytes]:
+    return lambda name: bytes(arch.call(functions[name]))
 
 
 def refuse(arch: ModuleType, functions: Functions, reason: int, refusal: int) -> bytes:
@@ -34,7 +39,7 @@ def starter_code(
     the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
     thread forks meanwhile.
     """
-    pieces, call = arch.PIECES, lambda name: arch.call(functions[name])
+    pieces, call = arch.PIECES, _calls(arch, functions)
     refusing = refuse(arch, functions, reason, refusal)
     make, drop = b"", b""
     if handed:
@@ -62,7 +67,7 @@ def thread_code(
     one before it has the GIL: a child that another thread forks at that moment can hang in its first
     steps, up to Python 3.11.
     """
-    pieces, call = arch.PIECES, lambda name: arch.call(functions[name])
+    pieces, call = arch.PIECES, _calls(arch, functions)
     refusing = call("PyErr_Clear") + refuse(arch, functions, reason, refusal) + pieces["null"]
     enter = call("PyGILState_Ensure") + pieces["keep int"]
     leave = pieces["kept int"] + call("PyGILState_Release")
