@@ -9,7 +9,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import without_interrupts
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text.printable import printable
-from collectors.gpu.nvidia.overview import GpuOverview
+from collectors.gpu.nvidia.sampler_thread import GpuOverview
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, short_name
 

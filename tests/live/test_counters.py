@@ -31,7 +31,7 @@ def started() -> Iterator[Start]:
     threads = []
 
     def start(hardware: Hardware) -> CounterThread:
-        thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS)
+        thread = CounterThread(hardware, lambda: {"aa-bb": 3}, interval_ns=MS)
         threads.append(thread)
         thread.start()
         thread.match({0: "GPU-aa-bb"})
@@ -183,7 +183,7 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
 
 def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
     """A burst that began then held its trainer for 110 ms (H200)."""
-    thread = CounterThread(1, Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
+    thread = CounterThread(Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
     assert thread.settling
     thread.start()
     thread.match({0: "GPU-aa-bb"})
@@ -218,7 +218,7 @@ def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Star
 
 def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start) -> None:
     hardware = Hardware()
-    thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
+    thread = CounterThread(hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
     thread.start()
     thread.match({0: "GPU-aa-bb"})
     until(lambda: hardware.calls.count("decode") >= 4)
@@ -339,7 +339,7 @@ def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) ->
 
 def test_a_mig_device_is_not_tried() -> None:
     hardware = Hardware()
-    thread = CounterThread(1, hardware, dict)
+    thread = CounterThread(hardware, dict)
     thread.start()
     thread.match({0: "MIG-aa-bb"})
     assert "MIG" in thread.says[0] and not thread.settling
