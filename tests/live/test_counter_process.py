@@ -42,7 +42,6 @@ import ctypes, sys
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.gpu.counters import worker as counter_worker
 class Hangs:
-    def __init__(self, pid): pass
     def start(self):
         print("hangs", file=sys.stderr, flush=True)
         while True:

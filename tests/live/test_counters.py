@@ -11,13 +11,11 @@ import pytest
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
 from brrrtop.protocol.frames import GAUGE, OBSERVED, Frame, Kind
-from collectors.gpu.counters import coverage as counter_coverage
+from collectors.gpu.counters import notes as counter_notes
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.bursts import MARGIN_NS
-from collectors.gpu.counters.clock import ClockMatch
-from collectors.gpu.counters.coverage import Coverage
-from collectors.gpu.counters.device import COUNTERS, DeviceCounters
-from collectors.gpu.counters.faults import sentence
+from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
+from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.counters.sampler import CounterThread, bin_means
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.bench import Bench, kinds
@@ -79,7 +77,7 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
 def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counter_coverage, "LEAST_S", 0.5)
+    monkeypatch.setattr(counter_notes, "LEAST_S", 0.5)
     hardware = Hardware(loses=0.7)
     thread = started(hardware)
     until(lambda: "for about 30% of the time" in "".join(thread.says))

@@ -19,12 +19,11 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.counter_samples import on_host_clock
 from brrrtop.protocol.frames import GAUGE, Frame, Kind
 from collectors.gpu.counters.bursts import Bursts
-from collectors.gpu.counters.coverage import Coverage
-from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters, sampling_module
-from collectors.gpu.counters.faults import sentence
+from collectors.gpu.counters.cupti_python import sampling_module
+from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
+from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.feed import SamplerThread
-from collectors.gpu.nvidia.cuda_devices import cuda_ordinals
-from collectors.gpu.nvidia.devices import bare_uuid
+from collectors.gpu.nvidia.devices import bare_uuid, cuda_ordinals
 
 BIN_NS = 100_000_000
 """Gauges are means over this long."""

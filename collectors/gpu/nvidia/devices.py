@@ -6,6 +6,7 @@ look at it. The UUIDs that torch reports settle the matter as soon as the agent 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -208,3 +209,39 @@ def _sm_count(ask: Questions, device: NvmlDevice, capability: tuple[int, int] | 
     since = _CORES_PER_SM_SINCE_8_6 if (major, minor) >= (8, 6) else None
     a_sm = _CORES_PER_SM.get((major, minor)) or since
     return int(cores) // a_sm if a_sm else None
+
+
+class NoDriver(Exception):
+    """There is no CUDA driver to ask."""
+
+
+def cuda_ordinals() -> dict[str, int]:
+    """CUDA's device numbers in this very process by UUID, without the `GPU-` in front.
+    Makes no context.
+
+    Raises:
+        NoDriver: libcuda is missing or does not start.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as fault:
+        raise NoDriver(f"libcuda.so.1 cannot be loaded: {fault}") from fault
+    code = cuda.cuInit(0)
+    if code != 0:
+        raise NoDriver(f"libcuda.so.1 does not start: cuInit answers {code}")
+    count = ctypes.c_int(0)
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    name_of = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+    ordinals: dict[str, int] = {}
+    for ordinal in range(count.value):
+        device = ctypes.c_int(0)
+        raw = (ctypes.c_ubyte * 16)()
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or name_of(ctypes.byref(raw), device):
+            continue
+        ordinals[_uuid_text(bytes(raw))] = ordinal
+    return ordinals
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
