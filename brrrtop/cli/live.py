@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from brrrtop.cli import baseline, output, show
 from brrrtop.cli import fail_if as gate
+from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -72,7 +72,7 @@ def refuse_taken_file(options: Options) -> None:
     """
     if options.verb != "run" and not (options.once or options.json or options.fail_if):
         show.on_a_terminal()
-    baseline.load(options)
+    files.baseline(options)
     if options.record is None:
         return
     if os.path.lexists(options.record):
@@ -113,7 +113,7 @@ def followed(
 
 
 def _session(source: LiveSource, options: Options) -> Session:
-    before = baseline.load(options)
+    before = files.baseline(options)
     return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
 
 
