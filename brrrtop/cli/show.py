@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from brrrtop.cli import colours, output, settings
+from brrrtop.cli import output, settings
 from brrrtop.cli.options import Options
 from brrrtop.cli.signals import told_of_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
@@ -21,12 +22,14 @@ HOME = -1
 """No exit code: somebody went back to the list of all trainers."""
 SERVED = "TEXTUAL_DRIVER"
 """Set where a browser is the terminal."""
+MODERN = frozenset(
+    "alacritty contour foot ghostty iterm2 kitty konsole mlterm rio st tmux vte wezterm".split()
+)
+"""Terminals that name themselves without their number of colours, which is 256 at least."""
 
 if TYPE_CHECKING:
-    from brrrtop.model.settings import Settings
     from brrrtop.model.snapshot import Snapshot
     from brrrtop.tui.driver import Driver
-    from brrrtop.tui.palette import Palette
 
 
 def on_a_terminal() -> bool:
@@ -48,16 +51,25 @@ def on_a_terminal() -> bool:
     return all(here)
 
 
+def colour_system(environment: Mapping[str, str]) -> str | None:
+    """`256` for a terminal whose name alone does not say so; None: what it says of itself is right."""
+    name = environment.get("TERM", "").lower()
+    if environment.get("COLORTERM") or not MODERN.intersection(name.split("-")):
+        return None
+    return "256"
+
+
 def screen(driver: Driver, options: Options, label: str) -> int:
     """The full screen over `driver`, until somebody leaves it; the exit code.
 
     Raises:
         Exception: What ended the source early.
     """
-    assumed = colours.colour_system(os.environ)
+    assumed = colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with told_of_interrupts() as interrupts:
+        from brrrtop.cli.themes import palette_of
         from brrrtop.tui.app import BACK, BrrrtopApp
 
         kept = settings.load()
@@ -94,27 +106,6 @@ def _page(snapshot: Snapshot) -> str:
     from brrrtop.exporters.html import page
 
     return page(snapshot)
-
-
-def palette_of(options: Options, kept: Settings) -> tuple[Palette, str]:
-    """How the screen is drawn on this terminal, and what to know of its theme; empty: nothing.
-
-    Raises:
-        UsageError: The theme that was asked for does not exist, or has a mistake.
-    """
-    from brrrtop.cli import themes
-    from brrrtop.tui.palette import THEMES, Palette
-
-    own = themes.OwnThemes()
-    chosen = themes.asked_for(options.theme)
-    if chosen is not None:
-        own.require(chosen)
-    elif kept.theme in THEMES or kept.theme in own.themes:
-        chosen = kept.theme
-    name = colours.theme(os.environ, chosen)
-    colour = not (options.no_color or os.environ.get("NO_COLOR"))
-    palette = Palette(name, colour, output.only_ascii(options), tuple(own.themes.values()))
-    return palette, own.notice(None if chosen else kept.theme, name) if colour else ""
 
 
 def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
