@@ -101,6 +101,7 @@ class FakeFeed(SamplerFeed):
     """A sampler whose frames the test puts in."""
 
     worker: int | None = None
+    says: list[str] = []
     active = settling = False
 
     def __init__(self) -> None:
