@@ -15,16 +15,7 @@ from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.limits import (
-    SECOND,
-    SHAPES_STEPS,
-    UNABLE,
-    Act,
-    Decision,
-    Limits,
-    Stage,
-    Why,
-)
+from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
 from brrrtop.scheduling.step_cost import I8, AgentOverhead, CostEstimate, StepCost
 from brrrtop.text import units
 
@@ -35,6 +26,8 @@ _PRIOR_STALL_NS = 15_000_000
 _NS_PER_RECORD = 1_500
 """Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
 
+SHAPES_STEPS = 2
+"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
