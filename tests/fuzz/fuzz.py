@@ -12,7 +12,6 @@ kept in `--keep`; the exit code is 1 where there was one.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import faulthandler
 import hashlib
 import io
@@ -521,7 +520,9 @@ def fuzz(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30.0, help="for all targets together, on all cores")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="for all targets together, on all cores"
+    )
     parser.add_argument("--most", type=int, default=1 << 60, help="inputs of each target")
     parser.add_argument("--only", choices=TARGETS, action="append")
     parser.add_argument("--seed", type=int, default=20260101)
@@ -535,8 +536,8 @@ def main() -> int:
     # In processes of their own: one that dies of a fault breaks the pool, which is an error.
     with ProcessPoolExecutor(cores) as pool:
         try:
-            for said, faults in pool.map(partial(fuzz_alone, given, share_s), names):
-                print(said, flush=True)
+            for lines, faults in pool.map(partial(fuzz_alone, given, share_s), names):
+                print(lines, flush=True)
                 bad += faults
         except KeyboardInterrupt:
             return 130
