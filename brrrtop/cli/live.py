@@ -21,10 +21,11 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
+from brrrtop.sources.agent_link import Agent
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.text.printable import printable
+from collectors.gpu.feed import SamplerFeed
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -84,12 +85,12 @@ def refuse_taken_file(options: Options) -> None:
         raise BrrrtopError(f"{options.record} cannot be made: its folder {reason}")
 
 
-def _feeds(pid: int | None, options: Options) -> list[Feed]:
+def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
     gauges = GaugeThread(pid)
     gauges.start()
-    feeds: list[Feed] = [gauges]
+    feeds: list[SamplerFeed] = [gauges]
     if options.counters:
         from collectors.gpu.counters.process import CounterProcess
 
