@@ -262,6 +262,24 @@ class Decoder:
         Raises:
             WireError: A header or payload makes no sense, or the sender speaks a newer wire.
         """
+        for kind, flags, sent_ns, payload in self._whole(data):
+            if self._turned is not None:
+                payload = self._turned(kind, payload)
+            frame = _decode(kind, flags, sent_ns, payload)
+            self._count_empty(not payload or frame is None)
+            if frame is None:
+                continue
+            if frame.kind == Kind.HELLO:
+                check_hello(frame.body)
+            yield frame
+
+    def times(self, data: bytes) -> Iterator[int]:
+        """`sent_ns` of every frame that became whole with `data`, by the headers alone. Raises as `feed`."""
+        for _, _, sent_ns, payload in self._whole(data):
+            self._count_empty(not payload)
+            yield sent_ns
+
+    def _whole(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         self._buffered += data
         at, buffered = 0, self._buffered
         try:
@@ -275,19 +293,14 @@ class Decoder:
                     break
                 payload = bytes(buffered[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
-                if self._turned is not None:
-                    payload = self._turned(kind, payload)
-                frame = _decode(kind, flags, sent_ns, payload)
-                self._empty_count = 0 if size and frame is not None else self._empty_count + 1
-                if self._empty_count > MOST_EMPTY_FRAMES:
-                    raise WireError("nothing comes but empty frames: this is not our wire format")
-                if frame is None:
-                    continue
-                if frame.kind == Kind.HELLO:
-                    check_hello(frame.body)
-                yield frame
+                yield kind, flags, sent_ns, payload
         finally:
             del buffered[:at]
+
+    def _count_empty(self, empty: bool) -> None:
+        self._empty_count = self._empty_count + 1 if empty else 0
+        if self._empty_count > MOST_EMPTY_FRAMES:
+            raise WireError("nothing comes but empty frames: this is not our wire format")
 
 
 def check_hello(hello: Any) -> None:

@@ -17,33 +17,46 @@ MOST = 4096
 
 
 class SamplerFeed:
-    """The part of `Feed` in `brrrtop/sources/ports.py` that does nothing unless a sampler needs it."""
+    """Something that samples beside the monitor; `drain` never waits."""
 
     carries: frozenset[Metric] = frozenset()
+    """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
+    """What a reader of its gauges must know, for programs: what of `brrrtop.protocol.status` holds."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)
         """Put by from one thread, taken from another."""
 
+    @property
+    def says(self) -> list[str]:
+        """The same for people."""
+        raise NotImplementedError
+
+    @property
+    def active(self) -> bool:
+        """Samples are coming."""
+        return False
+
+    @property
+    def settling(self) -> bool:
+        """It is being switched on: no moment to begin tracing."""
+        return False
+
+    @property
+    def worker(self) -> int | None:
+        """A process of its own in which it reads; None: it has none."""
+        return None
+
     def drain(self) -> list[Frame]:
-        """What was put by since the call before; never waits."""
+        """What was put by since the call before."""
         frames = []
         while self._frames:
             frames.append(self._frames.popleft())
         return frames
 
-    @property
-    def active(self) -> bool:
-        return False
-
-    @property
-    def settling(self) -> bool:
-        return False
-
-    @property
-    def worker(self) -> int | None:
-        return None
+    def close(self) -> object:
+        raise NotImplementedError
 
     def match(self, uuids: Mapping[int, str]) -> None:
         """Learns the trainer's devices by its own numbers."""
