@@ -43,8 +43,7 @@ def compare(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
     """A whole source's snapshot, beside the baseline."""
     if baseline is None or snapshot.estimate is None:
         return snapshot
-    from brrrtop.session.baseline import BaselineTracker
+    from brrrtop.session.baseline import compared_whole
 
-    marking = BaselineTracker(baseline)
-    marking.look_at_whole(snapshot.estimate)
-    return replace(snapshot, baseline=baseline, comparison=marking.comparison)
+    comparison = compared_whole(baseline, snapshot.estimate)
+    return replace(snapshot, baseline=baseline, comparison=comparison)
