@@ -10,10 +10,9 @@ from brrrtop.analysis.account import account, launches, regimes, steps
 from brrrtop.analysis.account.time_slices import without_other_processes
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.ceilings import Ceilings, ceilings_for
-from brrrtop.analysis.counters import rates
+from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels import labels, table
 from brrrtop.analysis.kernels.labels import Labels
-from brrrtop.analysis.kernels.neighbours import find_neighbours
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.kernel_names.architecture import least_capability
@@ -74,7 +73,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         else 1.0,
         roofs=_roofs(ceilings),
         capability_at_least=_named_capability(window),
-        sampled=rates.summary(window),
+        sampled=evidence.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
     analysis = Analysis(result, window, labelled, call_rows, ceilings)
@@ -86,7 +85,7 @@ def kernel_by_kernel(analysis: Analysis) -> Analysis:
     acts, result = analysis.window.activities, analysis.estimate
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     rows = table.rows_of(analysis.labels, durations, analysis.ceilings)
-    near = find_neighbours(analysis.window, [row.name for row in rows], result.steps)
+    near = table.find_neighbours(analysis.window, [row.name for row in rows], result.steps)
     return replace(analysis, estimate=replace(result, kernels=rows, neighbours=near))
 
 

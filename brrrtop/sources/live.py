@@ -23,16 +23,14 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
-from brrrtop.sources.agent_link import AgentLink
+from brrrtop.sources.agent_link import Agent, AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.heartbeat import Heartbeat
 from brrrtop.sources.hello import live_info
-from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS
-from brrrtop.sources.tee import Tee
-from brrrtop.sources.writer_thread import Sink
+from brrrtop.sources.tee import Sink, Tee
+from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
 
 SECOND = 1_000_000_000
@@ -61,7 +59,7 @@ class LiveSource:
         self,
         agent: Agent | None,
         pid: int | None = None,
-        feeds: Sequence[Feed] = (),
+        feeds: Sequence[SamplerFeed] = (),
         load: HostLoad | None = None,
         governor: Governor | None = None,
         sink: Sink | None = None,
@@ -95,9 +93,7 @@ class LiveSource:
         if (self._load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps(bool(self._hello.get("torch")))
         self._put_opening(self._opened_ns)
-        self._pulse = Heartbeat(self._beat) if agent is not None else None
-        if self._pulse is not None:
-            self._pulse.start()
+        self._link.keep_alive()
 
     # --- Source -----------------------------------------------------------------
 
@@ -137,8 +133,6 @@ class LiveSource:
         if self._closed:
             return
         self._closed = True
-        if self._pulse is not None:
-            self._pulse.close()
         self._link.leave()
         self._feeds.close()
         self._load.close()
@@ -308,12 +302,6 @@ class LiveSource:
             self._put_status({"burst": decision.says}, now_ns)
         else:
             self._link.order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
-
-    def _beat(self) -> bool:
-        if self._closed or not self._link.there:
-            return False
-        self._link.order(Op.PING)
-        return True
 
     # --- our own frames ---------------------------------------------------------------
 

@@ -8,25 +8,43 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame
 
 
 class SamplerFeed:
-    """The part of `Feed` in `brrrtop/sources/ports.py` that does nothing unless a sampler needs it."""
+    """Something that samples beside the monitor; `drain` never waits."""
 
     carries: frozenset[Metric] = frozenset()
+    """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
+    """What a reader of its gauges must know, for programs: what of `brrrtop.protocol.status` holds."""
+
+    @property
+    def says(self) -> list[str]:
+        """The same for people."""
+        raise NotImplementedError
 
     @property
     def active(self) -> bool:
+        """Samples are coming."""
         return False
 
     @property
     def settling(self) -> bool:
+        """It is being switched on: no moment to begin tracing."""
         return False
 
     @property
     def worker(self) -> int | None:
+        """A process of its own in which it reads; None: it has none."""
         return None
+
+    def drain(self) -> list[Frame]:
+        """What it read since the call before."""
+        raise NotImplementedError
+
+    def close(self) -> object:
+        raise NotImplementedError
 
     def match(self, uuids: Mapping[int, str]) -> None:
         """Learns the trainer's devices by its own numbers."""

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
-from brrrtop.protocol.frames import GAUGE, OBSERVED, Frame, Kind
+from brrrtop.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.gpu.counters import coverage as counter_coverage
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.bursts import MARGIN_NS
@@ -374,7 +373,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
     better.worker = 4712
-    bench.source._feeds.add(better)
+    bench.source._feeds._feeds.append(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
@@ -389,7 +388,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
 def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True
-    bench.source._feeds.add(sampler)
+    bench.source._feeds._feeds.append(sampler)
     buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
     assert not any("burst" in body for body in buffered)
     sampler.settling = False

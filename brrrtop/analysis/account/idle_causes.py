@@ -22,8 +22,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.account.launches import AHEAD_NS
-from brrrtop.analysis.account.unrecorded import call_times
-from brrrtop.analysis.account.unrecorded_nodes import unrecorded_from
+from brrrtop.analysis.account.unrecorded import call_times, unrecorded_from
 from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover

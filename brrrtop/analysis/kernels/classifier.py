@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import mean_reading
-from brrrtop.analysis.kernels import occupancy, roofline
-from brrrtop.analysis.kernels.amounts import BYTES, NAME, NOTHING, SHAPES, amounts
-from brrrtop.analysis.kernels.ops import work_of
+from brrrtop.analysis.kernels import roofline
+from brrrtop.analysis.kernels.ops import STREAMING, Work, work_of
 from brrrtop.analysis.kernels.roofline import Bound
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
@@ -21,6 +20,11 @@ from brrrtop.kernel_names.families import Family, family_of
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import ActivityType, Device, Window
 from brrrtop.model.vocabulary import Metric
+
+EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
+NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
+"""Into `EVIDENCE`."""
+
 
 IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
@@ -174,7 +178,7 @@ class Classifier:
         if not self._sms or not blocks:
             return None, None
         threads, shared = int(acts.threads[row]), int(acts.shared_bytes[row])
-        per_sm = occupancy.blocks_per_sm(self._device, threads, registers, shared)
+        per_sm = roofline.blocks_per_sm(self._device, threads, registers, shared)
         waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
         is_known = registers > 0 or waves >= 1.0 or fills < 1.0
         return waves if is_known else None, fills
@@ -224,3 +228,34 @@ def _is_new(torch: object) -> bool:
     if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
         return True
     return (int(parts[0]), int(parts[1])) >= _NEW_TORCH
+
+
+def amounts(
+    family: Family, facts: NameFacts, work: Work | None, blocks: int, threads: int
+) -> tuple[float | None, float | None, str | None, int]:
+    """FLOPs, bytes, precision and evidence level of one execution.
+
+    Args:
+        work: Of the op that launched it; None where its shapes are not known.
+        threads: Of a block.
+    """
+    if work is not None and family.name in work.families and family.name not in STREAMING:
+        named = facts.precision if facts.tensor_cores is not None else None
+        precision = named or work.precision or facts.precision
+        if facts.tensor_cores is False and precision in ("bf16", "fp16"):
+            precision = "fp32"  # 16 bits to store, 32 to multiply
+        return work.flop or None, work.size_bytes, precision, SHAPES
+    each = facts.elements_per_block or (facts.elements_per_thread or 0) * threads
+    if each and facts.element_bytes and facts.tensor_count:
+        size = float(blocks * each * facts.tensor_count * facts.element_bytes)
+        if work is not None and work.families is STREAMING:
+            # One op may have several launches: none does more than its grid has room for.
+            part = min(1.0, blocks * each / work.flop) if work.exact and work.flop else 1.0
+            least = work.size_bytes * part
+            size_bytes = least if work.exact else min(size, least or size)
+            return None, size_bytes, facts.precision, SHAPES
+        return None, size, facts.precision, BYTES
+    if work is not None and family.name in work.families:
+        size = work.size_bytes - (work.written if facts.only_reads else 0.0)
+        return None, size, facts.precision, SHAPES
+    return None, None, facts.precision, NAME

@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from brrrtop.errors import BadInput
 from brrrtop.protocol.bodies import FAULTS
-from brrrtop.sources.budget import Budget
-from brrrtop.sources.files import open_input
+from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.jax.events import Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader

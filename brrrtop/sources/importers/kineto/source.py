@@ -11,8 +11,7 @@ from brrrtop.freed import give_back
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
-from brrrtop.sources.budget import Budget
-from brrrtop.sources.files import open_input
+from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events

@@ -1,4 +1,6 @@
-"""Narrower numbers: products on faster units, half the bytes, and the conversions that autocast adds."""
+"""The same work by other kernels: channels-last images (no conversions around convolutions, norms that
+read along memory), narrower numbers (faster units, half the bytes, the conversions that autocast adds),
+and attention as one fused call."""
 
 from __future__ import annotations
 
@@ -8,8 +10,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.regions import moved_bytes, usual_call_ns
-from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.regions import USUAL_MEMORY, Roofs, moved_bytes, usual_call_ns
 from brrrtop.whatif.step import Step
 
 _PRODUCTS = (Role.GEMM, Role.SKINNY)
@@ -19,10 +20,48 @@ _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 _WIDE = (Role.NORM, Role.SOFTMAX, Role.LOSS, Role.INDEX)
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
-
-
 CASTS = 5 / 3
 """Conversions a product: of weight, bias and input forward and of two gradients backward, for three."""
+BACKWARD_FLOP = 1.25
+"""A fused backward pass multiplies five times where one written out does four: it recomputes the scores."""
+
+
+def channels_last(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with images in `torch.channels_last`; None without channels-first convolutions."""
+    laid = laid_out(step, roofs, guess)
+    if laid is None:
+        return None
+    edited, conversions = laid
+    kernels = step.kernels
+    if not (kernels.group_norm & ~kernels.sequences).any():
+        return edited.without(conversions)
+    # ATen's group norms take channels-first images alone: conversions stay, as ops of their own.
+    added = np.where(conversions, guess.added_op * usual_call_ns(step), 0.0)
+    return replace(edited, before_ns=edited.before_ns + added)
+
+
+def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] | None:
+    """The step with convolutions and norms over channels-last images, and its nodes that convert between
+    layouts; None without channels-first convolutions."""
+    kernels = step.kernels
+    layout = kernels.is_role(Role.LAYOUT) & ~kernels.sequences
+    first = (kernels.has(Trait.NCHW) & ~kernels.sequences) | layout | kernels.depthwise
+    convolving = kernels.is_role(Role.CONV, Role.LAYOUT)
+    if not (first & convolving & step.launches).any():
+        return None
+    own = np.isfinite(kernels.last_over_first) & ~kernels.sequences
+    own &= kernels.is_role(Role.CONV, Role.GEMM, Role.SKINNY, Role.POOL)
+    conv = first & kernels.is_role(Role.CONV)
+    norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
+    reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
+    at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
+    device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
+    measured = step.device_ns * kernels.last_over_first * guess.layout_measured
+    device = np.where(own, measured, device)
+    dearer = layout & kernels.by_group
+    device = np.where(dearer, step.device_ns * guess.by_group, device)
+    device = np.where(norm, np.minimum(at_roof, device), device)
+    return replace(step, device_ns=device), layout & ~dearer
 
 
 def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
@@ -99,7 +138,7 @@ def _on_units(
     ratio = np.where(np.isfinite(kernels.rates), kernels.rates / peak, 1.0)
     by_ratio = step.device_ns * np.minimum(ratio / guess.products_roof * 0.7, 1.0)
     arithmetic = np.where(np.isfinite(arithmetic), arithmetic, by_ratio)
-    moving = size / (roofs.bytes_per_s * np.clip(share, 0.02, roofs.usual_memory)) * 1e9
+    moving = size / (roofs.bytes_per_s * np.clip(share, 0.02, USUAL_MEMORY)) * 1e9
     moving = np.where(np.isfinite(kernels.size_bytes), moving, 0.0)
     new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
     # Short and in less than a wave, it takes its time for latency, which no unit changes.
@@ -122,3 +161,30 @@ def _with_casts(step: Step, products: Bool, roofs: Roofs, guess: Assumptions) ->
         before_ns=step.before_ns + np.where(products, adding, 0.0),
         device_ns=step.device_ns + casting,
     )
+
+
+def sdpa(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with `scaled_dot_product_attention`; None where no attention is written out."""
+    rows = step.kernels.eager_attention
+    if not rows.any():
+        return None
+    kernels = step.kernels
+    products = rows & kernels.is_role(Role.GEMM, Role.SKINNY)
+    peak = roofs.flop_per_s("bf16") or 0.0
+    flop = np.where(products, kernels.flop, 0.0) * np.where(kernels.backward, BACKWARD_FLOP, 1.0)
+    own = kernels.rates
+    rates = np.where(np.isfinite(own), np.minimum(own, peak or np.inf), peak)
+    fused = np.where(products, flop / np.maximum(rates * guess.attention_roof, 1.0) * 1e9, 0.0)
+    fused = np.where(np.isfinite(fused), fused, np.where(products, step.device_ns, 0.0))
+    starts = rows.copy()
+    starts[1:] &= ~rows[:-1] | (kernels.backward[1:] != kernels.backward[:-1])
+    at = np.flatnonzero(starts)
+    run = np.cumsum(starts) - 1
+    cost = np.bincount(run[rows], fused[rows], len(at))
+    spent = np.bincount(run[rows], step.device_ns[rows], len(at))
+    device = step.device_ns.copy()
+    device[at] = np.minimum(np.maximum(cost, guess.kernel_floor_ns), spent)
+    roles = kernels.roles.copy()
+    roles[at] = int(Role.ATTENTION)
+    edited = replace(step, device_ns=device, kernels=replace(kernels, roles=roles))
+    return edited.take(~rows | starts)
