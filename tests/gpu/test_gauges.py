@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import on_host_clock
-from brrrtop.protocol.frames import OBSERVED, Kind
+from brrrtop.protocol.frames import OBSERVED, Kind, on_host_clock
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
 

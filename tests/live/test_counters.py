@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
-from brrrtop.protocol.frames import GAUGE, OBSERVED, Frame, Kind
+from brrrtop.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.gpu.counters import notes as counter_notes
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.bursts import MARGIN_NS

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.counter_samples import COLUMNS, SAMPLE
+from brrrtop.protocol.frames import SAMPLE, SAMPLE_COLUMNS
 from collectors.gpu.counters.cupti_python import fits_one_pass, prepare
 
 INTERVAL_NS = 200_000
@@ -157,7 +157,7 @@ class DeviceCounters:
         rows["start_ns"] = [one.start_timestamp for one in taken]
         rows["end_ns"] = [one.end_timestamp for one in taken]
         values = np.array([one.metric_values for one in taken], np.float64) / 100
-        for column in COLUMNS:
+        for column in SAMPLE_COLUMNS:
             rows[column] = np.nan
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]

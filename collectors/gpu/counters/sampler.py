@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import on_host_clock
-from brrrtop.protocol.frames import GAUGE, Frame, Kind
+from brrrtop.protocol.frames import GAUGE, Frame, Kind, on_host_clock
 from collectors.gpu.counters.bursts import Bursts
 from collectors.gpu.counters.cupti_python import sampling_module
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
