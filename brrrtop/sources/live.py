@@ -26,7 +26,7 @@ from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import Agent, AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.hello import live_info
+from brrrtop.sources.hello import with_hello
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS
 from brrrtop.sources.tee import Sink, Tee
@@ -99,8 +99,14 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        facts = (*self._feeds.says, *self._holds())
-        return live_info(self._hello, self._pid, self.tier, self._notes(), self._waits(), facts)
+        info = SourceInfo(
+            kind="live",
+            label=f"pid {self._pid}" if self._pid is not None else "this machine's GPUs",
+            waits=frozenset(self._waits()),
+            gauges=frozenset((*self._feeds.says, *self._holds())),
+        )
+        notes = tuple(self._notes())
+        return replace(with_hello(info, self._hello), pid=self._pid, tier=self.tier, notes=notes)
 
     @property
     def span(self) -> Span | None:
