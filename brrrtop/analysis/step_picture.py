@@ -12,7 +12,7 @@ from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.step_picture import Bars, Lane, StepPicture
-from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window
+from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window, picked
 from brrrtop.model.vocabulary import PAINT, CallClass, MarkClass
 
 STRETCH_NS = 100_000_000
@@ -157,10 +157,7 @@ def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lan
     kinds = labels.buckets.astype(np.uint8)  # `KINDS` begins with the buckets
     for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
         mine = rows[labels.classes[rows] == kind]
-        call = judged.call_rows[mine]
-        launched = np.full(len(mine), -1, np.int64)
-        if len(calls):
-            launched = np.where(call >= 0, calls.starts_ns[np.maximum(call, 0)], -1)
+        launched = picked(calls.starts_ns, judged.call_rows[mine], -1)
         yield Lane(
             name,
             _bars(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import I8
+from brrrtop.model.tables import I8, Links
 from brrrtop.text.printable import printable
 
 Array = npt.NDArray[Any]
@@ -39,7 +39,6 @@ def of_trace(
         launches: Sorted correlations, and the position in the nest of the op behind each; -1: none.
     """
     order = nest.order
-    correlations, positions = launches
     return HostDetails(
         names=tuple(printable(name) for name in names),
         signatures={row: (printable(one[0]), one[1]) for row, one in enumerate(signatures)},
@@ -53,8 +52,7 @@ def of_trace(
             sequences=ops["sequence"][order],
             backward=ops["forward_tid"][order] > 0,
         ),
-        launch_correlations=correlations,
-        launch_ops=positions,
+        launches=Links(*launches),
         frames=PythonFrames(*(frames[key] for key in ("start_ns", "end_ns", "tid", "name_id"))),
         memory=_memory(memory, names),
     )
