@@ -17,8 +17,7 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import NO_TABLES, HostTables
-from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
 

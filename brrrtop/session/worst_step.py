@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import StepPicture
 
 
 def worst_step_picture(judged: Analysis) -> StepPicture | None:

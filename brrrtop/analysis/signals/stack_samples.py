@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
-from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.model.estimate import Line, StackSamples
 from brrrtop.model.tables import I8, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
