@@ -21,7 +21,7 @@ from pathlib import Path
 
 from brrrtop.cli import rank_files
 from brrrtop.cli.commands import demo
-from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.files import FromFirstActivity
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay

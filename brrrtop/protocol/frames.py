@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.protocol import bodies
-from brrrtop.protocol.counter_samples import SAMPLE
 from brrrtop.protocol.status import add_codes
 from brrrtop.text.printable import is_printable_json, printable, printable_data
 
@@ -143,6 +143,29 @@ GAUGE = np.dtype([("time_ns", "<i8"), ("value", "<f8"), ("device", "<i4"), ("met
 
 OBSERVED = np.dtype([("start_ns", "<i8"), ("end_ns", "<i8"), ("device", "<i4"), ("flags", "<u4")])
 """A traced span, 24 bytes; device -1: all. Flag bit 0: records of it were lost."""
+
+SAMPLE_COLUMNS = ("sm", "tensor", "dram", "dram_read", "dram_write", "gr", "warps", "issue")
+"""Shares of peak 0..1 (`collectors.gpu.counters.device.COUNTERS`); NaN: not sampled."""
+SAMPLE = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("offset_ns", "<i8"),
+        ("device", "<i4"),
+        ("flags", "<u4"),
+        *((column, "<f4") for column in SAMPLE_COLUMNS),
+    ]
+)
+"""One interval of one device's hardware counters, 64 bytes, on the GPU's own clock. `offset_ns` is what
+reading it showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far
+where it is not 0 (`collectors.gpu.counters.device`). `device` is the trainer's number."""
+
+
+def on_host_clock(samples: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Starts and ends on CLOCK_REALTIME, some milliseconds late where the clocks are two."""
+    offsets = samples["offset_ns"]
+    return samples["start_ns"] + offsets, samples["end_ns"] + offsets
+
 
 DTYPES: dict[int, np.dtype[Any]] = {
     Kind.KERNELS: KERNEL,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.ranking import parted, rank
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.session.driver import Present
 from brrrtop.session.events import noted
-from brrrtop.session.present import Present
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
@@ -78,20 +78,8 @@ class LiveSession(Present):
             if self.ended is not None:  # a recording closes with its end
                 self._source.tee.add(Frame(Kind.END, {"reason": self.ended}, self._last_ns))
 
-    def seek(self, share: float) -> None:
-        raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
-
-    def faster(self) -> None:
-        raise BrrrtopError("the present has one speed", "save it and replay the file")
-
-    def slower(self) -> None:
-        self.faster()
-
     def select_device(self, device_id: int) -> None:
         self._session.select_device(device_id)
-
-    def select_rank(self, key: str) -> None:
-        raise BrrrtopError("one rank is watched here", "attach to the launcher of the job")
 
     def mark_baseline(self) -> str:
         return self._session.mark(self._frozen)
@@ -99,7 +87,7 @@ class LiveSession(Present):
     def silence(self, kind: str) -> str:
         says = self._session.silence(kind)
         if self._frozen is not None:
-            every = (*self._frozen.advisories, *self._frozen.silenced)
+            every = sorted((*self._frozen.advisories, *self._frozen.silenced), key=rank)
             shown, quiet = parted(every, self._session.silenced)
             self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
         return says
@@ -110,9 +98,6 @@ class LiveSession(Present):
     def shapes(self) -> str:
         """Has the op shapes of one step recorded; what came of it is told in the log."""
         return self._source.shapes()
-
-    def follow(self) -> str:
-        raise BrrrtopError("this trainer has no successor", "`brrrtop` lists the others")
 
     def burst(self) -> str:
         """Has a few steps traced now, whatever the pause; says so.

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.driver import Present
 from brrrtop.session.job_session import JobSession, Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.present import Present
 from brrrtop.sources.live import LiveSource
 
 LOOK_S = 5.0
@@ -205,15 +205,6 @@ class LiveJob(Present):
         if self._frozen is not None:
             self.step()
 
-    def seek(self, share: float) -> None:
-        self._shown.seek(share)
-
-    def faster(self) -> None:
-        self._shown.faster()
-
-    def slower(self) -> None:
-        self._shown.slower()
-
     def select_device(self, device_id: int) -> None:
         self._shown.select_device(device_id)
 
@@ -235,9 +226,6 @@ class LiveJob(Present):
 
     def shapes(self) -> str:
         return self._shown.shapes()
-
-    def follow(self) -> str:
-        return self._shown.follow()
 
     def save(self, path: str) -> str:
         """Writes the last minutes of the rank shown."""

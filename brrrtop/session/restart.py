@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.live import CAN, LiveSession
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 
@@ -80,8 +80,7 @@ class RestartingSession(LiveSession):
 
     @property
     def can(self) -> frozenset[str]:
-        able = CAN if self._source.tier != "nvml" else CAN - {"continuous"}
-        return able | {"follow"} if self._successors is not None else able
+        return super().can | ({"follow"} if self._successors is not None else frozenset())
 
     def advance(self) -> Snapshot:
         snapshot = super().advance()

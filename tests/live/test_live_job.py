@@ -16,8 +16,7 @@ import pytest
 
 from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.commands.export import Host, Watched
-from brrrtop.cli.launched_ranks import LaunchedRanks
-from brrrtop.cli.live_job import JobProcesses
+from brrrtop.cli.live_job import JobProcesses, LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import brrrtop.data
-from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.files import FromFirstActivity
 from brrrtop.model import intervals
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.session.analyze import analyze

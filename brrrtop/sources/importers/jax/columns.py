@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.jax.events import Line, Profile
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
@@ -69,8 +68,6 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
             "device": np.full(count, device),
             "stream": np.full(count, stream),
             "correlation": np.array(line.correlations, np.int64)[rows],
-            "external": np.zeros(count, np.int64),
-            "graph": np.zeros(count, np.int64),
         }
         if is_copy:
             batch["size_bytes"] = _numbers(_whole(detail.get("size")) for detail in chosen)
@@ -81,10 +78,8 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
                 "block": np.array([_three(detail.get("block")) for detail in chosen], np.int64),
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
                 "shared_bytes": _numbers(_shared(detail) for detail in chosen),
-                "graph_node": np.zeros(count, np.int64),
-                "channel": np.zeros(count, np.int64),
             }
-        _add(collected, COPY if is_copy else KERNEL, batch)
+        collected.add_batch(COPY if is_copy else KERNEL, batch)
 
 
 def _host_line(collected: Collected, line: Line) -> None:
@@ -111,19 +106,12 @@ def _host_line(collected: Collected, line: Line) -> None:
         }
         if kind == CALL:
             batch["correlation"] = np.array(line.correlations, np.int64)[rows]
-            batch["external"] = np.zeros(len(rows), np.int64)
-        _add(collected, kind, batch)
+        collected.add_batch(kind, batch)
 
 
 def _times(line: Line, rows: Any) -> dict[str, Any]:
     starts = np.array(line.starts_ns, np.int64)[rows]
     return {"start_ns": starts, "end_ns": starts + np.array(line.spans_ns, np.int64)[rows]}
-
-
-def _add(collected: Collected, kind: int, batch: dict[str, Any]) -> None:
-    spans = batch["end_ns"] - batch["start_ns"]
-    collected.event_count += len(spans)
-    collected.add_batch(kind, batch, (spans >= 0) & (spans <= LONGEST_NS))
 
 
 def _copy_name(name: str, details: dict[str, str]) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Raw, Struct, field
 
 from brrrtop.protocol.bodies import FAULTS
 
 ABSENT = Raw()
+LARGEST_US = 9.0e15
+BAD_NS = int(np.iinfo(np.int64).min)
+"""Stands for a time that is no time; `Collected.add_batch` drops it."""
 
 
 class Args(Struct, frozen=True, gc=False):
@@ -60,10 +65,10 @@ class Event(Struct, gc=False):
 
 
 class _Times(Struct, gc=False):
-    """The times of an event as they are written."""
+    """The times of an event to the last digit."""
 
-    ts: Raw = ABSENT
-    dur: Raw = ABSENT
+    ts: Decimal | None = None
+    dur: Decimal | None = None
 
 
 _events = msgspec.json.Decoder(list[Event])
@@ -135,14 +140,24 @@ def broken_at(run: bytes) -> int | None:
     return None
 
 
-def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
-    """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
+def decode_times(run: bytes) -> list[tuple[int, int]]:
+    """Start of every event of a run and what it lasts, in ns, exact for any decimal; -1: no duration.
+
+    Nothing where not all are events.
+    """
     text = b"[" + run + b"]"
     for mend in (bytes, repair):
         with contextlib.suppress(*FAULTS):
-            rows = _times.decode(mend(text))
-            return [row.ts for row in rows], [row.dur for row in rows]
-    return [], []
+            return [(_ns(row.ts, BAD_NS), _ns(row.dur, -1)) for row in _times.decode(mend(text))]
+    return []
+
+
+def _ns(value_us: Decimal | None, absent: int) -> int:
+    if value_us is None:
+        return absent
+    if not value_us.is_finite() or abs(value_us) >= LARGEST_US:
+        return BAD_NS
+    return int((value_us * 1000).to_integral_value(ROUND_HALF_UP))
 
 
 def decode_object(text: bytes) -> dict[str, Any]:

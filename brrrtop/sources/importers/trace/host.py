@@ -1,6 +1,5 @@
-"""Python frames of a trace → samples of the training thread's stack where the device idled.
-
-The same marks that a live trainer's sampler sends, so that whatever reads those reads these.
+"""What a trace knows of the host beyond calls: ops, Python frames and memory as tables, which no frame
+carries, and stack samples.
 """
 
 from __future__ import annotations
@@ -11,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
+from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import I8
+from brrrtop.model.tables import I8, Links
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace.columns import Interned
+from brrrtop.text.printable import printable
 from brrrtop.text.python_frames import is_users, placed
 
 Array = npt.NDArray[Any]
@@ -24,10 +25,63 @@ Columns = dict[str, Array]
 SAMPLES = 400
 LEAST_GAP_NS = 20_000
 """Between kernels of a queue that is never empty there are shorter ones."""
+_MEMORY = "[memory]"
+_CUDA = 1
+"""`c10::DeviceType`."""
 
 
-def samples(frames: Columns, kernels: Columns, copies: Columns, names: Interned) -> Array:
+def details_of(
+    names: list[str],
+    signatures: list[list[Any]],
+    ops: Columns,
+    nest: Nest,
+    signature_ids: I8,
+    launches: tuple[I8, I8],
+    frames: Columns,
+    memory: Columns,
+) -> HostDetails:
+    """The columns as tables.
+
+    Args:
+        names: By name id.
+        signatures: `[name, dims, types, concrete]` by signature.
+        ops: In the order of the trace; `nest` is of these.
+        signature_ids: Of each op, in the nest's order.
+        launches: Sorted correlations, and the position in the nest of the op behind each; -1: none.
+    """
+    order = nest.order
+    return HostDetails(
+        names=tuple(printable(name) for name in names),
+        signatures={row: (printable(one[0]), one[1]) for row, one in enumerate(signatures)},
+        ops=HostOps(
+            starts_ns=ops["start_ns"][order],
+            ends_ns=ops["end_ns"][order],
+            tids=ops["tid"][order],
+            name_ids=ops["name_id"][order],
+            signature_ids=signature_ids,
+            parents=nest.parents,
+            sequences=ops["sequence"][order],
+            backward=ops["forward_tid"][order] > 0,
+        ),
+        launches=Links(*launches),
+        frames=PythonFrames(*(frames[key] for key in ("start_ns", "end_ns", "tid", "name_id"))),
+        memory=_memory(memory, names),
+    )
+
+
+def _memory(table: Columns, names: list[str]) -> MemoryEvents:
+    """Events of GPUs' allocators; those of the CPU and of running out are left out."""
+    telling = np.fromiter((name == _MEMORY for name in names), np.bool_, len(names))
+    rows = np.flatnonzero(telling[table["name_id"]] & (table["device_type"] == _CUDA))
+    rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
+    keys = ("start_ns", "tid", "memory_device", "address", "memory_bytes", "allocated", "reserved")
+    return MemoryEvents(*(table[key][rows] for key in keys))
+
+
+def stack_samples(frames: Columns, kernels: Columns, copies: Columns, names: Interned) -> Array:
     """One mark an instant at which the device idles, evenly spaced over that time; none without frames.
+
+    They are the marks that a live trainer's sampler sends, so that whatever reads those reads these.
 
     Args:
         names: Grows by the stacks.
