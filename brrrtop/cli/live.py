@@ -94,7 +94,7 @@ def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     if options.counters:
         from collectors.gpu.counters.process import CounterProcess
 
-        counters = CounterProcess(pid)
+        counters = CounterProcess()
         counters.start()
         feeds.append(counters)
     return feeds

@@ -16,7 +16,7 @@ from brrrtop.errors import BadInput
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
-from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
+from brrrtop.session.job_session import JobReplay, JobSession, Member
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 
@@ -103,5 +103,5 @@ def open_job(
     if first is not None and all(one.session is None for one in members):
         raise first
     require_one_job([_view(one) for one in members])
-    job = JobFiles(JobSession(members, options.silenced))
+    job = JobSession(members, options.silenced)
     return JobReplay(job, speed=options.speed, loop=loop, clock=clock)

@@ -158,7 +158,7 @@ SAMPLE = np.dtype(
 )
 """One interval of one device's hardware counters, 64 bytes, on the GPU's own clock. `offset_ns` is what
 reading it showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far
-where it is not 0 (`collectors.gpu.counters.clock`). `device` is the trainer's number."""
+where it is not 0 (`collectors.gpu.counters.device`). `device` is the trainer's number."""
 
 
 def on_host_clock(samples: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:

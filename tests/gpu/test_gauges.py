@@ -118,7 +118,7 @@ def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], Ga
     pid = loop("matmul")
     feed = gauges(pid)
     facts = [frame.body for frame in feed.drain() if frame.kind == Kind.DEVICE]
-    counters = CounterThread(pid)
+    counters = CounterThread()
     counters.start()
     try:
         counters.match({facts[0]["device_id"]: facts[0]["uuid"]})

@@ -22,7 +22,7 @@ from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text.printable import printable
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.gpu.nvidia.overview import GpuOverview
+from collectors.gpu.nvidia.sampler_thread import GpuOverview
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, short_name
 from collectors.process.jobs import ranks_of
