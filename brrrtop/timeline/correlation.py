@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Activities, Calls, Span, edges
 
 
@@ -18,26 +19,13 @@ def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | N
     Args:
         observed: The traced spans, in order; None: all of it was traced.
     """
-    call_rows = np.full(len(activities), -1, np.int64)
-    if not len(calls) or not len(activities):
-        return call_rows
-    order = np.lexsort((calls.starts_ns, calls.correlations))
-    ids, begun = calls.correlations[order], calls.starts_ns[order]
-    first = np.searchsorted(ids, activities.correlations, "left")
-    last = np.searchsorted(ids, activities.correlations, "right")
-    hit = (first < last) & (activities.correlations != 0)
-    # Bisects the calls of each id by time: a minute of bursts can give an id to a call of each.
-    low, high = first.copy(), last
-    while (among := low < high).any():
-        middle = (low + high) // 2
-        before = among & (begun[np.minimum(middle, len(begun) - 1)] <= activities.starts_ns)
-        low = np.where(before, middle + 1, low)
-        high = np.where(among & ~before, middle, high)
-    rows = order[np.minimum(np.maximum(low - 1, first), len(order) - 1)]
-    if observed:
+    rows = intervals.latest_before(
+        calls.correlations, calls.starts_ns, activities.correlations, activities.starts_ns
+    )
+    hit = (rows >= 0) & (activities.correlations != 0)
+    if observed and hit.any():
         hit &= _of_its_span(activities, calls, rows, observed)
-    call_rows[hit] = rows[hit]
-    return call_rows
+    return np.where(hit, rows, -1)
 
 
 def _of_its_span(
