@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from brrrtop.protocol.bodies import FAULTS
-from brrrtop.sources.importers.jax.events import DETAILS, Event, Line, Profile
+from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn

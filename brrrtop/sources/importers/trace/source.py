@@ -21,9 +21,9 @@ from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import with_hello
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.trace.records import Records, build
+from brrrtop.sources.source import with_hello
 from brrrtop.text.printable import printable, printable_data
 
 Array = npt.NDArray[Any]
