@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "calls.h"
-#include "frame_builder.h"
+#include "outbox.h"
 #include "names.h"
 #include "coverage.h"
-#include "correlation.h"
+#include "launches.h"
 #include "wire.h"
 
 #define NAME_CELLS 4096u

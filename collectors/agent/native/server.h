@@ -32,11 +32,12 @@ int server_clients(void);
 /* Sends a filled frame to every monitor, names it may use first. */
 void server_broadcast(struct block *block);
 
-/* A JSON or other small frame; `urgent`: names, status and the like. */
-void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent);
+/* A frame whose loss is counted as `records`, to all. */
+void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records);
 
-/* The same to monitor `slot` only. */
-void server_send_to(int slot, uint16_t kind, const void *payload, size_t bytes);
+/* Names, status and the like, to the monitor in `slot` or to all: from a reserve where the outbox is full. */
+#define EVERYBODY (-1)
+void server_tell(int slot, uint16_t kind, const void *payload, size_t bytes);
 
 /* A span of device time, marked per monitor by what that monitor did not get. */
 void server_observed(const struct wire_observed *observed);
@@ -47,13 +48,7 @@ uint64_t server_lost(void);
 /* What the monitors want now has to be asked again: one came, went, or changed its mind. */
 bool server_changed(void);
 bool server_wants_continuous(void);
-uint32_t server_wanted_kinds(void);
-
-/* Each monitor's own wishes. */
-void server_set_continuous(int slot, bool on);
-void server_set_kinds(int slot, uint32_t kinds);
-void server_pinged(int slot);
-void server_part(int slot);
+uint32_t server_allowed(void);
 
 /* Says goodbye, tries to send what is left for `patience_ms`, closes, removes the socket. */
 void server_close(const char *reason, int patience_ms);

@@ -11,16 +11,16 @@ import ctypes
 import threading
 from _thread import get_ident
 from collections.abc import Callable
+from itertools import count
 from time import sleep, time_ns
 from typing import Any
 
 from ..fault_guard import FaultGuard
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
-from .graphs import Graphs
+from .neighbours import Graphs, Neighbour
 from .op_recorder import CLOCK, Instants, OpRecording
 from .probe import Probe, find_imported
 from .steps import Steps
-from .torch_profiler import Neighbour
 
 LONGEST_STEP_NS = 5_000_000_000
 """Steps that usually take longer are not recorded: what the recorder keeps has no bound."""
@@ -86,8 +86,8 @@ class Shapes(Probe):
         self._thread = 0
         """The thread that records, as `threading.get_ident()`; 0: none does."""
         self._unwanted = ""
-        self._wished_ns = self._until_ns = self._next_id = 0
-        self._begun_ns = 0
+        self._wished_ns = self._until_ns = self._begun_ns = 0
+        self._ids = count(1)
         self._begun: Instants = []
         self._taken: OpRecording | None = None
         # One function each: torch.compile may have seen the one, the interpreter may hold the other.
@@ -135,10 +135,9 @@ class Shapes(Probe):
         if taken is not None:
             begun_ns = time_ns()
             try:
-                taken.send(self.native, self._next_id + 1)
+                taken.send(self.native, self._ids)
             except ValueError as fault:
                 self._say(str(fault))
-            self._next_id += taken.signatures
             # Reading them out holds the GIL now and then.
             self.native.mark(PERTURBED, begun_ns, time_ns(), 0, 0, this_thread())
         if self._wished_ns and now_ns - self._wished_ns > TRACING_NS:
