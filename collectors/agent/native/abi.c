@@ -138,8 +138,6 @@ int brrr_yield(const char *who) { return ask(ASK_YIELD, who != NULL ? who : "ano
 
 int brrr_resume(void) { return ask(ASK_RESUME, NULL); }
 
-void brrr_capture(int begins) { safepoint_capture(begins != 0); }
-
 void brrr_graphs(int may_exist)
 {
     finalize_graphs(may_exist != 0);
@@ -159,8 +157,6 @@ const char *brrr_last_error(void)
     pthread_mutex_unlock(&error_lock);
     return copy;
 }
-
-int brrr_wait(int timeout_ms) { return requests_wait(timeout_ms); }
 
 void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value, uint32_t name_id,
                uint32_t tid)

@@ -133,7 +133,9 @@ static void clear_names(void)
 
 static void heed_monitors(int64_t now_ns)
 {
-    if (!server_changed())
+    bool continuous;
+    uint32_t allowed;
+    if (!server_wishes(&continuous, &allowed))
         return;
     if (server_clients() == 0) {
         trace_retract();
@@ -142,7 +144,7 @@ static void heed_monitors(int64_t now_ns)
     } else {
         idle_ns = INT64_MAX;
         over_ns = 0;
-        trace_want(server_wants_continuous(), server_allowed());
+        trace_want(continuous, allowed);
     }
 }
 
@@ -163,9 +165,9 @@ static bool sleep_and_serve(int64_t due_ns)
 {
     struct pollfd fds[SERVER_FDS + 1];
     int64_t now_ns = mono_ns();
-    server_watch(fds, now_ns);
+    due_ns = sooner(due_ns, server_watch(fds, now_ns));
     fds[SERVER_FDS] = (struct pollfd){atomic_load(&woken.fd), POLLIN, 0};
-    if (poll(fds, SERVER_FDS + 1, until(sooner(due_ns, server_due_ns()), now_ns)) < 0) {
+    if (poll(fds, SERVER_FDS + 1, until(due_ns, now_ns)) < 0) {
         /* No memory, or a limit below seven descriptors. It would fail at once again, so all are tried
          * after a while, or when somebody wakes: none of them blocks. */
         for (int ms = 0; ms < BEAT_NS / NS_PER_MS && !atomic_load(&awake); ms++)

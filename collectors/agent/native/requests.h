@@ -22,7 +22,6 @@ void requests_answer(uint64_t ticket);
 
 /* Bits of enum brrr_event for brrr_wait. */
 void requests_raise(int bits);
-int requests_wait(int timeout_ms);
 
 /* Somebody has waited for events: Python's side, which a C++ program has not. */
 bool requests_awaited(void);

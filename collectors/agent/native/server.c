@@ -151,24 +151,12 @@ int server_open(const char *path)
 
 bool server_listens(void) { return own_fd_holds(&listening); }
 
-bool server_changed(void)
-{
-    bool was = changed;
-    changed = false;
-    return was;
-}
-
-static size_t share_of_outbox(void)
-{
-    int count = server_clients();
-    return options.outbox_bytes / (size_t)(count > 0 ? count : 1);
-}
-
 static bool put(struct client *client, struct block *block, bool urgent)
 {
     if (client->out.count == 0)
         client->moved_ns = mono_ns();
-    size_t limit = share_of_outbox() + (urgent ? NAMES_BYTES * 2 : 0);
+    int sharers = server_clients();
+    size_t limit = options.outbox_bytes / (size_t)(sharers > 0 ? sharers : 1) + (urgent ? NAMES_BYTES * 2 : 0);
     if (queue_put(&client->out, block, limit))
         return true;
     client->lost += block->records;
@@ -387,7 +375,7 @@ static void speak(struct client *client, int64_t now_ns)
         changed |= stalled != client->stalled;
 }
 
-void server_watch(struct pollfd *fds, int64_t now_ns)
+int64_t server_watch(struct pollfd *fds, int64_t now_ns)
 {
     if (now_ns >= deaf_until_ns)
         deaf_until_ns = 0;
@@ -395,9 +383,8 @@ void server_watch(struct pollfd *fds, int64_t now_ns)
     for (int i = 0; i < CLIENTS; i++)
         fds[i] = (struct pollfd){clients[i].own.fd,
                                  (short)(POLLIN | (clients[i].out.count != 0 ? POLLOUT : 0)), 0};
+    return deaf_until_ns ? deaf_until_ns : INT64_MAX;
 }
-
-int64_t server_due_ns(void) { return deaf_until_ns ? deaf_until_ns : INT64_MAX; }
 
 /* A trainer without a descriptor left leaves whoever knocks waiting, and the socket readable. */
 static void let_in(int64_t now_ns)
@@ -423,21 +410,17 @@ void server_serve(const struct pollfd *fds, int64_t now_ns)
             speak(&clients[i], now_ns);
 }
 
-bool server_wants_continuous(void)
+bool server_wishes(bool *continuous, uint32_t *allowed)
 {
-    bool wanted = false;
+    bool was = changed;
+    changed = *continuous = false;
+    *allowed = 0;
     for (int i = 0; i < CLIENTS; i++)
-        wanted |= clients[i].own.fd >= 0 && clients[i].continuous && !clients[i].stalled;
-    return wanted;
-}
-
-uint32_t server_allowed(void)
-{
-    uint32_t allowed = 0;
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].own.fd >= 0)
-            allowed |= clients[i].allowed;
-    return allowed;
+        if (clients[i].own.fd >= 0) {
+            *continuous |= clients[i].continuous && !clients[i].stalled;
+            *allowed |= clients[i].allowed;
+        }
+    return was;
 }
 
 void server_close(const char *reason, int patience_ms)
@@ -450,8 +433,7 @@ void server_close(const char *reason, int patience_ms)
         waiting = false;
         for (int i = 0; i < CLIENTS; i++) {
             bool moved = false;
-            if (clients[i].own.fd >= 0 && own_fd_holds(&clients[i].own) &&
-                queue_send(&clients[i].out, clients[i].own.fd, &moved) == 1)
+            if (own_fd_holds(&clients[i].own) && queue_send(&clients[i].out, clients[i].own.fd, &moved) == 1)
                 waiting = true;
         }
         if (!waiting || mono_ns() >= until_ns)

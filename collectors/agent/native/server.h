@@ -16,12 +16,9 @@
 /* 0, or a negative enum brrr_code with its sentence. Any thread, before the agent's starts. */
 int server_open(const char *path);
 
-/* Fills `fds` for poll and later acts on them. */
-void server_watch(struct pollfd *fds, int64_t now_ns);
+/* Fills `fds` for poll and later acts on them. Returns when to ask again though nothing came; INT64_MAX: never. */
+int64_t server_watch(struct pollfd *fds, int64_t now_ns);
 void server_serve(const struct pollfd *fds, int64_t now_ns);
-
-/* When server_watch has to be asked again though nothing came; INT64_MAX: it has not. */
-int64_t server_due_ns(void);
 
 /* False: the trainer has closed the socket we listen on. */
 bool server_listens(void);
@@ -45,10 +42,8 @@ void server_observed(const struct wire_observed *observed);
 /* Records that a full queue kept from some monitor, over all. */
 uint64_t server_lost(void);
 
-/* What the monitors want now has to be asked again: one came, went, or changed its mind. */
-bool server_changed(void);
-bool server_wants_continuous(void);
-uint32_t server_allowed(void);
+/* What the monitors want, all together. True: it may be news, as one came, went, or changed its mind. */
+bool server_wishes(bool *continuous, uint32_t *allowed);
 
 /* Says goodbye, tries to send what is left for `patience_ms`, closes, removes the socket. */
 void server_close(const char *reason, int patience_ms);
