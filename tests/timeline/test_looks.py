@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.signals import stack_lines
+from brrrtop.analysis.signals import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
@@ -141,7 +141,7 @@ def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
 def test_a_place_is_told_whole_in_folders_with_spaces_too(
     text: str, place: str, source: str
 ) -> None:
-    assert stack_lines.parted(text) == (place, source)
+    assert stack_samples.parted(text) == (place, source)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_place_is_told_whole_in_folders_with_spaces_too(
 )
 def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
     palette = f"nb/train.py:3 batch > {inside}"
-    assert stack_lines.reads_as(palette) == "io" and stack_lines.is_reading(palette)
+    assert stack_samples.reads_as(palette) == "io" and stack_samples.is_reading(palette)
 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:

@@ -11,8 +11,7 @@ from brrrtop.freed import give_back
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
-from brrrtop.sources.budget import Budget
-from brrrtop.sources.files import open_input
+from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
@@ -156,11 +155,7 @@ def take(collected: Collected, run: bytes) -> None:
     if collected.scan is not None and collected.scan(run):
         return
     events, odd = kineto_events.decode_run(run)
-    try:
-        collected.add(events, lambda: kineto_events.decode_times(run))
-    except (OverflowError, TypeError):
-        events, odd = kineto_events.decode_tidily(run)
-        collected.add(events, lambda: kineto_events.decode_times(run))
+    collected.add(events, lambda: kineto_events.decode_times(run))
     collected.lose("not understood", odd)
 
 

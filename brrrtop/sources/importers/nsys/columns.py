@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.tables import I8
-from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.protocol.columns import COPY_NAMES, MEMORY_NAMES
 from brrrtop.sources.importers.nsys.database import Database
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
 
 Array = npt.NDArray[Any]
@@ -30,8 +31,7 @@ KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (
 )
 TABLES = frozenset({KERNELS, COPIES, MEMSETS, CALLS, GRAPHS, "NVTX_EVENTS"})
 """One of which makes an SQLite file an export of Nsight Systems that is worth reading."""
-_NO_TIME = -(1 << 62)
-_TIMES = {"start": _NO_TIME, "end": _NO_TIME}
+_TIMES = dict.fromkeys(("start", "end"), BAD_NS)
 _ACTIVITY = {
     **_TIMES,
     **dict.fromkeys(("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId"), 0),
@@ -41,14 +41,9 @@ _KERNEL = {
     **_ACTIVITY, **_SIZES, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
     "staticSharedMemory": 0, "dynamicSharedMemory": 0, "graphId": 0,
 }  # fmt: skip
-_COPY_NAMES = {
-    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
-    10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD",
-}  # fmt: skip
+_COPY_NAMES = {**COPY_NAMES, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
 """ENUM_CUDA_MEMCPY_OPER: CUPTI's, and three of unified memory's migrations."""
-_MEMORY_NAMES = (
-    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
-)  # fmt: skip
+_MEMORY_NAMES = {kind - 1: name for kind, name in MEMORY_NAMES.items() if kind}
 """ENUM_CUDA_MEM_KIND, one less than CUPTI's; the table of that name counts where a file has it."""
 _RANGES = "eventType in (59, 60) and end is not null"
 """ENUM_NSYS_EVENT_TYPE: ranges pushed and popped, and started and ended."""
@@ -104,9 +99,7 @@ class _Reader:
         self._database = database
         self._collected = collected
         self._strings = dict(database.texts("StringIds", "id", "value"))
-        self._memories = dict(enumerate(_MEMORY_NAMES)) | dict(
-            database.texts("ENUM_CUDA_MEM_KIND", "id", "label")
-        )
+        self._memories = _MEMORY_NAMES | dict(database.texts("ENUM_CUDA_MEM_KIND", "id", "label"))
         self._gpu_of = devices(database)[1]
         self.notes: list[str] = []
 
@@ -146,12 +139,9 @@ class _Reader:
         return np.array(ours, np.int64)[inverse] if len(ours) else np.zeros(0, np.int64)
 
     def _add(self, code: int, table: Columns, batch: Columns) -> None:
-        batch["start_ns"], batch["end_ns"] = table["start"], table["end"]
-        spans = table["end"] - table["start"]
-        good = (np.abs(table["start"]) < -_NO_TIME) & (spans >= 0) & (spans <= LONGEST_NS)
-        self._collected.event_count += len(good)
-        if len(good):
-            self._collected.add_batch(code, batch, good)
+        if len(table["start"]):
+            times = {"start_ns": table["start"], "end_ns": table["end"]}
+            self._collected.add_batch(code, {**batch, **times})
 
     def _activity(self, table: Columns, name_ids: I8) -> Columns:
         pids = (table["globalPid"] >> 24) & _TID
@@ -164,10 +154,7 @@ class _Reader:
             "device": np.array(gpus, np.int64)[inverse.reshape(-1)] if count else pids,
             "stream": table["streamId"],
             "correlation": table["correlationId"],
-            "external": np.zeros(count, np.int64),
-            "graph": np.maximum(table["graphId"], 0)
-            if "graphId" in table
-            else np.zeros(count, np.int64),
+            **({"graph": np.maximum(table["graphId"], 0)} if "graphId" in table else {}),
         }
 
     def _kernels(self, table: Columns) -> None:
@@ -182,7 +169,6 @@ class _Reader:
             "registers": table["registersPerThread"],
             "shared_bytes": table["staticSharedMemory"] + table["dynamicSharedMemory"],
             "graph_node": np.maximum(table["graphNodeId"], 0),
-            "channel": np.zeros(len(names), np.int64),
         })  # fmt: skip
 
     def _graphs(self, table: Columns) -> None:
@@ -193,12 +179,10 @@ class _Reader:
             f"{count:,} launches of CUDA graphs were recorded as a whole: what their kernels did is "
             "unknown; profile with --cuda-graph-trace=node"
         )
-        nothing = np.zeros(count, np.int64)
         self._add(KERNEL, table, {
             **self._activity(table, np.full(count, self._collected.names[_GRAPH])),
             "grid": np.zeros((count, 3), np.int64),
             "block": np.zeros((count, 3), np.int64),
-            **dict.fromkeys(("registers", "shared_bytes", "graph_node", "channel"), nothing),
         })  # fmt: skip
 
     def _copies(self, table: Columns) -> None:
@@ -232,7 +216,6 @@ class _Reader:
             "name_id": self._name_ids(table["nameId"]),
             **self._places(table["globalTid"]),
             "correlation": table["correlationId"],
-            "external": np.zeros(len(table["start"]), np.int64),
         })  # fmt: skip
 
     def _places(self, threads: Array) -> Columns:
@@ -266,18 +249,11 @@ class _Reader:
 
     def _ops(self, ranges: Columns) -> Columns:
         names = list(self._collected.names)
-        count = len(ranges["name_id"])
         known, inverse = np.unique(ranges["name_id"], return_inverse=True)
         signatures = [
             self._collected.signatures[(names[i], b"", b"", b"", b"")] for i in known.tolist()
         ]
-        return {
-            **ranges,
-            "external": np.zeros(count, np.int64),
-            "signature": np.array(signatures, np.int64)[inverse] if count else ranges["name_id"],
-            "sequence": np.full(count, -1, np.int64),
-            "forward_tid": np.zeros(count, np.int64),
-        }
+        return {**ranges, "signature": np.array(signatures, np.int64)[inverse]}
 
 
 def _key(table: Columns) -> Array:
