@@ -15,7 +15,7 @@ from brrrtop.analysis.kernels import labels, table
 from brrrtop.analysis.kernels.labels import Labels
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals import stack_samples
-from brrrtop.kernel_names.architecture import least_capability
+from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.estimate import Estimate, Roofs
 from brrrtop.model.tables import I8, Window
 from brrrtop.model.vocabulary import NAMED
