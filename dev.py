@@ -3,7 +3,7 @@
     python3 dev.py demo [SCENARIO …]   brrrtop's demo (any other brrrtop verb works as well)
     python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;
                                        with arguments only pytest, with those arguments
-    python3 dev.py fuzz [OPTION …]     a minute of broken input into all that reads
+    python3 dev.py fuzz [OPTION …]     half a minute of broken input into all that reads
     python3 dev.py audit               known faults in what brrrtop needs, and whether each
                                        supported Python finds wheels of all of it; asks PyPI
     python3 dev.py wheels [FOLDER]     the sources and a wheel for each machine, for any Linux with
@@ -40,7 +40,7 @@ AUDITOR = "pip-audit>=2.7"
 AUDIT_LIMIT_S = 60
 MACHINES = ("x86_64", "aarch64")
 FUZZ = ROOT / "tests" / "fuzz" / "fuzz.py"
-FUZZ_LIMIT_S = 150
+FUZZ_LIMIT_S = 120
 PIP_ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
 CHECKS = (
     ("ruff", "check", "."),
@@ -201,7 +201,7 @@ def test_environment() -> Path:
 
 
 def fuzz(options: list[str]) -> int:
-    """Broken input for everything that reads, for a minute or as the options say."""
+    """Broken input for everything that reads, for half a minute on every core or as the options say."""
     if not FUZZ.is_file():
         say(f"nothing fuzzed: {FUZZ.relative_to(ROOT)} is missing")
         return 1

@@ -21,7 +21,7 @@ from brrrtop.model.tables import Span
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import price_all, priced
-from brrrtop.whatif.roofs import roofs_of
+from brrrtop.whatif.regions import roofs_of
 from brrrtop.whatif.step import step_of
 
 DEMOS = Path(__file__).resolve().parents[1] / "brrrtop" / "data" / "demos"

@@ -1,26 +1,26 @@
-"""Advice that several ranks beside each other make possible."""
+"""What several ranks beside each other make possible: advice, and the price of a step with no rank later
+than the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.ranks import JobSnapshot
 from brrrtop.text import units
-
-if TYPE_CHECKING:
-    from brrrtop.model.ranks import JobSnapshot
 
 ALONE = "; one rank alone cannot tell a slow link from a late peer"
 _MANY_STEPS = 3
+_LINE = "find what makes the last rank late"
+LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.12
+"""As of the edits of one step (`brrrtop.whatif.price`)."""
 
 
 def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobSnapshot:
     """The job with its advice and what-ifs."""
-    from brrrtop.whatif.ranks import peers_in_step
-
     row = peers_in_step(job)
     given = straggler(job)
     return replace(
@@ -33,15 +33,12 @@ def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobS
 def straggler(job: JobSnapshot) -> Advisory | None:
     """One rank that the others wait for in every step."""
     from brrrtop.text import ranks as words  # one rank alone, which most are, has no use for these
-    from brrrtop.whatif.ranks import peers_in_step
 
     waited = job.waited_for
     if waited is None or not waited.is_slow:
         return None
     gain = waited.gain or 0.0
-    row = next((one for one in job.whatif if one.edit == "peers-in-step"), None) or peers_in_step(
-        job
-    )
+    row = peers_in_step(job)
     return Advisory(
         kind="straggler",
         says=words.sentence(job),
@@ -75,3 +72,33 @@ def beside_peers(given: Sequence[Advisory], job: JobSnapshot) -> tuple[Advisory,
             one = replace(one, says=one.says.replace(ALONE, moved if job.transfer_ns else ""))
         kept.append(one)
     return tuple(kept)
+
+
+def peers_in_step(job: JobSnapshot) -> WhatIf | None:
+    """The price of `peers-in-step`; None where the ranks were not seen together for a whole step.
+
+    Everybody waits for the latest: a step is as much shorter as that one's own work is longer.
+    """
+    if not job.together_ns or not job.steps or job.steps < 1:
+        return None
+    late = [row.late_ns for row in job.ranks if row.late_ns is not None]
+    if len(late) < 2:
+        return None
+    lengths = [row.step_ns for row in job.ranks if row.step_ns]
+    # One recorded step may lack what lies before its first collective.
+    present = max(job.together_ns / job.steps, float(np.median(lengths)) if lengths else 0.0)
+    waited = job.waited_for
+    most = min(max(late), present)
+    saves = most / present
+    waits = waited.others_wait_ns if waited is not None and waited.is_slow else most
+    doubt = LEAST_DOUBT + DOUBT_SHARE * saves
+    low, high = sorted((saves, min(waits / present, 1.0)))
+    return WhatIf(
+        edit="peers-in-step",
+        step_ns=present - most,
+        saves=saves,
+        saves_low=min(low, saves - doubt),
+        saves_high=min(max(high, saves + doubt), 0.99),
+        advisory="straggler" if waited is not None and waited.is_slow else None,
+        line=_LINE,
+    )

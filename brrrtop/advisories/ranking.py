@@ -14,10 +14,10 @@ tenth by itself comes first, however much more a sample would gain."""
 def parted(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
-    """Advice to give and advice that was silenced, each best first."""
-    ranked = sorted(given, key=rank)
-    shown = tuple(one for one in ranked if one.kind not in silenced)
-    return shown, tuple(one for one in ranked if one.kind in silenced)
+    """Advice to give and advice that was silenced, each in the order given."""
+    every = tuple(given)
+    shown = tuple(one for one in every if one.kind not in silenced)
+    return shown, tuple(one for one in every if one.kind in silenced)
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:

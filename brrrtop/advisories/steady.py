@@ -1,6 +1,6 @@
 """Advice that does not flicker: appears when it stays, disappears when it stays away.
 
-A pure state machine: `update` takes what one window says, `current` is what a screen shows.
+A pure state machine: `update` takes what one window says, `shown` is what a screen shows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.ranking import rank, worth
-from brrrtop.analysis.signals.stack_lines import place
+from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
 
@@ -46,31 +46,17 @@ class _Seen(Struct):
 
 
 class Steady:
-    """Hysteresis over the advice of consecutive windows, and what the user has silenced."""
+    """Hysteresis over the advice of consecutive windows."""
 
-    def __init__(self, silenced: Iterable[str] = ()) -> None:
-        self._silenced = set(silenced)
+    def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._before: dict[str, _Seen] = {}
         """Before the newest window."""
         self._order: list[str] = []
         self._windows = 0
 
-    @property
-    def silenced(self) -> frozenset[str]:
-        """Kinds the user does not want to see."""
-        return frozenset(self._silenced)
-
-    def silence(self, kind: str) -> None:
-        """Never show `kind` again, until `hear`."""
-        self._silenced.add(kind)
-
-    def hear(self, kind: str) -> None:
-        """Show `kind` again when it is given."""
-        self._silenced.discard(kind)
-
     def forget(self) -> None:
-        """Drop all history, as after a seek or a restart of the trainer; silence stays."""
+        """Drop all history, as after a seek or a restart of the trainer."""
         self._seen.clear()
         self._before.clear()
         self._order = []
@@ -138,16 +124,8 @@ class Steady:
             seen.advisory = advisory
 
     @property
-    def current(self) -> tuple[Advisory, ...]:
+    def shown(self) -> list[Advisory]:
         """What to show now: largest bound times confidence first; healthy only when alone."""
-        return tuple(one for one in self._shown_advice() if one.kind not in self._silenced)
-
-    @property
-    def quiet(self) -> tuple[Advisory, ...]:
-        """What would be shown, had nobody silenced it."""
-        return tuple(one for one in self._shown_advice() if one.kind in self._silenced)
-
-    def _shown_advice(self) -> list[Advisory]:
         shown = [self._seen[kind].advisory for kind in self._order]
         if any(a.saves_at_most for a in shown):
             shown = [a for a in shown if a.kind != HEALTHY]

@@ -10,13 +10,12 @@ from brrrtop.analysis.account import account, launches, regimes, steps
 from brrrtop.analysis.account.time_slices import without_other_processes
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.ceilings import Ceilings, ceilings_for
-from brrrtop.analysis.counters import rates
+from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels import labels, table
 from brrrtop.analysis.kernels.labels import Labels
-from brrrtop.analysis.kernels.neighbours import find_neighbours
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals import stack_samples
-from brrrtop.kernel_names.architecture import least_capability
+from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.estimate import Estimate, Roofs
 from brrrtop.model.tables import I8, Window
 from brrrtop.model.vocabulary import NAMED
@@ -72,9 +71,11 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         observed_share=booked.duration_ns / window.span.duration_ns
         if window.span.duration_ns
         else 1.0,
-        roofs=_roofs(ceilings),
+        roofs=Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)
+        if ceilings
+        else None,
         capability_at_least=_named_capability(window),
-        sampled=rates.summary(window),
+        sampled=evidence.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
     analysis = Analysis(result, window, labelled, call_rows, ceilings)
@@ -86,7 +87,7 @@ def kernel_by_kernel(analysis: Analysis) -> Analysis:
     acts, result = analysis.window.activities, analysis.estimate
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     rows = table.rows_of(analysis.labels, durations, analysis.ceilings)
-    near = find_neighbours(analysis.window, [row.name for row in rows], result.steps)
+    near = table.find_neighbours(analysis.window, [row.name for row in rows], result.steps)
     return replace(analysis, estimate=replace(result, kernels=rows, neighbours=near))
 
 
@@ -94,9 +95,3 @@ def _named_capability(window: Window) -> tuple[int, int] | None:
     if window.device.capability is not None or window.device.name is not None:
         return None
     return least_capability(window.names[i] for i in used(window.activities.name_ids))
-
-
-def _roofs(ceilings: Ceilings | None) -> Roofs | None:
-    if ceilings is None:
-        return None
-    return Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)

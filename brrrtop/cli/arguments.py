@@ -13,7 +13,7 @@ from brrrtop.errors import UsageError
 
 TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 VERBS = {
     "attach": "watch a training process that is already running",
@@ -157,253 +157,172 @@ def _nearest(word: str, known: Sequence[str] | dict[str, str], likeness: float =
     return nearest[0] if nearest else None
 
 
-def _view_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is shown")
-    group.add_argument("--once", action="store_true", help="one plain report, then exit")
-    group.add_argument(
-        "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
-    )
-    group.add_argument(
-        "--serve", action="store_true", help="the screen in a browser, on this machine only"
-    )
-    group.add_argument(
-        "--listen", metavar="HOST:PORT", help="where it is served (default 127.0.0.1:8765)"
-    )
+def _flag(says: str, **more: Any) -> dict[str, Any]:
+    return {"action": "store_true", "help": says, **more}
 
 
-def _common_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("common")
-    group.add_argument("--json", action="store_true", help="JSON on stdout, one object a line")
-    group.add_argument("--gpu", type=values.gpu, metavar="N", help="this GPU, not the busiest")
-    group.add_argument("--no-color", action="store_true", help="no colour (also: NO_COLOR)")
-    group.add_argument("--ascii", action="store_true", help="nothing but ASCII characters")
-    group.add_argument(
-        "--theme",
-        type=values.theme,
-        metavar="NAME",
-        help=f"{', '.join(values.THEMES)}, or one of your own (also: BRRRTOP_THEME)",
-    )
+def _value(metavar: Any, says: str | None, kind: Any = str, **more: Any) -> dict[str, Any]:
+    return {"metavar": metavar, "help": says, "type": kind, **more}
 
 
-def _silent_view_options(parser: argparse.ArgumentParser) -> None:
-    """What every verb takes, on those that look only once anyway: so scripts can pass them always."""
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--interval", type=values.interval, help=argparse.SUPPRESS)
-
-
-def _speed_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--speed",
-        type=values.speed,
-        metavar="X",
-        help="1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
-    )
-
-
-def _record_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--record", metavar="FILE", help="write what arrives to FILE (.brrr)")
-
-
-def _baseline_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--baseline", metavar="FILE", help="compare with this recording or trace, judged whole"
-    )
-
-
-def _advice_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--silence",
-        type=values.advisories,
+_OPTIONS = {
+    "--once": _flag("one plain report, then exit"),
+    "--interval": _value("SECONDS", "between looks (default 0.5)", values.interval),
+    "--serve": _flag("the screen in a browser, on this machine only"),
+    "--listen": _value("HOST:PORT", "where it is served (default 127.0.0.1:8765)"),
+    "--json": _flag("JSON on stdout, one object a line"),
+    "--gpu": _value("N", "this GPU, not the busiest", values.gpu),
+    "--no-color": _flag("no colour (also: NO_COLOR)"),
+    "--ascii": _flag("nothing but ASCII characters"),
+    "--theme": _value(
+        "NAME",
+        f"{', '.join(values.THEMES)}, or one of your own (also: BRRRTOP_THEME)",
+        values.theme,
+    ),
+    "--speed": _value(
+        "X",
+        "1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
+        values.speed,
+    ),
+    "--record": _value("FILE", "write what arrives to FILE (.brrr)"),
+    "--baseline": _value("FILE", "compare with this recording or trace, judged whole"),
+    "--silence": _value(
+        "ID[,ID]",
+        "give no advice of these ids (x on the screen does too)",
+        values.advisories,
         action="append",
-        metavar="ID[,ID]",
-        help="give no advice of these ids (x on the screen does too)",
-    )
-
-
-def _live_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("watching live")
-    group.add_argument("--yes", action="store_true", help="attach without asking")
-    group.add_argument(
-        "--max-overhead",
-        type=values.share,
-        metavar="SHARE",
-        help="step time that watching may cost (default 1%%)",
-    )
-    group.add_argument(
-        "--counters", action="store_true", help="hardware counters too, where permitted"
-    )
-    shapes = group.add_mutually_exclusive_group()
-    shapes.add_argument(
-        "--no-shapes",
+    ),
+    "--yes": _flag("attach without asking"),
+    "--max-overhead": _value(
+        "SHARE", "step time that watching may cost (default 1%%)", values.share
+    ),
+    "--counters": _flag("hardware counters too, where permitted"),
+    "--no-shapes": _flag(
+        "do not record the op shapes of one step once the run is steady, nor in a new regime",
         action="store_false",
         dest="shapes",
-        default=argparse.SUPPRESS,  # such a group inherits none
-        help="do not record the op shapes of one step once the run is steady, nor in a new regime",
-    )
-    shapes.add_argument(
-        "--shapes",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="the default but for --once, which does not wait for shapes without it; records them "
-        "sooner, in a burst of their own",
-    )
-    graphs = group.add_mutually_exclusive_group()
-    graphs.add_argument(
-        "--no-trace-graphs",
+    ),
+    "--shapes": _flag(
+        "the default but for --once, which does not wait for shapes without it; records them "
+        "sooner, in a burst of their own"
+    ),
+    "--no-trace-graphs": _flag(
+        "do not trace the kernels of a program without torch (JAX, CuPy, C++): all its threads would "
+        "be held, outside CUDA, for some 0.5 ms at each switch",
         action="store_false",
         dest="trace_graphs",
-        default=argparse.SUPPRESS,
-        help="do not trace the kernels of a program without torch (JAX, CuPy, C++): all its threads would "
-        "be held, outside CUDA, for some 0.5 ms at each switch",
-    )
-    graphs.add_argument(
-        "--trace-graphs",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="trace a torch program that cannot be met between two steps in that way too; at your risk",
-    )
-    _record_option(group)  # type: ignore[arg-type]
-    _baseline_option(group)  # type: ignore[arg-type]
-    _advice_options(group)  # type: ignore[arg-type]
-
-
-def _gate_options(parser: argparse.ArgumentParser, *, live: bool) -> None:
-    group = parser.add_argument_group("gates")
-    group.add_argument(
-        "--fail-if",
-        metavar="EXPR",
+    ),
+    "--trace-graphs": _flag(
+        "trace a torch program that cannot be met between two steps in that way too; at your risk"
+    ),
+    "--fail-if": _value(
+        "EXPR",
+        "exit 5 when this holds, e.g. 'idle > 30%%' or 'regime == overhead'",
         action="append",
-        help="exit 5 when this holds, e.g. 'idle > 30%%' or 'regime == overhead'",
-    )
-    if live:
-        group.add_argument(
-            "--for",
-            dest="hold_s",
-            type=values.seconds,
-            metavar="TIME",
-            help="… for at least this long (default: at once)",
-        )
+    ),
+    "--for": _value(
+        "TIME", "… for at least this long (default: at once)", values.seconds, dest="hold_s"
+    ),
+    "--force": _flag("read a file however large it is"),
+    "--steps": _value("A-B", "only these steps", values.steps),
+}
+"""Options of more than one verb, or of none."""
 
 
-def _add_attach(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", type=values.pid, metavar="PID")
-    _view_options(parser)
-    _live_options(parser)
-    _gate_options(parser, live=True)
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "brrrtop run [options] -- COMMAND …"
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
-    parser.add_argument(
-        "--screen", action="store_true", help="open the screen; the program's output goes to a file"
-    )
-    _view_options(parser)
-    _live_options(parser)
-    _gate_options(parser, live=True)
-
-
-def _force_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="read a file however large it is")
-
-
-def _files(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
-    parser.add_argument(
-        "files",
-        nargs=nargs,
-        metavar="FILE",
-        help="a file, or the files or the folder of a job's ranks",
-    )
-
-
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    _files(parser)
-    _view_options(parser)
-    _speed_option(parser)
-    _record_option(parser)
-    _baseline_option(parser)
-    _force_option(parser)
-    _advice_options(parser)
-
-
-def _add_analyze(parser: argparse.ArgumentParser) -> None:
+def _exports() -> dict[str, Any]:
+    """Made when it is asked for: the formats take long to import."""
     from brrrtop.exporters.registry import FORMATS
 
-    # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
-    _files(parser, nargs="*")
-    parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
-    parser.add_argument("--brief", action="store_true", help="at most thirty lines to act on")
-    parser.add_argument(
-        "--export",
-        nargs="+",
-        action="append",
-        metavar=("FORMAT", "PATH"),
-        help="write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items()),
-    )
-    _silent_view_options(parser)
-    _record_option(parser)
-    _force_option(parser)
-    _advice_options(parser)
-    _gate_options(parser, live=False)
+    says = "write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items())
+    return {"--export": _value(("FORMAT", "PATH"), says, nargs="+", action="append")}
 
 
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="BEFORE")
-    parser.add_argument("after", metavar="AFTER")
-    parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
-    _force_option(parser)
-    _advice_options(parser)
-    _silent_view_options(parser)
+_VIEW = ("what is shown", "--once --interval --serve --listen")
+_COMMON = ("common", "--json --gpu --no-color --ascii --theme")
+_LIVE = (
+    "watching live",
+    "--yes --max-overhead --counters --no-shapes|--shapes --no-trace-graphs|--trace-graphs "
+    "--record --baseline --silence",
+)
+_GATES = ("gates", "--fail-if --for")
+_UNSEEN = {name: {**_OPTIONS[name], "help": argparse.SUPPRESS} for name in ("--once", "--interval")}
+"""What every verb takes, on those that look only once anyway: so scripts can pass them always."""
+_FILES = _value("FILE", "a file, or the files or the folder of a job's ranks", nargs="+")
+_PID = _value("PID", None, values.pid)
 
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="see --list")
-    parser.add_argument("--list", action="store_true", help="name the scenarios and exit")
-    _view_options(parser)
-    _speed_option(parser)
-    _record_option(parser)
-    _advice_options(parser)
-
-
-def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", nargs="?", default=None, type=values.pid, metavar="PID")
-    _silent_view_options(parser)
-
-
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("exporter", metavar="EXPORTER", help="prometheus or otlp")
-    parser.add_argument(
-        "pids", nargs="*", type=values.pid, metavar="PID", help="only these processes"
-    )
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
-    )
-    parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="for Prometheus (default 127.0.0.1:9877)"
-    )
-    parser.add_argument(
-        "--endpoint", metavar="URL", help="for otlp (default http://localhost:4318)"
-    )
-    _live_options(parser)
-
-
-def _add_calibrate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--python", metavar="PATH", help="an interpreter with torch")
-    _silent_view_options(parser)
-
-
-_ADDERS = {
-    "attach": _add_attach,
-    "run": _add_run,
-    "replay": _add_replay,
-    "analyze": _add_analyze,
-    "compare": _add_compare,
-    "demo": _add_demo,
-    "doctor": _add_doctor,
-    "export": _add_export,
-    "calibrate": _add_calibrate,
+_OPTIONS_OF: dict[str, tuple[Any, ...]] = {
+    "attach": ({"pid": _PID}, _VIEW, _LIVE, _GATES),
+    "run": (
+        {
+            "command": _value("COMMAND", None, nargs=argparse.REMAINDER),
+            "--screen": _flag("open the screen; the program's output goes to a file"),
+        },
+        _VIEW,
+        _LIVE,
+        _GATES,
+    ),
+    "replay": ({"files": _FILES}, _VIEW, "--speed --record --baseline --force --silence"),
+    "analyze": (
+        # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
+        {"files": {**_FILES, "nargs": "*"}},
+        "--steps",
+        {"--brief": _flag("at most thirty lines to act on")},
+        _exports,
+        _UNSEEN,
+        "--record --force --silence",
+        ("gates", "--fail-if"),
+    ),
+    "compare": (
+        {"before": _value("BEFORE", None), "after": _value("AFTER", None)},
+        "--steps --force --silence",
+        _UNSEEN,
+    ),
+    "demo": (
+        {
+            "scenario": _value("SCENARIO", "see --list", nargs="?"),
+            "--list": _flag("name the scenarios and exit"),
+        },
+        _VIEW,
+        "--speed --record --silence",
+    ),
+    "doctor": ({"pid": {**_PID, "nargs": "?", "default": None}}, _UNSEEN),
+    "export": (
+        {
+            "exporter": _value("EXPORTER", "prometheus or otlp"),
+            "pids": _value("PID", "only these processes", values.pid, nargs="*"),
+            "--once": _UNSEEN["--once"],
+        },
+        "--interval",
+        {
+            "--listen": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
+            "--endpoint": _value("URL", "for otlp (default http://localhost:4318)"),
+        },
+        _LIVE,
+    ),
+    "calibrate": ({"--python": _value("PATH", "an interpreter with torch")}, _UNSEEN),
 }
+"""Of each verb, in the order of its help: options of its own, names of shared ones, and groups of them."""
+
+
+def _add(parser: Any, part: Any) -> None:
+    """One part of a verb's options; `--no-x|--x` are two that exclude each other."""
+    if callable(part):
+        part = part()
+    if isinstance(part, dict):
+        for name, option in part.items():
+            parser.add_argument(name, **option)
+    elif isinstance(part, tuple):
+        title, names = part
+        _add(parser.add_argument_group(title), names)
+    else:
+        for either in part.split():
+            one = parser
+            defaults = {}
+            if "|" in either:
+                one = parser.add_mutually_exclusive_group()
+                defaults["default"] = argparse.SUPPRESS  # such a group inherits none
+            for name in either.split("|"):
+                one.add_argument(name, **_OPTIONS[name], **defaults)
 
 
 def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
@@ -420,10 +339,8 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument(
         "--print-completion", metavar="SHELL", help="completion script for bash, zsh, tcsh or fish"
     )
-    _view_options(parser)
-    _common_options(parser)
-    _live_options(parser)
-    _gate_options(parser, live=True)
+    for part in (_VIEW, _COMMON, _LIVE, _GATES):
+        _add(parser, part)
     sub = parser.add_subparsers(
         title="verbs", dest="verb", metavar="VERB", prog="brrrtop", parser_class=Parser
     )
@@ -431,6 +348,7 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     for name, summary in VERBS.items():
         one = parsers[name] = sub.add_parser(
             name,
+            usage="brrrtop run [options] -- COMMAND …" if name == "run" else None,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             epilog=_EXAMPLES[name],
@@ -439,8 +357,8 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
             allow_abbrev=False,
         )
         if verb in (name, "all"):
-            _ADDERS[name](one)
-            _common_options(one)
+            for part in (*_OPTIONS_OF[name], _COMMON):
+                _add(one, part)
     return parser, parsers
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-from brrrtop.cli import baseline, output, show
 from brrrtop.cli import fail_if as gate
+from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -22,10 +21,11 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
+from brrrtop.sources.agent_link import Agent
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.text.printable import printable
+from collectors.gpu.feed import SamplerFeed
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -72,7 +72,7 @@ def refuse_taken_file(options: Options) -> None:
     """
     if options.verb != "run" and not (options.once or options.json or options.fail_if):
         show.on_a_terminal()
-    baseline.load(options)
+    files.baseline(options)
     if options.record is None:
         return
     if os.path.lexists(options.record):
@@ -85,16 +85,16 @@ def refuse_taken_file(options: Options) -> None:
         raise BrrrtopError(f"{options.record} cannot be made: its folder {reason}")
 
 
-def _feeds(pid: int | None, options: Options) -> list[Feed]:
+def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
     gauges = GaugeThread(pid)
     gauges.start()
-    feeds: list[Feed] = [gauges]
+    feeds: list[SamplerFeed] = [gauges]
     if options.counters:
         from collectors.gpu.counters.process import CounterProcess
 
-        counters = CounterProcess(pid)
+        counters = CounterProcess()
         counters.start()
         feeds.append(counters)
     return feeds
@@ -113,7 +113,7 @@ def followed(
 
 
 def _session(source: LiveSource, options: Options) -> Session:
-    before = baseline.load(options)
+    before = files.baseline(options)
     return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
 
 
@@ -132,22 +132,15 @@ def watch(
         GateTripped: A gate held for long enough.
     """
     reports = options.once or options.json or bool(gates)
-    if not reports and show.on_a_terminal():
-        screened = followed(source, options, successors)
-        return shown(screened, options, gates, source.info.label)
-    driver = plain(source, options)
-    once = partial(_once, driver, source, options, gates)
-    return shown(driver, options, gates, source.info.label, once)
+    on_screen = not reports and show.on_a_terminal()
+    driver = followed(source, options, successors) if on_screen else plain(source, options)
+    return shown(driver, options, gates, source.info.label)
 
 
 def shown(
-    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str,
-    once: Callable[[], int] | None = None,
-) -> int:  # fmt: skip
+    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str
+) -> int:
     """A driver in the way the options and the terminal ask for; closed at the end.
-
-    Args:
-        once: Writes the one report; None: there is a terminal for the screen.
 
     Raises:
         GateTripped: A gate held for long enough.
@@ -155,9 +148,9 @@ def shown(
     try:
         if not options.once and (options.json or gates):
             return _lines(driver, options, gates)
-        if once is None or (not options.once and show.on_a_terminal()):
+        if not options.once and show.on_a_terminal():
             return show.screen(driver, options, label)
-        return once()
+        return _once(driver, options, gates, label)
     finally:
         with suppress(KeyboardInterrupt):
             left(driver)
@@ -180,31 +173,37 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
 
 
 def _once(
-    driver: LiveSession, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
+    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str
 ) -> int:
-    """One report, as soon as there is a verdict.
+    """One report, as soon as there is a verdict, or as ranks are compared; else when patience ends.
 
     Raises:
+        NoTrainer: It ended before.
         BrrrtopError: It holds nothing: no kernels are to be had, and no counters came.
     """
+    of_job = isinstance(driver, LiveJob)
     began = time.monotonic()
     while True:
         snapshot = driver.advance()
-        patience_s = COUNTERS_S if source.tier == "nvml" else FIRST_VERDICT_S
-        shapes_outcome = shapes_told(snapshot, options)
-        if shapes_outcome is None and source.tier != "nvml":
+        only_counters = snapshot.source.tier == "nvml" and not of_job
+        shapes_outcome = "" if of_job else shapes_told(snapshot, options)
+        patience_s = COUNTERS_S if only_counters else FIRST_VERDICT_S
+        if shapes_outcome is None and not only_counters:
             patience_s += SHAPES_S
-        waited = time.monotonic() - began > patience_s
-        if waited or (snapshot.estimate is not None and shapes_outcome is not None):
+        judged = snapshot.estimate is not None and shapes_outcome is not None
+        if of_job:
+            judged = snapshot.job is not None and bool(snapshot.job.together_ns)
+        if judged or time.monotonic() - began > patience_s:
             break
         if snapshot.freshness is Freshness.ENDED:
-            raise NoTrainer(f"{source.info.label} ended before it could be judged")
+            who = "all ranks ended before they" if of_job else f"{label} ended before it"
+            raise NoTrainer(f"{who} could be judged")
         time.sleep(min(options.interval, 0.1))
     if shapes_outcome:
         output.say(shapes_outcome)
     output.report(snapshot, options)
     gate.check(gates, snapshot)
-    if source.tier == "nvml" and snapshot.estimate is None and not snapshot.gauges.keys() - OWN:
+    if only_counters and snapshot.estimate is None and not snapshot.gauges.keys() - OWN:
         raise BrrrtopError("nothing of a GPU can be read here", "`brrrtop doctor` says why")
     return 0
 

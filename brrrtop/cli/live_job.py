@@ -1,28 +1,30 @@
-"""All ranks of a running job: an agent in each, one screen or one report over them."""
+"""All ranks of a job, running or just started: an agent in each, one screen or one report over them."""
 
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
-from brrrtop.errors import BrrrtopError, NoTrainer
-from brrrtop.model.snapshot import Freshness
+from brrrtop.errors import BrrrtopError
 from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob, LiveRank
+from brrrtop.session.live_job import LiveJob
 from brrrtop.session.session import Session
 from collectors.attach.attach import Attached, attach
+from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
+from collectors.attach.launch import Launched
 from collectors.errors import CollectorError
 from collectors.process.candidates import Candidate
 from collectors.process.jobs import ranks_of
+
+LOOK_S = 0.5
+"""Between two looks into the folder of sockets of a command that was started."""
 
 
 def rank_options(options: Options, rank: int | None, pid: int) -> Options:
@@ -35,6 +37,24 @@ def rank_options(options: Options, rank: int | None, pid: int) -> Options:
     return own
 
 
+def opened(
+    client: Client, pid: int, rank: int | None, options: Options, cmdline: str,
+    device_id: int | None = None,
+) -> Member:  # fmt: skip
+    """A rank with what watches it, or with the reason why it is not."""
+    try:
+        source = live.open_live(client, pid, rank_options(options, rank, pid), cmdline)
+    except (CollectorError, BrrrtopError) as fault:
+        return _unwatched(pid, rank, fault)
+    session = Session(source, device_id=device_id, silenced=options.silenced)
+    driver = LiveSession(session, source)
+    return Member(str(pid), f"pid {pid}", rank, session, driver=driver)
+
+
+def _unwatched(pid: int, rank: int | None, fault: CollectorError | BrrrtopError) -> Member:
+    return Member(str(pid), f"pid {pid}", rank, None, fault.message)
+
+
 class JobProcesses:
     """The ranks of one job on this host, and the agents that were put into them."""
 
@@ -45,36 +65,62 @@ class JobProcesses:
         self._attached: list[Attached] = []
         self._known: set[int] = set()
 
-    def open(self, candidates: Sequence[Candidate]) -> list[LiveRank]:
+    def open(self, candidates: Sequence[Candidate]) -> list[Member]:
         """Each of them watched, or with the reason why it is not."""
         self._known |= {one.pid for one in candidates}
         return [self._open(one) for one in candidates]
 
-    def newcomers(self) -> list[LiveRank]:
+    def newcomers(self) -> list[Member]:
         """Ranks that started since."""
         fresh = [one for one in ranks_of(self._pid) if one.pid not in self._known and one.on_gpu]
         return self.open(fresh)
 
-    def _open(self, one: Candidate) -> LiveRank:
-        label = f"pid {one.pid}"
-        member = Member(str(one.pid), label, one.rank, None)
-        own = rank_options(self._options, one.rank, one.pid)
+    def _open(self, one: Candidate) -> Member:
         try:
             attached = attach(one.pid, self._files)
-            self._attached.append(attached)
-            source = live.open_live(attached.client, one.pid, own, one.command)
-        except (CollectorError, BrrrtopError) as fault:
-            member.why = fault.message
-            return LiveRank(member)
-        session = Session(source, silenced=self._options.silenced)
-        member.session = session
-        return LiveRank(member, LiveSession(session, source), source)
+        except CollectorError as fault:
+            return _unwatched(one.pid, one.rank, fault)
+        self._attached.append(attached)
+        return opened(attached.client, one.pid, one.rank, self._options, one.command)
 
     def leave(self) -> None:
         """Takes the agents out again, all at once."""
         with ThreadPoolExecutor(max(len(self._attached), 1)) as pool:
             list(pool.map(lambda one: one.leave(), self._attached))
         self._attached.clear()
+
+
+class LaunchedRanks:
+    """The ranks of a command that `run` started: each has an agent, which connects as it appears."""
+
+    def __init__(self, launched: Launched, options: Options) -> None:
+        self._launched = launched
+        self._options = options
+        self._known: set[int] = set()
+
+    def job(self, first: Client, pid: int) -> LiveJob:
+        """All ranks as one driver, beginning with one whose agent is connected already."""
+        self._known.add(pid)
+        ranks = [self._open(pid, first)]
+        return LiveJob(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
+
+    def newcomers(self) -> list[Member]:
+        """Ranks whose agents appeared since."""
+        fresh = sorted(set(self._launched.sockets()) - self._known)
+        self._known.update(fresh)
+        return [self._open(pid) for pid in fresh]
+
+    def _open(self, pid: int, client: Client | None = None) -> Member:
+        try:
+            client = client or self._launched.connect(pid)
+        except CollectorError as fault:
+            return _unwatched(pid, None, fault)
+        rank = client.hello.get("rank")
+        cmdline = " ".join(self._options.command)
+        one = opened(client, pid, rank if isinstance(rank, int) else None, self._options, cmdline)
+        if one.driver is None:
+            client.close()
+        return one
 
 
 def watch(
@@ -94,31 +140,12 @@ def watch(
         ranks = processes.open(candidates)
         seen = [one for one in ranks if one.driver is not None]
         for rank in ranks:
-            if rank.member.why is not None:
-                output.say(f"brrrtop: {rank.member.label}: {rank.member.why}")
+            if rank.why is not None:
+                output.say(f"brrrtop: {rank.label}: {rank.why}")
         if not seen:
-            raise BrrrtopError(
-                f"none of the {len(ranks)} ranks can be attached to: {ranks[0].member.why}"
-            )
+            raise BrrrtopError(f"none of the {len(ranks)} ranks can be attached to: {ranks[0].why}")
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
         job = LiveJob(ranks, processes.newcomers, options.silenced)
-        once = partial(_once, job, options, gates)
-        return live.shown(job, options, gates, "all ranks of the job", once)
+        return live.shown(job, options, gates, "all ranks of the job")
     finally:
         processes.leave()
-
-
-def _once(job: LiveJob, options: Options, gates: Sequence[gate.Gate]) -> int:
-    """A report of the first snapshot in which ranks are compared, or of the last before patience ends."""
-    deadline_s = time.monotonic() + live.FIRST_VERDICT_S
-    while True:
-        snapshot = job.advance()
-        compared = snapshot.job is not None and snapshot.job.together_ns
-        if compared or time.monotonic() > deadline_s:
-            break
-        if snapshot.freshness is Freshness.ENDED:
-            raise NoTrainer("all ranks ended before they could be judged")
-        time.sleep(min(options.interval, 0.1))
-    output.report(snapshot, options)
-    gate.check(gates, snapshot)
-    return 0

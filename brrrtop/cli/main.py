@@ -6,11 +6,25 @@ instant.
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from brrrtop.errors import INTERRUPTED
+from brrrtop.errors import INTERRUPTED, BrrrtopError
+
+TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from brrrtop.cli.options import Options
+
+FAILURE = 1
+READ_ONLY = ("analyze", "compare", "demo", "replay")
+"""Verbs that touch nothing but files, which they read, unless they are to write one."""
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,9 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_fenced(argv: list[str]) -> int:
-    if (
-        sys.stdout is None
-    ):  # closed by whoever started us; what a program of `run` prints is its own
+    if sys.stdout is None:  # closed by who started us; what a program of `run` prints is its own
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as we live
     try:
         return _flush(_run(argv))
@@ -65,17 +77,50 @@ def _run(argv: list[str]) -> int:
 
         signals.begin()
         return serve(argv, options)
-    from brrrtop.cli.verbs import run_verb
+    return _run_verb(options)
 
-    return run_verb(options)
+
+def _run_verb(options: Options) -> int:
+    """Runs the verb's module and returns the exit code."""
+    from brrrtop.cli import signals
+
+    with signals.without_interrupts():
+        module = _import_verb(options.verb or "find")
+    ended_by = signals.end_as_by_interrupt()
+    code = 0
+    try:
+        if options.verb not in READ_ONLY or options.record or options.export:
+            signals.begin()
+        code = module.run(options)
+    except KeyboardInterrupt:
+        if not ended_by:
+            raise
+    return 128 + ended_by[0] if ended_by else code
+
+
+def _import_verb(name: str) -> ModuleType:
+    """The module, without what imports of numpy cost that nothing here uses.
+
+    Its OpenBLAS starts a thread a core for products of matrices, of which there are none. Programs
+    that we start shall not inherit that.
+    """
+    ours = _BLAS_THREADS not in os.environ
+    if ours:
+        os.environ[_BLAS_THREADS] = "1"
+    gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
+    try:
+        return import_module(f"brrrtop.cli.commands.{name}")
+    finally:
+        gc.freeze()
+        gc.enable()
+        if ours:
+            os.environ.pop(_BLAS_THREADS, None)
 
 
 def _check_package() -> None:
     """Refuses to go on when `collectors` would be somebody else's package of that name."""
     where, ours = _package_folders()
     if where != ours:
-        from brrrtop.errors import BrrrtopError
-
         raise BrrrtopError(
             f"{where}/collectors hides brrrtop's own package of that name"
             if where
@@ -127,9 +172,7 @@ def _report_failure(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
-    from brrrtop.cli.errors import error_text
-
-    sentence, code = error_text(fault)
+    sentence, code = _error_text(fault)
     if os.environ.get("BRRRTOP_TRACEBACK"):
         import traceback
 
@@ -137,6 +180,38 @@ def _report_failure(fault: Exception) -> int:
     with suppress(OSError):
         print(_printable(sentence), file=sys.stderr)
     return code
+
+
+def _error_text(fault: Exception) -> tuple[str, int]:
+    """The text for stderr and the exit code."""
+    message = getattr(fault, "message", None) or str(fault)
+    action = getattr(fault, "action", "")
+    if isinstance(fault, BrrrtopError) or _is_collectors_own(fault):
+        return _sentence(message, action), int(getattr(fault, "exit_code", FAILURE))
+    if isinstance(fault, OSError):
+        return _sentence(_os_sentence(fault), ""), FAILURE
+    if isinstance(fault, MemoryError):
+        return _sentence("not enough memory", "try a shorter recording or `--steps 1-3`"), FAILURE
+    if isinstance(fault, ImportError):
+        return _sentence(f"this installation is incomplete: {fault}", "install brrrtop again"), 1
+    bug = f"a fault of brrrtop's own: {type(fault).__name__}: {fault}"
+    return _sentence(bug, "set BRRRTOP_TRACEBACK=1 to see where, and report it"), FAILURE
+
+
+def _is_collectors_own(fault: Exception) -> bool:
+    """An error that `collectors` raised for people: it carries an `action` of its own."""
+    return type(fault).__module__.startswith("collectors.") and hasattr(fault, "action")
+
+
+def _os_sentence(fault: OSError) -> str:
+    where = f": {fault.filename}" if fault.filename else ""
+    if fault.errno == errno.ENOSPC:
+        return f"no space left on the disk{where}"
+    return f"{(fault.strerror or str(fault)).lower()}{where}"
+
+
+def _sentence(message: str, action: str) -> str:
+    return f"brrrtop: {message}" + (f"\n  {action}" if action else "")
 
 
 def _printable(sentence: str) -> str:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from brrrtop.cli import output, show
-from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli import output
+from brrrtop.cli.files import FromFirstActivity
 from brrrtop.cli.options import Options
-from brrrtop.errors import BadInput, UsageError
+from brrrtop.errors import BadInput
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
-from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
+from brrrtop.session.job_session import JobReplay, JobSession, Member
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+
+_Rank = TypeVar("_Rank", RankView, Member)
 
 
 def labels_of(files: Sequence[str]) -> list[str]:
@@ -30,18 +35,7 @@ def read_all(files: Sequence[str], options: Options) -> Snapshot:
     Raises:
         BadInput: None of them can be used, or they are of several jobs.
     """
-    views: list[RankView] = []
-    first: BadInput | None = None
-    for file, label in zip(files, labels_of(files), strict=True):
-        try:
-            views.append(_read(file, label, options))
-        except BadInput as fault:
-            first = first or fault
-            number = rank_of(None, label)
-            if number is None and file not in options.files:
-                output.say(f"brrrtop: left out: {fault}")
-                continue
-            views.append(RankView(file, label, number, why=str(fault)))
+    views, first = _all(files, options, _read, RankView)
     require_one_job(views)
     job = job_of(views, options.silenced)
     shown = odd_one(job, views)
@@ -50,18 +44,43 @@ def read_all(files: Sequence[str], options: Options) -> Snapshot:
     return shown.snapshot if len(views) == 1 else with_job(shown.snapshot, job, shown.key)
 
 
+def _all(
+    files: Sequence[str], options: Options, read: Callable[[str, str, Options], _Rank],
+    unread: Callable[..., _Rank],
+) -> tuple[list[_Rank], BadInput | None]:  # fmt: skip
+    """Every rank, those that cannot be used with the reason, the first of which comes too."""
+    ranks: list[_Rank] = []
+    first: BadInput | None = None
+    for file, label in zip(files, labels_of(files), strict=True):
+        try:
+            ranks.append(read(file, label, options))
+        except BadInput as fault:
+            first = first or fault
+            number = rank_of(None, label)
+            if number is None and file not in options.files:
+                output.say(f"brrrtop: left out: {fault}")
+            else:
+                ranks.append(unread(file, label, number, why=str(fault)))
+    return ranks, first
+
+
 def _read(file: str, label: str, options: Options) -> RankView:
-    source = open_source(file, options.force)
-    try:
+    with closing(open_source(file, options.force)) as source:
         snapshot, window = analyze_rank(
             source, options.steps, options.gpu, silenced=options.silenced
         )
-    finally:
-        source.close()
     return RankView(
         file, label, rank_of(snapshot, label), snapshot, window,
         world=snapshot.source.world, job=snapshot.source.job,
     )  # fmt: skip
+
+
+def _open(file: str, label: str, options: Options) -> Member:
+    source = FromFirstActivity(open_source(file, options.force))
+    number = source.info.rank
+    if number is None:
+        number = rank_of(None, label)
+    return Member(file, label, number, Session(source, keep_ns=None, silenced=options.silenced))
 
 
 def _view(member: Member) -> RankView:
@@ -69,25 +88,6 @@ def _view(member: Member) -> RankView:
         return RankView(member.key, member.label, member.rank)
     info = member.session.source.info
     return RankView(member.key, member.label, member.rank, world=info.world, job=info.job)
-
-
-def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int:
-    """All ranks on the screen, or off a terminal one report of the whole.
-
-    Raises:
-        BadInput: None of them can be used, or they are of several jobs.
-        UsageError: Lines of JSON are wanted: those are of one rank.
-    """
-    if options.once or not show.on_a_terminal():
-        if options.json and not options.once:
-            raise UsageError(
-                "lines of JSON over time are of one rank", "name one file, or add --once for all"
-            )
-        output.report(read_all(files, options), options)
-        return 0
-    driver = open_job(files, options, loop=loop)
-    show.to_first_verdict(driver, after=show.DEMO_OF_RANKS_AFTER if loop else 0.0)
-    return show.screen(driver, options, f"{len(files)} ranks")
 
 
 def open_job(
@@ -99,24 +99,9 @@ def open_job(
     Raises:
         BadInput: None of them can be opened, or they are of several jobs.
     """
-    members: list[Member] = []
-    first: BadInput | None = None
-    for file, label in zip(files, labels_of(files), strict=True):
-        try:
-            source = FromFirstActivity(open_source(file, options.force))
-            number = source.info.rank
-        except BadInput as fault:
-            first = first or fault
-            if rank_of(None, label) is None and file not in options.files:
-                output.say(f"brrrtop: left out: {fault}")
-                continue
-            members.append(Member(file, label, rank_of(None, label), None, str(fault)))
-            continue
-        number = rank_of(None, label) if number is None else number
-        session = Session(source, keep_ns=None, silenced=options.silenced)
-        members.append(Member(file, label, number, session))
+    members, first = _all(files, options, _open, partial(Member, session=None))
     if first is not None and all(one.session is None for one in members):
         raise first
     require_one_job([_view(one) for one in members])
-    job = JobFiles(JobSession(members, options.silenced))
+    job = JobSession(members, options.silenced)
     return JobReplay(job, speed=options.speed, loop=loop, clock=clock)

@@ -1,4 +1,6 @@
-"""Themes that somebody wrote: `themes/NAME.toml` beside the settings file, a theme a file.
+"""How the screen is drawn on this terminal, and the themes that somebody wrote.
+
+Those are `themes/NAME.toml` beside the settings file, a theme a file:
 
     base = "dark"               # what is not given below is as there
     [colours]
@@ -18,9 +20,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brrrtop.cli import settings
+from brrrtop.cli import output, settings
+from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
-from brrrtop.tui.palette import DARK, THEMES, Theme
+from brrrtop.model.settings import Settings
+from brrrtop.tui.palette import DARK, THEMES, Palette, Theme
 from brrrtop.tui.sixteen import look_alikes
 
 VARIABLE = "BRRRTOP_THEME"
@@ -68,9 +72,35 @@ class OwnThemes:
         return f"theme {chosen}: {'; '.join(doubts)}" if doubts else ""
 
 
-def asked_for(option: str | None) -> str | None:
-    """The theme by option, else by environment; None: neither names one."""
-    return option or os.environ.get(VARIABLE) or None
+def palette_of(options: Options, kept: Settings) -> tuple[Palette, str]:
+    """How the screen is drawn on this terminal, and what to know of its theme; empty: nothing.
+
+    Raises:
+        UsageError: The theme that was asked for does not exist, or has a mistake.
+    """
+    own = OwnThemes()
+    chosen = options.theme or os.environ.get(VARIABLE) or None
+    if chosen is not None:
+        own.require(chosen)
+    elif kept.theme in THEMES or kept.theme in own.themes:
+        chosen = kept.theme
+    name = name_of(os.environ, chosen)
+    colour = not (options.no_color or os.environ.get("NO_COLOR"))
+    palette = Palette(name, colour, output.only_ascii(options), tuple(own.themes.values()))
+    return palette, own.notice(None if chosen else kept.theme, name) if colour else ""
+
+
+def name_of(environment: Mapping[str, str], chosen: str | None) -> str:
+    """The theme somebody chose, else `dark` or `light` as the terminal is."""
+    if chosen is not None:
+        return chosen
+    return "light" if _has_light_background(environment) else "dark"
+
+
+def _has_light_background(environment: Mapping[str, str]) -> bool:
+    """What rxvt, Konsole and others say in COLORFGBG (`0;15`); dark where nothing is said."""
+    background = environment.get("COLORFGBG", "").rpartition(";")[2]
+    return background.isdecimal() and (background == "7" or 9 <= int(background) <= 15)
 
 
 def read(path: Path) -> Theme:

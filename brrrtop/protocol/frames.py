@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.protocol import bodies
-from brrrtop.protocol.counter_samples import SAMPLE
 from brrrtop.protocol.status import add_codes
 from brrrtop.text.printable import is_printable_json, printable, printable_data
 
@@ -144,6 +144,29 @@ GAUGE = np.dtype([("time_ns", "<i8"), ("value", "<f8"), ("device", "<i4"), ("met
 OBSERVED = np.dtype([("start_ns", "<i8"), ("end_ns", "<i8"), ("device", "<i4"), ("flags", "<u4")])
 """A traced span, 24 bytes; device -1: all. Flag bit 0: records of it were lost."""
 
+SAMPLE_COLUMNS = ("sm", "tensor", "dram", "dram_read", "dram_write", "gr", "warps", "issue")
+"""Shares of peak 0..1 (`collectors.gpu.counters.device.COUNTERS`); NaN: not sampled."""
+SAMPLE = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("offset_ns", "<i8"),
+        ("device", "<i4"),
+        ("flags", "<u4"),
+        *((column, "<f4") for column in SAMPLE_COLUMNS),
+    ]
+)
+"""One interval of one device's hardware counters, 64 bytes, on the GPU's own clock. `offset_ns` is what
+reading it showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far
+where it is not 0 (`collectors.gpu.counters.device`). `device` is the trainer's number."""
+
+
+def on_host_clock(samples: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Starts and ends on CLOCK_REALTIME, some milliseconds late where the clocks are two."""
+    offsets = samples["offset_ns"]
+    return samples["start_ns"] + offsets, samples["end_ns"] + offsets
+
+
 DTYPES: dict[int, np.dtype[Any]] = {
     Kind.KERNELS: KERNEL,
     Kind.COPIES: COPY,
@@ -262,6 +285,24 @@ class Decoder:
         Raises:
             WireError: A header or payload makes no sense, or the sender speaks a newer wire.
         """
+        for kind, flags, sent_ns, payload in self._whole(data):
+            if self._turned is not None:
+                payload = self._turned(kind, payload)
+            frame = _decode(kind, flags, sent_ns, payload)
+            self._count_empty(not payload or frame is None)
+            if frame is None:
+                continue
+            if frame.kind == Kind.HELLO:
+                check_hello(frame.body)
+            yield frame
+
+    def times(self, data: bytes) -> Iterator[int]:
+        """`sent_ns` of every frame that became whole with `data`, by the headers alone. Raises as `feed`."""
+        for _, _, sent_ns, payload in self._whole(data):
+            self._count_empty(not payload)
+            yield sent_ns
+
+    def _whole(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         self._buffered += data
         at, buffered = 0, self._buffered
         try:
@@ -275,19 +316,14 @@ class Decoder:
                     break
                 payload = bytes(buffered[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
-                if self._turned is not None:
-                    payload = self._turned(kind, payload)
-                frame = _decode(kind, flags, sent_ns, payload)
-                self._empty_count = 0 if size and frame is not None else self._empty_count + 1
-                if self._empty_count > MOST_EMPTY_FRAMES:
-                    raise WireError("nothing comes but empty frames: this is not our wire format")
-                if frame is None:
-                    continue
-                if frame.kind == Kind.HELLO:
-                    check_hello(frame.body)
-                yield frame
+                yield kind, flags, sent_ns, payload
         finally:
             del buffered[:at]
+
+    def _count_empty(self, empty: bool) -> None:
+        self._empty_count = self._empty_count + 1 if empty else 0
+        if self._empty_count > MOST_EMPTY_FRAMES:
+            raise WireError("nothing comes but empty frames: this is not our wire format")
 
 
 def check_hello(hello: Any) -> None:

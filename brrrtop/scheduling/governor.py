@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric
-from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.limits import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage, Why
-from brrrtop.scheduling.step_cost import CostEstimate, StepCost
+from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.step_cost import I8, AgentOverhead, CostEstimate, StepCost
 from brrrtop.text import units
-
-I8 = npt.NDArray[np.int64]
-SECOND = 1_000_000_000
 
 # What a burst costs before this run has said so: the launch-bound worst case of an H200 with
 # driver 580 (kernel kind and launch rows: 6.1 → 6.7-7.4 ms a step; first enable: up to 20 ms).
@@ -32,6 +26,8 @@ _PRIOR_STALL_NS = 15_000_000
 _NS_PER_RECORD = 1_500
 """Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
 
+SHAPES_STEPS = 2
+"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
@@ -57,16 +53,18 @@ class Governor:
         self._records: int | None = None
         """Of the last burst."""
         self._pause_ns = 0
-        self._bursts = 0
+        self.burst_count = 0
+        """Bursts that were ordered so far."""
         self._unanswered = 0
         self._jumps: dict[tuple[int, int], GaugeJump] = {}
         self._wanted: str | None = None
         """Why a burst is wanted before its time."""
-        self._asked_by_hand = self._with_shapes = self._disturbed = False
+        self._with_shapes = self._disturbed = False
         self.shapes_when_due = False
         """The next burst that comes in its time, and is paid for, is to have the ops of a step too."""
         self._triggered_ns: int | None = None
-        self._continuous = False
+        self.continuous = False
+        """Everything is to be traced."""
         self._continuous_sent = False
         self._able = True
         self._beginning = FirstBurst(self.limits, self.cost)
@@ -89,18 +87,15 @@ class Governor:
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
         """A span that the agent reports as traced."""
-        if self._continuous or self._continuous_sent or end_ns <= start_ns:
+        if self.continuous or self._continuous_sent or end_ns <= start_ns:
             return
         if self._asked_ns is None:
             self.cost.add_foreign(start_ns, end_ns)
             return
         self._observed_seen_ns = self._clock_ns
-        observed = self._observed
-        self._observed = (
-            (start_ns, end_ns)
-            if observed is None
-            else (min(observed[0], start_ns), max(observed[1], end_ns))
-        )
+        if self._observed is not None:
+            start_ns, end_ns = min(self._observed[0], start_ns), max(self._observed[1], end_ns)
+        self._observed = (start_ns, end_ns)
 
     def add_records(self, count: int) -> None:
         """Kernels and copies that arrived."""
@@ -125,7 +120,7 @@ class Governor:
         could, self._able = self._able, state not in UNABLE
         if could and not self._able and self._asked_ns is not None:
             self._asked_ns, self._ended_ns = None, self._clock_ns
-        if self._able and not could and self._bursts:
+        if self._able and not could and self.burst_count:
             self._want(Why.POSSIBLE)
 
     def add_gauge(self, device: int, metric: int, value: float) -> None:
@@ -152,7 +147,7 @@ class Governor:
         Args:
             plan: Another rank's, to trace as many steps.
         """
-        self._wanted, self._asked_by_hand, self._given_plan = Why.ASKED, True, plan
+        self._wanted, self._given_plan = Why.ASKED, plan
 
     def want_shapes(self) -> None:
         """The ops of one step are wanted: a burst in which they can be recorded."""
@@ -178,7 +173,7 @@ class Governor:
 
     def want_continuous(self, on: bool) -> None:
         """Trace everything from now on, and let the budget be the user's business."""
-        self._continuous = on
+        self.continuous = on
 
     def _want(self, why: str) -> None:
         if self._wanted is None:
@@ -189,17 +184,18 @@ class Governor:
     def decide(self, now_ns: int) -> Decision | None:
         """The order to give now, if any."""
         self._earn(now_ns)
-        if self._continuous != self._continuous_sent:
+        if self.continuous != self._continuous_sent:
             return self._switch(now_ns)
-        if self._continuous or (self.limits.max_overhead <= 0 and not self._asked_by_hand):
+        by_hand = self._wanted is Why.ASKED
+        if self.continuous or (self.limits.max_overhead <= 0 and not by_hand):
             return None
         if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
             return None
         self._settle(now_ns)
         before, self._stage = self._stage, self.stage(now_ns)
-        if self._bursts and before is not None and self._stage is None:
+        if self.burst_count and before is not None and self._stage is None:
             self._want(Why.BEGUN)
-        if self._bursts and step_moved(self.cost.untraced(48)):
+        if self.burst_count and step_moved(self.cost.untraced(48)):
             self._want(Why.CHANGED)
         why = self._reason(now_ns)
         return self._burst(now_ns, why) if why else None
@@ -214,13 +210,13 @@ class Governor:
     @property
     def forbidden(self) -> str | None:
         """That its limit lets nothing be traced."""
-        none_allowed = self.limits.max_overhead <= 0 and not self._continuous
+        none_allowed = self.limits.max_overhead <= 0 and not self.continuous
         return "an overhead limit of 0 allows no tracing: counters only" if none_allowed else None
 
     @property
     def waiting(self) -> str | None:
         """What the first burst waits for, where it does."""
-        off = self._bursts or self._continuous or self.forbidden is not None
+        off = self.burst_count or self.continuous or self.forbidden is not None
         if off or not self._awaits_steps(self._clock_ns or 0):
             return None
         return "waiting for the first training steps, 2 s at most"
@@ -235,7 +231,7 @@ class Governor:
 
     def says(self) -> str:
         """One sentence: what is being done, and why."""
-        if self._continuous:
+        if self.continuous:
             return "tracing every step, as asked: the overhead limit does not apply"
         if not self._able:
             return "the agent cannot trace at present"
@@ -246,16 +242,16 @@ class Governor:
             return f"the agent has not reported the last {self._unanswered} bursts"
         if self.waiting is not None:
             return self.waiting
-        if not self._bursts:
+        if not self.burst_count:
             return "about to trace the first steps"
         pause = units.duration(self._pause_ns)
+        steps, longest_ns = self._plan()
         if self._pause_ns > self.limits.pause_most_ns:
-            charge = units.duration(self._charge(self._plan()[0]))
+            charge = units.duration(self._charge(steps))
             return (
                 f"a burst costs about {charge}, more than bursts may take once a minute under "
                 f"{limit}: counters only for {pause}"
             )
-        steps, longest_ns = self._plan()
         length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)
         if not steps:
             return (
@@ -263,21 +259,6 @@ class Governor:
                 "cannot be measured, so the worst known case is assumed"
             )
         return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
-
-    @property
-    def continuous(self) -> bool:
-        """Everything is to be traced."""
-        return self._continuous
-
-    @property
-    def burst_count(self) -> int:
-        """Bursts that were ordered so far."""
-        return self._bursts
-
-    @property
-    def has_traced(self) -> bool:
-        """At least one burst was asked for."""
-        return self._bursts > 0
 
     @property
     def tracing(self) -> bool:
@@ -333,7 +314,7 @@ class Governor:
 
     def _burst(self, now_ns: int, why: str) -> Decision:
         steps, longest_ns = self._given_plan or self._plan()
-        if self._bursts and self._arrived:
+        if self.burst_count and self._arrived:
             self._records = self._arrived
         self._arrived = 0
         rides = (
@@ -347,9 +328,9 @@ class Governor:
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
         self._observed, self._traced = None, False
-        self._wanted, self._asked_by_hand = None, False
+        self._wanted = None
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
-        self._bursts += 1
+        self.burst_count += 1
         says = f"{why}, with the shapes of one step" if self._disturbed else str(why)
         return Decision(Act.BURST, says, steps, longest_ns, self._disturbed)
 
@@ -397,7 +378,7 @@ class Governor:
 
     def _reason(self, now_ns: int) -> str | None:
         """Why a burst is due now; None while it is not."""
-        if self._asked_by_hand:
+        if self._wanted is Why.ASKED:
             return self._wanted
         if self.follows:
             return None
@@ -411,7 +392,7 @@ class Governor:
         if self._beginning.lacks_a_step(now_ns, owed_ns):
             return Why.NO_STEP
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
-        jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
+        jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
         due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
         return Why.DUE if due else None
 
@@ -429,9 +410,9 @@ class Governor:
         return not (recently or in_debt)
 
     def _switch(self, now_ns: int) -> Decision:
-        self._continuous_sent = self._continuous
-        self.cost.continuous_since(now_ns if self._continuous else None)
-        if self._continuous:
+        self._continuous_sent = self.continuous
+        self.cost.continuous_since(now_ns if self.continuous else None)
+        if self.continuous:
             self._asked_ns, self._wanted = None, None
             return Decision(Act.CONTINUOUS_ON, "asked for")
         self._ended_ns, self._observed = now_ns, None

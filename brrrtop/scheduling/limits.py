@@ -10,8 +10,6 @@ from brrrtop.model.tables import StrEnum
 
 SECOND = 1_000_000_000
 
-SHAPES_STEPS = 2
-"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
 UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
 """States of the agent in which it traces nothing."""
 

@@ -1,4 +1,5 @@
-"""Measures what watching adds to the steps, by comparing traced steps with their neighbours.
+"""Measures what watching adds to the steps, by comparing traced steps with their neighbours; what the
+agent costs between bursts is by its own account.
 
 The baseline of a burst are the untraced steps right before and after it, so that slow drift
 cancels. Very long steps (checkpoint, evaluation) are cut off at the same length on both sides, so
@@ -243,3 +244,33 @@ def _t95(count: int) -> float:
     if count <= 1:
         return 1.96
     return _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.5 / freedom
+
+
+class AgentOverhead:
+    """Readings of one agent's total in; the share of the training thread's time out.
+
+    The agent counts the processor time of its Python, during which the training thread may have to
+    wait for the interpreter, and what handing it over costs (`probes/stack_samples.py` of the agent).
+    Not in it: the hook at each step, some 3 us (`benchmarks/probe_cost.py`).
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+        self._last = (0, 0)
+
+    def add(self, spent_ns: int, at_ns: int) -> int:
+        """A total since the agent began, CLOCK_REALTIME; what of it is new. One that fell is of
+        another agent."""
+        if self._first is None or spent_ns < self._last[0] or at_ns <= self._last[1]:
+            self._first = self._last = (spent_ns, at_ns)
+            return 0
+        new_ns = spent_ns - self._last[0]
+        self._last = (spent_ns, at_ns)
+        return new_ns
+
+    @property
+    def share(self) -> float:
+        """Of all the time that was accounted for; 0 before there was any."""
+        if self._first is None or self._last[1] == self._first[1]:
+            return 0.0
+        return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 from brrrtop.advisories.ranking import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
-from brrrtop.model.host_details import Detailed
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.host_details import HostDetails
+from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
 from brrrtop.model.tables import Span, Window
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
-from brrrtop.session.worst_step import worst_step_picture
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
@@ -63,7 +63,7 @@ def analyze_rank(
         BadInput: As `analyze`.
     """
     timeline = read(source)
-    details = source.details if isinstance(source, Detailed) else None
+    details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
     give_back()
@@ -88,13 +88,20 @@ def analyze_rank(
     shown = verdicts.of_device(every, device)
     verdict = verdicts.verdict(timeline, shown, details)
     if worst:
-        verdict = replace(verdict, picture=worst_step_picture(shown))
-    shown_advice, quiet = parted(verdict.advice.given, silenced)
-    end_ns = shown.estimate.span.t1_ns
-    at = verdicts.snapshot(source.info, timeline, Freshness.ENDED, end_ns, 0, 1.0)
-    at = verdicts.judged(at, shown, (one.estimate for one in every))
-    snapshot = verdicts.showing(at, verdict, shown_advice, quiet)
-    snapshot = replace(snapshot, since_attach=since_attach(shown))
+        verdict = replace(verdict, picture=_worst_step_picture(shown))
+    at = Snapshot(
+        source=source.info,
+        freshness=Freshness.ENDED,
+        now_ns=shown.estimate.span.t1_ns,
+        age_ns=0,
+        progress=1.0,
+        estimate=shown.estimate,
+        devices=tuple(one.estimate for one in every),
+        since_attach=since_attach(shown),
+        lost_records=timeline.losses.get("records", 0),
+        zero_timestamps=timeline.losses.get("zero_timestamps", 0),
+    )
+    snapshot = verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
     return snapshot, timeline.window(span, shown.estimate.device.device_id)
 
 
@@ -143,3 +150,17 @@ def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:
     they ran, and so outside the window."""
     steps = replace(chosen, warming_up=judged.estimate.steps.warming_up)
     return replace(judged, estimate=replace(judged.estimate, steps=steps))
+
+
+def _worst_step_picture(judged: Analysis) -> StepPicture | None:
+    """Of the longest whole step, to be sent to a colleague; where no steps are known of the end of the
+    window, None without activity."""
+    steps = judged.estimate.steps
+    if not steps.spans:
+        return step_picture(judged)
+    number = max(range(len(steps.spans)), key=lambda row: steps.spans[row].duration_ns)
+    longest = steps.spans[number]
+    only = replace(steps, spans=(longest,), step_ns=longest.duration_ns)
+    alone = replace(judged, estimate=replace(judged.estimate, steps=only))
+    picture = step_picture(alone)
+    return picture and replace(picture, step=number + 1, steps=len(steps.spans))

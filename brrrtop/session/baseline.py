@@ -43,6 +43,11 @@ def baseline_of(snapshot: Snapshot, label: str, *, here: bool = False) -> Baseli
     )
 
 
+def compared_whole(base: Baseline, now: Estimate) -> Comparison:
+    """A source judged whole, however little it is, beside the baseline."""
+    return compare(base.estimate, now, base.advisories)
+
+
 class BaselineTracker:
     """Keeps the baseline over seeks and restarts, and the newest comparison with it."""
 
@@ -63,11 +68,6 @@ class BaselineTracker:
         steps = baseline.estimate.steps
         pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
         return f"baseline {baseline.label}: {phrases.verdict(baseline.estimate)}{pace}"
-
-    def look_at_whole(self, now: Estimate) -> None:
-        """Compares a source judged whole, however little it is."""
-        if self.baseline is not None:
-            self.comparison = compare(self.baseline.estimate, now, self.baseline.advisories)
 
     def compare(self, now: Estimate, part: Part) -> None:
         """Compares one more window.

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.ranks import JobSnapshot, RankRow
-from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, with_job
-from brrrtop.session.replay import CAN, Replay
+from brrrtop.session.live import LiveSession
+from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 
 REACH_NS = 30_000_000_000
@@ -33,6 +34,8 @@ class Member(Struct, eq=False):
     session: Session | None
     """None: it cannot be watched or read."""
     why: str | None = None
+    driver: LiveSession | None = None
+    """Of a live rank that is watched."""
     shift_ns: int = 0
     """What the first rank's clock is ahead of its own, where files were written at different times."""
 
@@ -70,18 +73,25 @@ class JobSession:
             member.session.in_view = self._all_in_view
 
     @property
+    def watched(self) -> list[tuple[Member, Session]]:
+        """Members that can be, with their sessions."""
+        return [(one, one.session) for one in self.members if one.session is not None]
+
+    @property
+    def _shown(self) -> tuple[Member, Session]:
+        wanted = self._chosen or (self._job.shown if self._job else None)
+        some = self.watched
+        return next((one for one in some if one[0].key == wanted), some[0])
+
+    @property
     def shown(self) -> Member:
         """The rank that is shown; keys and wishes are about it."""
-        wanted = self._chosen or (self._job.shown if self._job else None)
-        some = [one for one in self.members if one.session is not None]
-        return next((one for one in some if one.key == wanted), some[0])
+        return self._shown[0]
 
     @property
     def session(self) -> Session:
         """Of the rank shown."""
-        session = self.shown.session
-        assert session is not None
-        return session
+        return self._shown[1]
 
     def select_rank(self, key: str) -> None:
         """The next snapshots are of this rank.
@@ -99,7 +109,7 @@ class JobSession:
         """Gives no such advice for any rank, or gives it again; says which."""
         self._silenced ^= {kind}
         self._judged = ()
-        says = [one.session.silence(kind) for one in self.members if one.session is not None]
+        says = [session.silence(kind) for _, session in self.watched]
         return says[0]
 
     def combine(self, snapshots: Mapping[str, Snapshot]) -> Snapshot:
@@ -108,18 +118,17 @@ class JobSession:
         Args:
             snapshots: By key of the members that have one.
         """
-        if any(one.session is not None and one.rank is None for one in self.members):
+        if any(one.rank is None for one, _ in self.watched):
             for one in self.members:
-                one.rank = (
-                    rank_of(snapshots.get(one.key), one.label) if one.rank is None else one.rank
-                )
+                if one.rank is None:
+                    one.rank = rank_of(snapshots.get(one.key), one.label)
         judged = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
         if self._job is None or judged != self._judged:
             self._job = self._judge(snapshots)
             self._judged = judged
         job = replace(self._job, ranks=tuple(_present(r, snapshots) for r in self._job.ranks))
-        key = self.shown.key
-        return with_job(self.session.in_full(snapshots[key]), job, key)
+        shown, session = self._shown
+        return with_job(session.in_full(snapshots[shown.key]), job, shown.key)
 
     def _judge(self, snapshots: Mapping[str, Snapshot]) -> JobSnapshot:
         views = [
@@ -150,65 +159,40 @@ def _present(row: RankRow, snapshots: Mapping[str, Snapshot]) -> RankRow:
     return replace(row, gauges=snapshot.gauges, estimate=snapshot.estimate, why=why)
 
 
-class JobFiles:
-    """The ranks' recordings as one session with one playhead, as `Replay` asks for."""
+class JobReplay(Replay):
+    """The recordings of several ranks under one playhead, which goes by the first one's clock."""
 
-    def __init__(self, job: JobSession) -> None:
+    can = Replay.can | {"ranks"}
+
+    def __init__(
+        self, job: JobSession, *, speed: float | None = None, loop: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.job = job
-        spans = [(m, m.session.source.span) for m in job.members if m.session is not None]
-        known = [(m, span) for m, span in spans if span is not None]
+        known = [(m, span) for m, s in job.watched if (span := s.source.span) is not None]
         first = known[0][1]
         for member, span in known:
             if span.t1_ns < first.t0_ns or span.t0_ns > first.t1_ns:
                 member.shift_ns = first.t0_ns - span.t0_ns
-        moved = [Span(s.t0_ns + m.shift_ns, s.t1_ns + m.shift_ns) for m, s in known]
-        self.span = Span(min(s.t0_ns for s in moved), max(s.t1_ns for s in moved))
-        self.ended = True
-        self.info: SourceInfo = job.session.source.info
-        self.device_id: int | None = None
+        begin_ns = min(span.t0_ns + m.shift_ns for m, span in known)
+        end_ns = max(span.t1_ns + m.shift_ns for m, span in known)
+        both = Span(begin_ns, end_ns)
+        super().__init__(job.session, speed=speed, loop=loop, clock=clock, span=both)
 
-    @property
-    def source(self) -> JobFiles:
-        return self
-
-    def advance(self, now_ns: int) -> Snapshot:
-        """All ranks at one time of the first one's clock."""
-        snapshots = {}
-        for one in self.job.members:
-            if one.session is not None:
-                snapshots[one.key] = one.session.advance(now_ns - one.shift_ns)
+    def _at(self, now_ns: int) -> Snapshot:
+        snapshots = {m.key: s.advance(now_ns - m.shift_ns) for m, s in self.job.watched}
         whole = self.job.combine(snapshots)
+        self._session = self.job.session
         played = (now_ns - self.span.t0_ns) / max(self.span.duration_ns, 1)
         return replace(whole, progress=min(1.0, max(0.0, played)))
 
-    def select_device(self, device_id: int | None) -> None:
-        self.job.session.select_device(device_id)
-
-    def mark(self) -> str:
-        return self.job.session.mark()
+    def select_rank(self, key: str) -> None:
+        self.job.select_rank(key)
+        self._session = self.job.session
 
     def silence(self, kind: str) -> str:
         return self.job.silence(kind)
 
     def close(self) -> None:
-        for one in self.job.members:
-            if one.session is not None:
-                one.session.source.close()
-
-
-class JobReplay(Replay):
-    """A replay of several ranks."""
-
-    def __init__(
-        self, files: JobFiles, *, speed: float | None = None, loop: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        super().__init__(files, speed=speed, loop=loop, clock=clock)  # type: ignore[arg-type]
-        self._job = files.job
-
-    @property
-    def can(self) -> frozenset[str]:
-        return CAN | {"ranks"}
-
-    def select_rank(self, key: str) -> None:
-        self._job.select_rank(key)
+        for _, session in self.job.watched:
+            session.source.close()

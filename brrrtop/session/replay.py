@@ -12,57 +12,59 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from brrrtop.advisories.ranking import parted
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Span
-from brrrtop.session.baseline import BaselineTracker
+from brrrtop.session import verdict as verdicts
+from brrrtop.session.analyze import read
+from brrrtop.session.baseline import compared_whole
+from brrrtop.session.driver import Driver
+from brrrtop.session.history import since_attach
 from brrrtop.session.session import Session
-from brrrtop.session.whole_file import WholeFile
+from brrrtop.session.verdict import Verdict
+from brrrtop.sources.source import Source
+from brrrtop.timeline import windows
 from brrrtop.timeline.windows import WINDOW_NS
 
 WATCHABLE_S = 30.0
 """A source shorter than this is stretched to it where no speed is asked for."""
 STEPS_A_SECOND = 2
-CAN = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "silence"})
 
 
-class Replay:
-    """A session with a playhead. Implements what the screens ask of a driver."""
+class Replay(Driver):
+    """A session with a playhead. Implements what the screens ask of a driver.
+
+    Args:
+        span: Of all that is played; None: of the session's source.
+    """
+
+    can = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "silence"})
 
     def __init__(
         self, session: Session, *, speed: float | None = None, loop: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, span: Span | None = None,
     ) -> None:  # fmt: skip
         self._session = session
         self._loop = loop
         self._clock = clock
-        span = session.source.span
+        span = span or session.source.span
         if span is None:
             raise BrrrtopError(
                 "this source is still growing and cannot be replayed", "wait for it to end"
             )
-        self._span = span
+        self.span = span
         seconds = span.duration_ns / 1e9
         watchable = min(1.0, seconds / WATCHABLE_S) if seconds else 1.0
         self._speed = watchable if speed is None else speed
         # The first picture shows something: a twentieth of the source, at most a window.
         self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
         self._restart_ns = float(span.t0_ns + 1)
-        self._device_id: int | None = session.device_id
         self._whole: WholeFile | None = None
-        if isinstance(session, Session) and span.duration_ns <= WINDOW_NS:
-            self._whole = WholeFile(session.source)
-            session.source.seek(span.t0_ns)
         self._last_s = clock()
         self._paused = False
-
-    @property
-    def can(self) -> frozenset[str]:
-        return CAN
-
-    @property
-    def span(self) -> Span:
-        return self._span
 
     def advance(self) -> Snapshot:
         """The state where the playhead is now; it stands still at the end, or starts over."""
@@ -70,32 +72,31 @@ class Replay:
         if not self._paused:
             self._head_ns += (now_s - self._last_s) * 1e9 * self._speed
         self._last_s = now_s
-        if self._head_ns > self._span.t1_ns:
-            over = self._head_ns - self._span.t1_ns
-            rest_ns = 2e9 * self._speed
-            restart = self._loop and over > rest_ns
-            self._head_ns = (
-                self._restart_ns
-                if restart
-                else float(self._span.t1_ns + (over if self._loop else 0))
-            )
+        end_ns = float(self.span.t1_ns)
+        if self._head_ns > end_ns:
+            over = self._head_ns - end_ns
+            restart = self._loop and over > 2e9 * self._speed
+            self._head_ns = self._restart_ns if restart else end_ns + (over if self._loop else 0)
         # Compared as floats: nanoseconds since 1970 are too fine for them, and rounding down
         # would leave the playhead just before the end for ever.
-        done = self._head_ns >= float(self._span.t1_ns)
-        head = self._span.t1_ns if done else int(self._head_ns)
-        snapshot = self._session.advance(head)
-        if self._whole is not None:
-            snapshot = self._judged_whole(self._whole, snapshot)
+        done = self._head_ns >= end_ns
+        snapshot = self._at(self.span.t1_ns if done else int(self._head_ns))
         return replace(snapshot, paused=self._paused, speed=self._speed)
 
-    def _judged_whole(self, whole: WholeFile, at: Snapshot) -> Snapshot:
-        snapshot = whole.verdict(at, self._device_id, self._session.silenced)
+    def _at(self, now_ns: int) -> Snapshot:
+        """With the playhead there."""
+        if self.span.duration_ns > WINDOW_NS:
+            return self._session.advance(now_ns)
+        if self._whole is None:
+            self._whole = WholeFile(self._session.source)
+            self._session.source.seek(self.span.t0_ns)
+            self._last_s = self._clock()  # reading is no playing
+        at = self._session.advance(now_ns)
+        snapshot = self._whole.verdict(at, self._session.device_id, self._session.silenced)
         base = self._session.baseline
         if base is None or base.here or snapshot.estimate is None:
             return snapshot
-        tracker = BaselineTracker(base)
-        tracker.look_at_whole(snapshot.estimate)
-        return replace(snapshot, comparison=tracker.comparison)
+        return replace(snapshot, comparison=compared_whole(base, snapshot.estimate))
 
     def pause(self) -> None:
         self._paused = True
@@ -109,10 +110,10 @@ class Replay:
         self._move(self._head_ns + count * 1e9 * self._speed / STEPS_A_SECOND)
 
     def seek(self, share: float) -> None:
-        self._move(self._span.t0_ns + share * self._span.duration_ns)
+        self._move(self.span.t0_ns + share * self.span.duration_ns)
 
     def _move(self, head_ns: float) -> None:
-        self._head_ns = float(min(max(head_ns, self._span.t0_ns + 1), self._span.t1_ns))
+        self._head_ns = float(min(max(head_ns, self.span.t0_ns + 1), self.span.t1_ns))
         self._last_s = self._clock()
 
     def restart_here(self) -> None:
@@ -126,11 +127,7 @@ class Replay:
         self._speed /= 2
 
     def select_device(self, device_id: int) -> None:
-        self._device_id = device_id
         self._session.select_device(device_id)
-
-    def select_rank(self, key: str) -> None:
-        raise BrrrtopError("this is one rank by itself", "name the files of all ranks")
 
     def mark_baseline(self) -> str:
         return self._session.mark()
@@ -138,20 +135,44 @@ class Replay:
     def silence(self, kind: str) -> str:
         return self._session.silence(kind)
 
-    def continuous(self, on: bool) -> str:
-        raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
-
-    def burst(self) -> str:
-        raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
-
-    def shapes(self) -> str:
-        raise BrrrtopError("a replay cannot record shapes", "attach to a running trainer")
-
-    def follow(self) -> str:
-        raise BrrrtopError("a file has no successor", "attach to a running trainer")
-
-    def save(self, path: str) -> str:
-        raise BrrrtopError("this is already a file", "copy it")
-
     def close(self) -> None:
         self._session.source.close()
+
+
+class WholeFile:
+    """A finished source judged as a whole, for a screen whose playhead is a cursor on it.
+
+    Args:
+        source: Read to its end; rewind it before it is read again.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._timeline = read(source)
+        self._every: tuple[Analysis, ...] | None = None
+        self._verdicts: dict[int, Verdict] = {}
+
+    def verdict(self, at: Snapshot, device_id: int | None, silenced: frozenset[str]) -> Snapshot:
+        """What a snapshot of the playhead shows, with the verdict and the advice of the whole.
+
+        The picture is of the last step that the playhead has passed. Where no device did anything
+        the snapshot stays as it is.
+        """
+        if self._every is None:
+            self._every = verdicts.analyses(self._timeline, windows.whole(self._timeline))
+        if not self._every:
+            return at
+        shown = verdicts.of_device(self._every, device_id)
+        number = shown.estimate.device.device_id
+        if number not in self._verdicts:
+            self._verdicts[number] = verdicts.verdict(self._timeline, shown)
+        kept = self._verdicts[number]
+        return replace(
+            verdicts.showing(at, kept, parted(kept.advice.given, silenced)),
+            estimate=shown.estimate,
+            devices=tuple(one.estimate for one in self._every),
+            tables=at.tables,
+            picture=step_picture(shown, at.now_ns),
+            since_attach=since_attach(shown),
+            lost_records=self._timeline.losses.get("records", 0),
+            zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
+        )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from brrrtop.advisories.ranking import parted
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
@@ -26,7 +27,7 @@ from brrrtop.session.events import EventLog
 from brrrtop.session.history import History
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import watched, windows
+from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 
 GAUGE_POINTS = 120
@@ -48,8 +49,10 @@ class Session:
         self.source = source
         self._window_ns = window_ns
         self._keep_ns = keep_ns
-        self._silenced = silenced
-        self._device_id = device_id
+        self.silenced = silenced
+        """Ids of advice that is not given."""
+        self.device_id = device_id
+        """The device that was asked for; None: the busiest."""
         self._marking = BaselineTracker(baseline)
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
@@ -61,11 +64,12 @@ class Session:
     def _begin(self) -> None:
         """Reads anew, from wherever the source is. What was seen before stays in history and log."""
         self.timeline = Timeline(self._keep_ns)
-        self._steady = Steady(self._silenced)
+        self._steady = Steady()
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._looked = 0
-        self._judged: Analysis | None = None
+        self.judged: Analysis | None = None
+        """What the newest verdict rests on, of the GPU shown; None before there is one."""
         self._devices: tuple[Estimate, ...] = ()
         self._without_kernels: tuple[Analysis, ...] = ()
         """All of the newest analyses, where they are."""
@@ -79,21 +83,11 @@ class Session:
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
-        if device_id != self._device_id:
-            self._device_id = device_id
+        if device_id != self.device_id:
+            self.device_id = device_id
             self._history = History()
             self._steady.forget()
             self._judged_to_ns = 0
-
-    @property
-    def device_id(self) -> int | None:
-        """The device that was asked for; None: the busiest."""
-        return self._device_id
-
-    @property
-    def judged(self) -> Analysis | None:
-        """What the newest verdict rests on, of the GPU shown; None before there is one."""
-        return self._judged
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -112,7 +106,7 @@ class Session:
         """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
         heir = Session(
             source, window_ns=self._window_ns, keep_ns=self._keep_ns,
-            silenced=self._silenced, device_id=self._device_id,
+            silenced=self.silenced, device_id=self.device_id,
             baseline=self._marking.baseline,
         )  # fmt: skip
         heir._log = EventLog(self._log.events)
@@ -124,17 +118,10 @@ class Session:
         """Lines of the log by their numbers; the newest last."""
         return self._log.lines
 
-    @property
-    def silenced(self) -> frozenset[str]:
-        """Ids of advice that is not given."""
-        return self._silenced
-
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
-        was_silenced = kind in self._silenced
-        self._silenced = self._silenced ^ {kind}
-        (self._steady.hear if was_silenced else self._steady.silence)(kind)
-        if was_silenced:
+        self.silenced ^= {kind}
+        if kind not in self.silenced:
             return f"{kind} is given again when it stands"
         return f"{kind} is silenced for this session; for good: --silence {kind}"
 
@@ -187,23 +174,23 @@ class Session:
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
         tables and the picture of a step."""
-        if self._judged is None:
+        if self.judged is None:
             return at
         try:
             if self._without_kernels:
                 self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
-            kept = self._verdict = self._verdict or self._advised(self._judged)
+            kept = self._verdict = self._verdict or self._advised(self.judged)
         except Exception as fault:  # noqa: BLE001  as in `advance`
             self._refuse(fault)
             self._without_kernels = ()
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        at = verdicts.judged(at, self._judged, self._devices)
-        self._latest = verdicts.showing(at, kept, self._steady.current, self._steady.quiet)
+        at = replace(at, estimate=self.judged.estimate, devices=self._devices)
+        self._latest = verdicts.showing(at, kept, parted(self._steady.shown, self.silenced))
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
-        self._judged = verdicts.of_device(every, self._device_id)
+        self.judged = verdicts.of_device(every, self.device_id)
         self._devices = tuple(one.estimate for one in every)
         self._without_kernels = () if with_kernels else every
 
@@ -249,7 +236,7 @@ class Session:
         every = verdicts.analyses(self.timeline, span, with_kernels)
         if not every:
             return
-        shown = verdicts.of_device(every, self._device_id)
+        shown = verdicts.of_device(every, self.device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
@@ -267,7 +254,7 @@ class Session:
     def _looked_long(self, now: int) -> bool:
         """Whether samples since the verdict may say where the host is that it found elsewhere."""
         taken = self.timeline.looks_taken
-        if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
+        if self.judged is None or not windows.is_due(taken, self._looked, self._is_over(now)):
             return False
         result = self.judged.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
@@ -283,14 +270,16 @@ class Session:
         span = self.source.span
         newest = self.timeline.newest_ns
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
-        progress = _progress(span, now)
-        at = verdicts.snapshot(
-            self.source.info, self.timeline, self._freshness(age, now), now, age, progress
-        )
-        if self._judged is not None:
-            at = verdicts.judged(at, self._judged, self._devices)
-        return replace(
-            at,
+        return Snapshot(
+            source=self.source.info,
+            freshness=self._freshness(age, now),
+            now_ns=now,
+            age_ns=age,
+            progress=_progress(span, now),
+            estimate=self.judged.estimate if self.judged else None,
+            devices=self._devices if self.judged else (),
+            lost_records=self.timeline.losses.get("records", 0),
+            zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,
             gauge_history=_history(gauges),
             history=self._history.until(now),
@@ -312,7 +301,7 @@ class Session:
     def _gauges(self, now: int) -> Gauges:
         """Readings of the last minute for the device shown and for no device in particular."""
         table = self.timeline.gauges_between(Span(now - 60_000_000_000, now + 1))
-        shown = self.judged.estimate.device.device_id if self.judged else self._device_id
+        shown = self.judged.estimate.device.device_id if self.judged else self.device_id
         if shown is None and len(table):
             shown = int(table.device_ids.max())
         here = (table.device_ids == (shown or 0)) | (table.device_ids < 0)

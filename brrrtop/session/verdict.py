@@ -4,8 +4,6 @@ for a file as a whole. What differs between them (which span, what is steady, ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,11 +12,9 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import NO_TABLES, HostTables
-from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
 
@@ -61,49 +57,18 @@ def verdict(timeline: Timeline, shown: Analysis, details: HostDetails | None = N
     )
 
 
-def snapshot(
-    info: SourceInfo,
-    timeline: Timeline,
-    freshness: Freshness,
-    now_ns: int,
-    age_ns: int | None,
-    progress: float | None,
-) -> Snapshot:
-    """Of a source, with nothing judged yet."""
-    return Snapshot(
-        source=info,
-        freshness=freshness,
-        now_ns=now_ns,
-        age_ns=age_ns,
-        progress=progress,
-        estimate=None,
-        lost_records=timeline.losses.get("records", 0),
-        zero_timestamps=timeline.losses.get("zero_timestamps", 0),
-    )
-
-
-def judged(at: Snapshot, shown: Analysis, devices: Iterable[Estimate]) -> Snapshot:
-    """A snapshot with what was judged, and nothing that follows from it yet.
-
-    Args:
-        devices: Busiest first, that of `shown` among them.
-    """
-    return replace(at, estimate=shown.estimate, devices=tuple(devices))
-
-
 def showing(
-    at: Snapshot, verdict: Verdict, given: Iterable[Advisory], quiet: Iterable[Advisory]
+    at: Snapshot, verdict: Verdict, advice: tuple[tuple[Advisory, ...], tuple[Advisory, ...]]
 ) -> Snapshot:
-    """A judged snapshot with the verdict in it.
+    """A judged snapshot with what follows from its verdict.
 
     Args:
-        given: The advice to show.
-        quiet: Advice that stands and that nobody wants to hear.
+        advice: To show, and that stands and nobody wants to hear.
     """
     return replace(
         at,
-        advisories=tuple(given),
-        silenced=tuple(quiet),
+        advisories=advice[0],
+        silenced=advice[1],
         whatif=verdict.advice.whatif,
         whatif_after=verdict.advice.after,
         tables=verdict.tables,

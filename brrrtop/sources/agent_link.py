@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from brrrtop.protocol.frames import Frame, WireError
 from brrrtop.protocol.requests import Op, control
-from brrrtop.sources.ports import Agent
 from collectors.errors import CollectorError
 
 HANG_UP_S = 2.0
 """Until the agent lets go of its trainer when asked; as `collectors.attach.attach` waits for it."""
 EXIT_NS = 500_000_000
 """How long a process may take from closing its sockets to being gone."""
+PING_S = 0.7
+"""The agent retracts after 2 s of silence."""
+
+
+class Agent(Protocol):
+    """The other end of the agent's socket."""
+
+    hello: dict[str, Any]
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come; what came before can still be read."""
+        ...
+
+    def frames(self) -> Iterable[Frame]:
+        """What has arrived since the call before; never waits.
+
+        Raises:
+            WireError: The bytes make no sense.
+        """
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Sends, or keeps for later; safe from any thread.
+
+        Raises:
+            OSError, CollectorError: Nobody listens any more.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 class AgentLink:
@@ -34,6 +66,8 @@ class AgentLink:
         """What its last bytes were like, where they made no sense."""
         self._hung_up_ns: int | None = None
         self.hung_up_why = ""
+        self._leaving = threading.Event()
+        self._pinging = threading.Thread(target=self._ping, name="brrrtop-pulse", daemon=True)
 
     @property
     def had_agent(self) -> bool:
@@ -89,10 +123,24 @@ class AgentLink:
             return False  # the next look at the socket says why
         return True
 
+    def keep_alive(self) -> None:
+        """Tells it from now on that the monitor lives, whatever the rest of the monitor is busy with."""
+        if self._agent is not None:
+            self._pinging.start()
+
+    def _ping(self) -> None:
+        while self.there:
+            self.order(Op.PING)
+            if self._leaving.wait(PING_S):
+                return
+
     def leave(self) -> None:
         """Asks it to leave, and reads until it has: a socket closed on unread frames is reset, and
         the wish may be lost with them. Seconds at the longest."""
         agent = self._agent
+        self._leaving.set()
+        if self._pinging.is_alive():
+            self._pinging.join(1.0)
         if agent is None:
             return
         until = time.monotonic() + HANG_UP_S

@@ -8,14 +8,28 @@ from typing import Any
 
 from brrrtop.protocol.status import UNHINDERED, StatusCode
 from brrrtop.scheduling.limits import UNABLE, Stage
-from brrrtop.sources.blockers import with_help, without_gpu
 from brrrtop.text import units
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
 ROUTINE = frozenset({"ready", "tracing"})
 """States between which every burst moves the agent."""
-
+_FREE = "end that one (nsys, Proton, another monitor); the next try comes by itself"
+HELPS = {
+    StatusCode.OTHER_TOOL: "start it without nsys, ncu or compute-sanitizer: "
+    "brrrtop run -- COMMAND",
+    StatusCode.NO_CUPTI: "its torch was built without Kineto; PyPI's has it: "
+    "pip install --force-reinstall torch",
+    StatusCode.TWO_CUPTIS: "start it without the tool that brought the second "
+    "(Proton, a profiler): brrrtop run -- COMMAND",
+    StatusCode.CUPTI_TAKEN: _FREE,
+    StatusCode.NO_RECORDS: _FREE,
+    StatusCode.RECORDS_HELD: "a kernel that does not end holds up all behind it (a collective that waits "
+    "for a rank); the next try comes by itself",
+}
+"""The agent's code → what helps."""
+_UNTRACED = frozenset({"absent", "off"})
+"""States in which the agent stays where nothing above says why."""
 _STAGES = {
     Stage.LOADING.value: "loading: its GPU has next to nothing to do yet; what is traced now is not judged",
     Stage.COMPILING.value: "compiling: torch.compile is at work; what is traced now is not judged",
@@ -96,14 +110,34 @@ class AgentState:
             self._holds_us += [int(held_us.get(switch, 0)) for switch in ("on", "off")]
         if code == StatusCode.GRAPHS_UNKNOWN:
             state = "undecided"
-        gpuless = without_gpu(hello) if state == "waiting" else None
+        gpuless = _without_gpu(hello) if state == "waiting" else None
         self._gpuless, says = gpuless is not None, gpuless or says
         hurdle = None
         if says and code not in UNHINDERED:
-            hurdle = with_help(state, code, says, self._pid)
+            hurdle = _with_help(state, code, says, self._pid)
         if hurdle is not None:
             status["says"] = hurdle
         if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
             status.pop("says", None)
         self.state, self._code, self.hurdle = state, code, hurdle
         return status
+
+
+def _with_help(state: str, code: str | None, says: str, pid: int | None) -> str:
+    """The agent's sentence about a state of its own, and what to type."""
+    if code in HELPS:
+        return f"{says}; {HELPS[StatusCode(code)]}"
+    if state in _UNTRACED and pid is not None and says:
+        return f"{says}; what stands in the way: brrrtop doctor {pid}"
+    return says
+
+
+def _without_gpu(hello: Mapping[str, Any]) -> str | None:
+    """That a trainer which has not touched a GPU will not: its torch cannot. None where it can, or
+    where nobody has said."""
+    if not hello.get("torch") or hello.get("cuda"):
+        return None
+    return (
+        f"its torch ({hello['torch']}) is built without CUDA: it uses no NVIDIA GPU, and no kernels "
+        "will come; PyPI's for Linux has CUDA: pip install --force-reinstall torch"
+    )

@@ -1,11 +1,30 @@
-"""Opens a file that somebody named, with a sentence for whatever is wrong with it."""
+"""Opens a file that somebody named, with a sentence for whatever is wrong with it, and says how much of
+this machine it may take before somebody says `--force`.
+
+A file of 2 MB can hold 2 GB of text, and a sound one more than the machine has memory for. Real
+traces and recordings hold 3 to 30 times their own size.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from brrrtop.errors import BadInput
+
+FREE_BYTES = 64 << 20
+"""So much text harms nobody, whatever it came out of."""
+MOST_TIMES = 100
+"""So many times what was read of it a file may have held."""
+MOST_TEXT_BYTES = 4 << 30
+MOST_OF_MEMORY = 0.5
+"""Of what is free: columns are copied once more when all of a file is there."""
+_LOOK_BYTES = 32 << 20
+_CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
 
 
 def open_input(path: Path) -> tuple[BinaryIO, int]:
@@ -34,3 +53,79 @@ def open_input(path: Path) -> tuple[BinaryIO, int]:
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise BadInput(f"{path} cannot be read: {reason}", "check its permissions") from fault
+
+
+class Budget:
+    """Counts the text of one file.
+
+    Args:
+        label: The file's name.
+        file: What the text comes out of.
+        force: No limit holds.
+    """
+
+    def __init__(self, label: str, file: BinaryIO, force: bool = False) -> None:
+        self._label = label
+        self._file = file
+        self._force = force
+        self.text_bytes = 0
+        self._looked_bytes = 0
+        self._most_resident: float | None = None
+
+    def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same blocks.
+
+        Raises:
+            BadInput: They are more than the file may take.
+        """
+        for block in blocks:
+            self.text_bytes += len(block)
+            if not self._force:
+                self._check()
+            yield block
+
+    def _check(self) -> None:
+        most_bytes = min(max(FREE_BYTES, MOST_TIMES * self._file.tell()), MOST_TEXT_BYTES)
+        if self.text_bytes > most_bytes:
+            raise self._too_much(f"holds more than {most_bytes >> 20:,} MB of text")
+        if self.text_bytes - self._looked_bytes < _LOOK_BYTES:
+            return
+        self._looked_bytes = self.text_bytes
+        resident, free = _memory()
+        if self._most_resident is None:
+            self._most_resident = resident + MOST_OF_MEMORY * free
+        if resident > self._most_resident:
+            raise self._too_much(
+                f"takes more than half of the free memory: {self.text_bytes >> 20:,} MB of text so far"
+            )
+
+    def _too_much(self, why: str) -> BadInput:
+        return BadInput(f"{self._label} {why}", "--force reads it all the same; or record less")
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes that this process has, and that are free for it."""
+    resident, free = _of_proc() or _of_elsewhere()
+    with contextlib.suppress(OSError, ValueError):  # ValueError: `max`, no limit
+        most = int((_CGROUP / "memory.max").read_text())
+        free = min(free, most - int((_CGROUP / "memory.current").read_text()))
+    return resident, max(free, 0)
+
+
+def _of_proc() -> tuple[int, int] | None:
+    """The same from /proc; None: no Linux."""
+    try:
+        pages = int(_PROC.joinpath("self/statm").read_text().split()[1])
+        lines = _PROC.joinpath("meminfo").read_text().splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable:"))
+        return pages * os.sysconf("SC_PAGE_SIZE"), int(available.split()[1]) << 10
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _of_elsewhere() -> tuple[int, int]:
+    """The most that it has had, and the rest of the machine's memory: others' share is not known."""
+    import resource
+
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resident, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - resident

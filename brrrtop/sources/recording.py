@@ -22,23 +22,11 @@ from msgspec.structs import replace
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import (
-    HEADER,
-    LATEST_NS,
-    MAX_PAYLOAD_BYTES,
-    MOST_EMPTY_FRAMES,
-    WIRE_VERSION,
-    Decoder,
-    Frame,
-    Kind,
-    WireError,
-    encode,
-)
-from brrrtop.sources.budget import Budget
-from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import with_hello
+from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.protocol.frames import WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
+from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.record_columns import by_column, by_row
-from brrrtop.sources.stamps import Stamps
+from brrrtop.sources.source import with_hello
 from brrrtop.text.printable import printable
 
 MAGIC = b"BRRR"
@@ -242,7 +230,7 @@ class RecordingSource:
             BadInput: It is too large without `force`.
         """
         if self._span is None and not self._closed:
-            stamps = Stamps()
+            stamps = _Stamps()
             low = high = 0
             file, _ = _open_file(self._path)
             with file:
@@ -293,7 +281,7 @@ class RecordingSource:
     def _decode(self, file: BinaryIO, version: int) -> Iterator[Frame]:
         """Frames up to the last whole one; then notes what is missing."""
         decoder = Decoder(None if version == _IN_ROWS else by_row)
-        stamps = Stamps()
+        stamps = _Stamps()
         count = 0
         ended = False
         fault = None
@@ -365,31 +353,23 @@ def _inflate(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _frame_times(texts: Iterator[bytes]) -> Iterator[int]:
-    """`sent_ns` of every whole frame that a decoder would give, by their headers alone."""
-    header = b""
-    left = empty_count = 0
-    sent_ns = 0
-    with contextlib.suppress(zstandard.ZstdError, OSError):
+    """`sent_ns` of every whole frame that a decoder would give."""
+    decoder = Decoder()
+    with contextlib.suppress(zstandard.ZstdError, OSError, WireError):
         for text in texts:
-            at = 0
-            while at < len(text):
-                if len(header) < HEADER.size:
-                    piece = text[at : at + HEADER.size - len(header)]
-                    header += piece
-                    at += len(piece)
-                    if len(header) < HEADER.size:
-                        break
-                    left, _, _, sent_ns = HEADER.unpack(header)
-                    empty_count = 0 if left else empty_count + 1
-                    if (
-                        left > MAX_PAYLOAD_BYTES
-                        or empty_count > MOST_EMPTY_FRAMES
-                        or not 0 <= sent_ns <= LATEST_NS
-                    ):
-                        return
-                step = min(left, len(text) - at)
-                at += step
-                left -= step
-                if left == 0:
-                    yield sent_ns
-                    header = b""
+            yield from decoder.times(text)
+
+
+class _Stamps:
+    """Takes a stamp more than a day from the one before for the same: something is recorded every
+    second, so that such a jump is a fault of the file, and nobody plays it back."""
+
+    def __init__(self) -> None:
+        self._last_ns = 0
+
+    def plausible(self, sent_ns: int) -> int:
+        """`sent_ns`, or the stamp before it; 0 is no stamp."""
+        if sent_ns and self._last_ns and abs(sent_ns - self._last_ns) > LONGEST_NS:
+            return self._last_ns
+        self._last_ns = sent_ns or self._last_ns
+        return sent_ns

@@ -5,13 +5,14 @@ An importer is a row here: what tells its files, and the class that reads them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from brrrtop.errors import BadInput
 from brrrtop.sources.files import open_input
-from brrrtop.sources.importers.jax import signs
 from brrrtop.sources.source import Source
 
 _START_BYTES = 64
@@ -20,40 +21,33 @@ _HEAD_BYTES = 1 << 16
 _NSIGHT_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 
 
-def _recording(path: Path, force: bool) -> Source:
-    from brrrtop.sources.recording import RecordingSource
-
-    return RecordingSource(path, force)
-
-
-def _nsys(path: Path, force: bool) -> Source:
-    from brrrtop.sources.importers.nsys.source import NsysSource
-
-    return NsysSource(path, force)
-
-
-def _jax(path: Path, force: bool) -> Source:
-    from brrrtop.sources.importers.jax.source import JaxSource
-
-    return JaxSource(path, force)
-
-
-def _kineto(path: Path, force: bool) -> Source:
-    from brrrtop.sources.importers.kineto.source import KinetoSource
-
-    return KinetoSource(path, force)
-
-
-Opener = Callable[[Path, bool], Source]
-BINARY: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (
-    (lambda start: start.startswith(b"BRRR"), _recording),
-    (lambda start: start.startswith(b"SQLite format 3\x00"), _nsys),
-    (signs.is_xspace, _jax),
+_JAX_TRACE = re.compile(
+    rb'"highres-ticks"|"process_name",\s*"args":\s*\{\s*"name":\s*"/(device|host):[A-Z]'
 )
-"""By the first bytes of a file."""
-TEXTS: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (
-    (signs.is_chrome_trace, _jax),
-    (lambda _: True, _kineto),
+"""In the head of a Chrome trace of jax.profiler's or TensorFlow's, and in the first of its events."""
+
+
+def _is_xspace(start: bytes) -> bool:
+    """Whether a file begins with a plane, that is with its number or its name.
+
+    The first byte is a line's end in a text, whose third is none of these two.
+    """
+    if start[:1] != b"\n":
+        return False
+    at = next((i for i in range(1, min(len(start), 11)) if start[i] < 128), None)
+    return at is not None and start[at + 1 : at + 2] in (b"\x08", b"\x12")
+
+
+_JAX = "importers.jax.source:JaxSource"
+BINARY: tuple[tuple[Callable[[bytes], bool], str], ...] = (
+    (lambda start: start.startswith(b"BRRR"), "recording:RecordingSource"),
+    (lambda start: start.startswith(b"SQLite format 3\x00"), "importers.nsys.source:NsysSource"),
+    (_is_xspace, _JAX),
+)
+"""By the first bytes of a file: the module here that is loaded for it, and its class."""
+TEXTS: tuple[tuple[Callable[[bytes], bool], str], ...] = (
+    (lambda text: _JAX_TRACE.search(text) is not None, _JAX),
+    (lambda _: True, "importers.kineto.source:KinetoSource"),
 )
 """By the beginning of its text, packed or not; what nobody knows is the last one's to refuse."""
 
@@ -68,17 +62,20 @@ def open_source(path: str | Path, force: bool = False) -> Source:
     file, size_bytes = open_input(path)
     with file:
         start = file.read(_START_BYTES)
-        opener = next((opener for fits, opener in BINARY if fits(start)), None)
-        if opener is None and path.suffix in _NSIGHT_REPORTS:
+        reader = next((one for fits, one in BINARY if fits(start)), None)
+        if reader is None and path.suffix in _NSIGHT_REPORTS:
             raise BadInput(
                 f"{path.name} is a report that only Nsight Systems reads",
                 f"nsys export --type sqlite --output {path.stem}.sqlite {path.name}",
             )
-        if opener is None:
+        if reader is None:
             file.seek(0)
             head = _head(file, size_bytes)
-            opener = next(opener for fits, opener in TEXTS if fits(head))
-    return opener(path, force)
+            reader = next(one for fits, one in TEXTS if fits(head))
+    module, _, name = reader.partition(":")
+    opener: Any = getattr(import_module(f"brrrtop.sources.{module}"), name)
+    source: Source = opener(path, force)
+    return source
 
 
 def _head(file: BinaryIO, size_bytes: int) -> bytes:

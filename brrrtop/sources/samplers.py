@@ -8,38 +8,30 @@ from typing import Any
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
 from brrrtop.scheduling.limits import Act, Decision
-from brrrtop.sources.ports import Feed
+from collectors.gpu.feed import SamplerFeed
 
 
 class Feeds:
-    """Started samplers."""
+    """Started samplers; what a property is of one is in `SamplerFeed`."""
 
-    def __init__(self, feeds: Sequence[Feed]) -> None:
+    def __init__(self, feeds: Sequence[SamplerFeed]) -> None:
         self._feeds = list(feeds)
         self._uuids: dict[int, str] = {}
 
-    def add(self, feed: Feed) -> None:
-        """One more."""
-        self._feeds.append(feed)
-
     @property
     def says(self) -> list[str]:
-        """What a reader of the gauges must know."""
         return [line for feed in self._feeds for line in feed.says]
 
     @property
     def facts(self) -> list[str]:
-        """The same for programs: what of `brrrtop.protocol.status` holds."""
         return sorted({fact for feed in self._feeds for fact in feed.facts})
 
     @property
     def settling(self) -> bool:
-        """One is being switched on: no moment to begin tracing."""
         return any(feed.settling for feed in self._feeds)
 
     @property
     def workers(self) -> list[int]:
-        """Processes of their own, in which some of them read."""
         return [pid for feed in self._feeds if (pid := feed.worker) is not None]
 
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
@@ -65,7 +57,6 @@ class Feeds:
             feed.expect(until_ns)
 
     def traced(self, spans: Any) -> None:
-        """The agent reports these `wire.OBSERVED` spans as traced."""
         for feed in self._feeds:
             feed.traced(spans)
 
@@ -73,7 +64,7 @@ class Feeds:
         for feed in self._feeds:
             feed.close()
 
-    def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
+    def _carried_beside(self, feed: SamplerFeed) -> frozenset[Metric]:
         """Metrics that a better feed than this one brings: two sources would blur into one line."""
         others = (one.carries for one in self._feeds if one is not feed and one.active)
         return frozenset().union(*others)

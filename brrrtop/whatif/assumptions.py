@@ -7,151 +7,92 @@ layouts, launches), else as guesses. What comes of them, and how often the range
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from msgspec import Struct
-from msgspec.structs import replace
+
+T = TypeVar("T", float, bool)
+_GUESSES: list[tuple[float, ...]] = []
+
+
+def _guess(middle: T, cautious: T, hopeful: T) -> T:
+    """A field's value of each of the three."""
+    _GUESSES.append((middle, cautious, hopeful))
+    return middle
 
 
 class Assumptions(Struct, frozen=True):
-    """One guess at everything unknown; `CAUTIOUS` and `HOPEFUL` bound `MIDDLE`."""
+    """One guess at everything unknown: by field a likely one, a cautious one and a hopeful one."""
 
-    fused_roof: float = 0.60
+    fused_roof: float = _guess(0.60, 0.45, 0.8)
     """Share of the bandwidth that generated kernels reach."""
-    norm_roof: float = 0.46
+    norm_roof: float = _guess(0.46, 0.35, 0.6)
     """The same of library norms over channels-last images, by one reading and one writing."""
-    norm_roof_16_bit: float = 0.31
-    first_norm: float = 0.5
+    norm_roof_16_bit: float = _guess(0.31, 0.22, 0.45)
+    first_norm: float = _guess(0.5, 1.0, 0.25)
     """Bytes of a library norm over batches of channels-first images, over those that others of its time and
     grid move; where they are unknown."""
-    norm_16_bit: float = 1.4
+    norm_16_bit: float = _guess(1.4, 1.8, 0.9)
     """Time of a channels-first norm in 16 bits, where cuDNN's of 32 bits is replaced by ATen's own."""
-    extra_operands: float = 0.15
+    extra_operands: float = _guess(0.15, 0.35, 0.0)
     """Part of the bytes of a run's other kernels that stay: masks, residuals, what backward needs."""
-    batch_norm_passes: float = 1.55
+    batch_norm_passes: float = _guess(1.55, 1.7, 1.3)
     """Traffic of a generated norm over batches, over one reading and one writing of the images."""
-    keeps_layout: bool = False
+    keeps_layout: bool = _guess(False, True, False)
     """Whether a compiler leaves images as they lie, where no shapes of convolutions tell."""
-    loss_inside: bool = True
+    loss_inside: bool = _guess(True, False, True)
     """Whether the loss is within what is compiled."""
-    compiled_launch: float = 1.3
+    compiled_launch: float = _guess(1.3, 2.2, 0.7)
     """Host time of a launch from generated code, over that of an eager one of the same model."""
-    compiled_entry_ns: float = 300_000.0
+    compiled_entry_ns: float = _guess(300_000.0, 600_000.0, 80_000.0)
     """Guards and the autograd function of a compiled graph, once forward and once backward."""
-    graph_entry_ns: float = 300_000.0
+    graph_entry_ns: float = _guess(300_000.0, 600_000.0, 60_000.0)
     """The same of a replayed CUDA graph."""
-    graph_node_ns: float = 900.0
+    graph_node_ns: float = _guess(900.0, 1_300.0, 600.0)
     """From one node of a CUDA graph to the next on the device."""
-    kernel_floor_ns: float = 1_800.0
+    kernel_floor_ns: float = _guess(1_800.0, 2_500.0, 1_300.0)
     """The shortest kernel."""
-    layout_conv: float = 0.85
+    layout_conv: float = _guess(0.85, 1.0, 0.7)
     """Time of a channels-last convolution over that of a channels-first one on tensor cores."""
-    layout_measured: float = 1.0
+    layout_measured: float = _guess(1.0, 1.35, 0.75)
     """Time of a kernel over channels-last images over `Kernels.last_over_first`."""
-    products_roof: float = 0.55
+    products_roof: float = _guess(0.55, 0.4, 0.7)
     """Share of a tensor core's peak that products reach where units change."""
-    added_op: float = 0.5
+    added_op: float = _guess(0.5, 1.0, 0.2)
     """Host time of a conversion that an edit adds, over the mean one from launch to launch."""
-    narrowed: float = 0.5
+    narrowed: float = _guess(0.5, 1.1, 0.5)
     """Time of what follows products in their type under autocast, where that is of 16 bits."""
-    mixed: float = 1.0
+    mixed: float = _guess(1.0, 1.3, 1.0)
     """Time of what stays in 32 bits under autocast, but reads some of 16."""
-    fused_optimizer_host: float = 0.35
+    fused_optimizer_host: float = _guess(0.35, 0.6, 0.2)
     """Host time of a fused update over that of one over lists."""
-    attention_roof: float = 0.40
+    attention_roof: float = _guess(0.40, 0.28, 0.6)
     """Share of the peak that fused attention reaches."""
-    pinned_bytes_per_s: float = 50e9
+    pinned_bytes_per_s: float = _guess(50e9, 22e9, 55e9)
     """Of a pinned copy over the bus."""
-    hidden_communication: float = 0.8
+    hidden_communication: float = _guess(0.8, 0.5, 1.0)
     """Part of collectives' time that the backward pass can hide."""
-    profiled_host: float = 0.5
+    profiled_host: float = _guess(0.5, 0.8, 0.33)
     """Host time of a step without torch.profiler, over that with it."""
-    watched_host: float = 0.77
+    watched_host: float = _guess(0.77, 1.0, 0.62)
     """The same of the agent's bursts, and of a profiler that records no ops: the mean of 12 launch-bound
     loops of `benchmarks/gains` whose steps between bursts are known, from 0.64 to 1.08."""
-    index_time: float = 0.2
+    index_time: float = _guess(0.2, 1.0, 0.1)
     """Time of a generated gather or scatter over that of a library one."""
-    layout_16_bit: float = 0.85
+    layout_16_bit: float = _guess(0.85, 1.0, 0.6)
     """Time of conversions between layouts in 16 bits over that in 32."""
-    by_group: float = 5.5
+    by_group: float = _guess(5.5, 6.5, 3.5)
     """Time to convert images one group of channels at a time over that of all at once."""
-    wide_16_bit: float = 4.0
+    wide_16_bit: float = _guess(4.0, 6.0, 1.0)
     """Time of a convolution with a wide window in 16 bits over that in 32."""
-    host_again: float = 1.0
+    host_again: float = _guess(1.0, 1.06, 0.94)
     """Host time of an edited step over what is predicted: two runs of one launch-bound loop differ."""
-    twice: float = 0.95
+    twice: float = _guess(0.95, 1.0, 0.88)
     """Part of the additional work of twice the batch that shows: larger kernels run a little better."""
-    small_ns: float = 4_000.0
-    large_ns: float = 20_000.0
+    small_ns: float = _guess(4_000.0, 2_500.0, 8_000.0)
+    large_ns: float = _guess(20_000.0, 10_000.0, 40_000.0)
     """Kernels of the first length take as long for twice the work, of the second twice as long."""
 
 
-MIDDLE = Assumptions()
-CAUTIOUS = replace(
-    MIDDLE,
-    fused_roof=0.45,
-    norm_roof=0.35,
-    norm_roof_16_bit=0.22,
-    first_norm=1.0,
-    norm_16_bit=1.8,
-    extra_operands=0.35,
-    batch_norm_passes=1.7,
-    keeps_layout=True,
-    loss_inside=False,
-    compiled_launch=2.2,
-    compiled_entry_ns=600_000.0,
-    graph_entry_ns=600_000.0,
-    graph_node_ns=1_300.0,
-    kernel_floor_ns=2_500.0,
-    layout_conv=1.0,
-    layout_measured=1.35,
-    products_roof=0.4,
-    added_op=1.0,
-    narrowed=1.1,
-    mixed=1.3,
-    fused_optimizer_host=0.6,
-    attention_roof=0.28,
-    pinned_bytes_per_s=22e9,
-    hidden_communication=0.5,
-    profiled_host=0.8,
-    watched_host=1.0,
-    index_time=1.0,
-    layout_16_bit=1.0,
-    by_group=6.5,
-    wide_16_bit=6.0,
-    host_again=1.06,
-    twice=1.0,
-    small_ns=2_500.0,
-    large_ns=10_000.0,
-)
-HOPEFUL = replace(
-    MIDDLE,
-    fused_roof=0.8,
-    norm_roof=0.6,
-    norm_roof_16_bit=0.45,
-    first_norm=0.25,
-    norm_16_bit=0.9,
-    extra_operands=0.0,
-    batch_norm_passes=1.3,
-    compiled_launch=0.7,
-    compiled_entry_ns=80_000.0,
-    graph_entry_ns=60_000.0,
-    graph_node_ns=600.0,
-    kernel_floor_ns=1_300.0,
-    layout_conv=0.7,
-    layout_measured=0.75,
-    products_roof=0.7,
-    added_op=0.2,
-    fused_optimizer_host=0.2,
-    attention_roof=0.6,
-    pinned_bytes_per_s=55e9,
-    hidden_communication=1.0,
-    profiled_host=0.33,
-    watched_host=0.62,
-    index_time=0.1,
-    layout_16_bit=0.6,
-    by_group=3.5,
-    wide_16_bit=1.0,
-    host_again=0.94,
-    twice=0.88,
-    small_ns=8_000.0,
-    large_ns=40_000.0,
-)
+MIDDLE, CAUTIOUS, HOPEFUL = (Assumptions(*column) for column in zip(*_GUESSES, strict=True))
+"""The likely ones, and those that bound them."""

@@ -12,45 +12,58 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
-from brrrtop.whatif.edits.attention import sdpa
-from brrrtop.whatif.edits.batch import double_batch
-from brrrtop.whatif.edits.copies import overlap_communication, pinned_copies
-from brrrtop.whatif.edits.fusing import compiled
-from brrrtop.whatif.edits.graphs import captured, reduce_overhead
-from brrrtop.whatif.edits.layout import channels_last
-from brrrtop.whatif.edits.optimizer import fused_optimizer
-from brrrtop.whatif.edits.precision import bf16, tf32
-from brrrtop.whatif.edits.waiting import loader_ready, no_sync, quiet_host
-from brrrtop.whatif.profiler import unprofiled, with_host
-from brrrtop.whatif.roofs import Roofs, roofs_of
-from brrrtop.whatif.simulate import period_ns
+from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
+from brrrtop.whatif.edits.kernels import bf16, channels_last, sdpa, tf32
+from brrrtop.whatif.edits.loop import (
+    double_batch,
+    loader_ready,
+    no_sync,
+    overlap_communication,
+    pinned_copies,
+    quiet_host,
+)
+from brrrtop.whatif.regions import Roofs, roofs_of
+from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of
 
-Edit = Callable[[Step, Roofs, Assumptions], Step | None]
 Bases = list[tuple[Assumptions, Step]]
 """A step under each guess."""
 
-_NEEDS_ROOFS = frozenset(
-    {"compile", "compile-reduce-overhead", "channels-last", "tf32", "bf16", "sdpa"}
-)
+
+class Edit(Struct, frozen=True):
+    """Something that one can change in a step."""
+
+    line: str
+    """Of code."""
+    make: Callable[[Step, Roofs, Assumptions], Step | None]
+    """The step with it; None where it does not apply."""
+    needs_roofs: bool = False
+    """Only on a GPU whose rates are known."""
+
+
 GRAPHS = "compile-reduce-overhead"
-_NOWHERE = Roofs(None, float("nan"))
+_REDUCE = 'model = torch.compile(model, mode="reduce-overhead")'
+_LAST = "model = model.to(memory_format=torch.channels_last)"
+_PINNED = "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)"
+_BUCKETS = "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
+_FUSED = "torch.optim.AdamW(model.parameters(), lr, fused=True)"
 EDITS: dict[str, Edit] = {
-    "compile": compiled,
-    "compile-reduce-overhead": reduce_overhead,
-    "channels-last": channels_last,
-    "tf32": tf32,
-    "bf16": bf16,
-    "double-batch": double_batch,
-    "fused-optimizer": fused_optimizer,
-    "sdpa": sdpa,
-    "loader-ready": loader_ready,
-    "no-sync": no_sync,
-    "pinned-copies": pinned_copies,
-    "overlap-communication": overlap_communication,
-    "quiet-host": quiet_host,
+    "compile": Edit("model = torch.compile(model)", compiled, needs_roofs=True),
+    GRAPHS: Edit(_REDUCE, reduce_overhead, needs_roofs=True),
+    "channels-last": Edit(_LAST, channels_last, needs_roofs=True),
+    "tf32": Edit('torch.set_float32_matmul_precision("high")', tf32, needs_roofs=True),
+    "bf16": Edit('with torch.autocast("cuda", torch.bfloat16):', bf16, needs_roofs=True),
+    "double-batch": Edit("DataLoader(..., batch_size=2 * batch_size)", double_batch),
+    "fused-optimizer": Edit(_FUSED, fused_optimizer),
+    "sdpa": Edit("F.scaled_dot_product_attention(q, k, v)", sdpa, needs_roofs=True),
+    "loader-ready": Edit(loader.line(), loader_ready),
+    "no-sync": Edit("total += loss.detach()  # read it every N steps", no_sync),
+    "pinned-copies": Edit(_PINNED, pinned_copies),
+    "overlap-communication": Edit(_BUCKETS, overlap_communication),
+    "quiet-host": Edit("gc.freeze(); log and save every N steps, from a thread", quiet_host),
 }
 """By the id that the contract gives it."""
+_NOWHERE = Roofs(None, float("nan"))
 LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.15
 """A measured gain varies by so much from run to run, and so does what no guess bounds: of the steady models
 of the half of `benchmarks/gains` that tunes, four in five are then within the range."""
@@ -62,24 +75,6 @@ INCLUDED = {"compile-reduce-overhead": ("compile",)}
 """What an edit does by itself, so that it cannot come after."""
 FOLLOWING = 3
 """Edits after the best one that are told."""
-
-
-LINES: dict[str, str] = {
-    "compile": "model = torch.compile(model)",
-    "compile-reduce-overhead": 'model = torch.compile(model, mode="reduce-overhead")',
-    "channels-last": "model = model.to(memory_format=torch.channels_last)",
-    "tf32": 'torch.set_float32_matmul_precision("high")',
-    "bf16": 'with torch.autocast("cuda", torch.bfloat16):',
-    "double-batch": "DataLoader(..., batch_size=2 * batch_size)",
-    "fused-optimizer": "torch.optim.AdamW(model.parameters(), lr, fused=True)",
-    "sdpa": "F.scaled_dot_product_attention(q, k, v)",
-    "loader-ready": loader.line(),
-    "no-sync": "total += loss.detach()  # read it every N steps",
-    "pinned-copies": "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)",
-    "overlap-communication": "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
-    "quiet-host": "gc.freeze(); log and save every N steps, from a thread",
-}
-"""The line of code that each edit is."""
 
 
 class Priced(Struct, frozen=True, eq=False):
@@ -134,12 +129,12 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
 
 def _each(names: Iterable[str], bases: Bases, roofs: Roofs | None) -> dict[str, Bases | None]:
     """Each edit by itself; what is compiled is not compiled again for its CUDA graphs."""
-    made = {name: None if name == GRAPHS else edited((name,), bases, roofs) for name in names}
+    made = {name: None if name == GRAPHS else edited(name, bases, roofs) for name in names}
     generated = made.get("compile")
     if generated is not None and GRAPHS in made:
         made[GRAPHS] = [(guess, captured(step, guess)) for guess, step in generated]
     elif GRAPHS in made:
-        made[GRAPHS] = edited((GRAPHS,), bases, roofs)
+        made[GRAPHS] = edited(GRAPHS, bases, roofs)
     return made
 
 
@@ -160,21 +155,18 @@ def _pace(step: Step) -> Step:
     return replace(step, batch_ns=0.0)
 
 
-def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases | None:
-    """The step under each guess with these edits made, one after the other; None where one of them does
-    not apply.
+def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
+    """The step under each guess with this edit made; None where it does not apply.
 
     Args:
         bases: The step as it is; the first guess is the likeliest.
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
-    made = []
+    edit, made = EDITS[name], []
+    if roofs is None and edit.needs_roofs:
+        return None
     for guess, base in bases:
-        step: Step | None = base
-        for one in names:
-            if step is None or (roofs is None and one in _NEEDS_ROOFS):
-                return None
-            step = EDITS[one](step, roofs or _NOWHERE, guess)
+        step = edit.make(base, roofs or _NOWHERE, guess)
         if step is None:
             return None
         made.append((guess, step))
@@ -209,7 +201,7 @@ def _row(names: tuple[str, ...], present: PresentStep, made: Bases) -> WhatIf | 
         saves_low=low,
         saves_high=max(min(high, 0.99), saves[0]),
         advisory=None,
-        line="; ".join(LINES[one] for one in names),
+        line="; ".join(EDITS[one].line for one in names),
         now=present.work,
         then=_work(made[0][1], units),
     )

@@ -1,14 +1,43 @@
-"""Forward and backward of a step: their nodes, where they begin, the pace of launches, what they move."""
+"""What edits ask: forward and backward of a step (their nodes, where they begin, the pace of launches, what
+they move), and what the device can do."""
 
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
+from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
+
+USUAL_MEMORY = 0.7
+"""Share of the bandwidth that a kernel of unknown bytes is taken to reach."""
+
+
+class Roofs(Struct, frozen=True):
+    """Rates of one GPU."""
+
+    ceilings: Ceilings | None
+    bytes_per_s: float
+
+    @property
+    def has_triton(self) -> bool:
+        """Whether Triton generates code for this GPU: from compute capability 7.0 on (its README)."""
+        capability = self.ceilings.capability if self.ceilings else None
+        return capability is None or capability >= (7, 0)
+
+    def flop_per_s(self, precision: str) -> float | None:
+        """Peak of the tensor cores, or of what stands in for them."""
+        return self.ceilings.rate(precision, True) if self.ceilings else None
+
+
+def roofs_of(ceilings: Ceilings | None) -> Roofs | None:
+    """The device's roofs; None where its bandwidth is unknown."""
+    if ceilings is None or not ceilings.bytes_per_s:
+        return None
+    return Roofs(ceilings, ceilings.bytes_per_s)
 
 
 def model_nodes(step: Step) -> Bool:
@@ -63,6 +92,6 @@ def moved_bytes(step: Step, roofs: Roofs, guess: Assumptions) -> F8:
     kernels = step.kernels
     filled = np.where(np.isfinite(kernels.waves), np.minimum(kernels.waves, 1.0), 1.0)
     norms = kernels.batch_norm & kernels.has(Trait.NCHW)
-    share = roofs.usual_memory * filled * np.where(norms, guess.first_norm, 1.0)
+    share = USUAL_MEMORY * filled * np.where(norms, guess.first_norm, 1.0)
     usual = step.device_ns * 1e-9 * roofs.bytes_per_s * share
     return np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, usual)

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame
+
+MOST = 4096
+"""Frames put by; the oldest are dropped where nobody takes them."""
 
 
 class SamplerFeed:
-    """The part of `Feed` in `brrrtop/sources/ports.py` that does nothing unless a sampler needs it."""
+    """Something that samples beside the monitor; `drain` never waits."""
 
     carries: frozenset[Metric] = frozenset()
+    """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
+    """What a reader of its gauges must know, for programs: what of `brrrtop.protocol.status` holds."""
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame] = deque(maxlen=MOST)
+        """Put by from one thread, taken from another."""
+
+    @property
+    def says(self) -> list[str]:
+        """The same for people."""
+        raise NotImplementedError
 
     @property
     def active(self) -> bool:
+        """Samples are coming."""
         return False
 
     @property
     def settling(self) -> bool:
+        """It is being switched on: no moment to begin tracing."""
         return False
 
     @property
     def worker(self) -> int | None:
+        """A process of its own in which it reads; None: it has none."""
         return None
+
+    def drain(self) -> list[Frame]:
+        """What was put by since the call before."""
+        frames = []
+        while self._frames:
+            frames.append(self._frames.popleft())
+        return frames
+
+    def close(self) -> object:
+        raise NotImplementedError
 
     def match(self, uuids: Mapping[int, str]) -> None:
         """Learns the trainer's devices by its own numbers."""
@@ -36,3 +66,25 @@ class SamplerFeed:
 
     def traced(self, spans: npt.NDArray[np.void]) -> None:
         """Kernels were traced in these `protocol.frames.OBSERVED` spans."""
+
+
+class SamplerThread(SamplerFeed):
+    """A sampler that reads on a thread of its own: a driver that hangs holds nobody up."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, wait_s: float = 1.0) -> bool:
+        """Stops reading; False if the driver holds the thread beyond `wait_s`."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        raise NotImplementedError

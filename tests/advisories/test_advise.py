@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.ranking import rank
-from brrrtop.analysis.signals.stack_lines import place
+from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source

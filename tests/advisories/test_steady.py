@@ -17,11 +17,11 @@ def advice(kind: str, confidence: float = 0.7, saves: float | None = 0.2) -> Adv
 
 
 def shown(steady: Steady) -> list[str]:
-    return [advisory.kind for advisory in steady.current]
+    return [advisory.kind for advisory in steady.shown]
 
 
-def after(*looks: Iterable[Advisory], silenced: Iterable[str] = ()) -> Steady:
-    steady = Steady(silenced)
+def after(*looks: Iterable[Advisory]) -> Steady:
+    steady = Steady()
     for palette in looks:
         steady.update(palette)
     return steady
@@ -57,16 +57,7 @@ def test_advice_survives_two_windows_without_it_and_not_three() -> None:
 
 def test_what_is_shown_is_the_latest_evidence() -> None:
     steady = after([advice("gc-pause", 0.9, 0.2)], [advice("gc-pause", 0.9, 0.4)])
-    assert steady.current[0].saves_at_most == 0.4
-
-
-def test_silenced_advice_is_not_shown_until_heard_again() -> None:
-    steady = after([advice("gc-pause", 0.9)], silenced=["gc-pause"])
-    assert shown(steady) == []
-    steady.hear("gc-pause")
-    assert shown(steady) == ["gc-pause"]
-    steady.silence("gc-pause")
-    assert shown(steady) == []
+    assert steady.shown[0].saves_at_most == 0.4
 
 
 def test_the_largest_expected_gain_comes_first() -> None:
@@ -82,13 +73,6 @@ def test_warming_up_takes_everything_else_off_at_once() -> None:
 def test_healthy_is_never_said_beside_something_to_win() -> None:
     steady = after([advice("none-healthy", 0.9, None)], [advice("gc-pause", 0.9)])
     assert shown(steady) == ["gc-pause"]
-
-
-def test_forgetting_keeps_what_is_silenced() -> None:
-    steady = after([advice("gc-pause", 0.9)], silenced=["sync-point"])
-    steady.forget()
-    assert shown(steady) == []
-    assert steady.silenced == {"sync-point"}
 
 
 def test_a_window_that_is_judged_anew_confirms_nothing() -> None:
@@ -116,7 +100,7 @@ def test_the_last_word_on_a_window_is_what_counts() -> None:
     steady.update([advice("gc-pause")])
     assert shown(steady) == [], "the window before spoke against it in the end"
     steady.update([advice("gc-pause", 0.9, 0.4)], again=True)
-    assert steady.current[0].saves_at_most == 0.4
+    assert steady.shown[0].saves_at_most == 0.4
 
 
 def test_advice_that_a_second_verdict_takes_back_does_not_flicker() -> None:
@@ -146,7 +130,7 @@ def test_how_often_windows_are_judged_changes_nothing(windows: list[tuple[bool, 
         often.update(text)
         for _ in range(times):
             often.update(text, again=True)
-        assert once.current == often.current
+        assert once.shown == often.shown
 
 
 @given(st.lists(st.booleans(), max_size=30))
@@ -156,7 +140,7 @@ def test_advice_never_flickers(windows: list[bool]) -> None:
     states = []
     for positive in windows:
         steady.update([advice("gc-pause")] if positive else [])
-        states.append(bool(steady.current))
+        states.append(bool(steady.shown))
     for place in range(1, len(states)):
         if states[place - 1] and not states[place]:
             assert not any(windows[place - DISAPPEARS_AFTER + 1 : place + 1])
@@ -180,8 +164,8 @@ def test_a_line_that_was_seen_stays_with_its_age() -> None:
     steady = Steady()
     steady.update([seen], t_ns=10_000_000_000)
     steady.update([bare], t_ns=24_000_000_000)
-    now = steady.current[0]
+    now = steady.shown[0]
     assert now.says == "says, 14.0 s ago most in train.py:41 (`loss.item()`)"
     assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
     steady.update([seen], t_ns=25_000_000_000)
-    assert steady.current[0] == seen
+    assert steady.shown[0] == seen

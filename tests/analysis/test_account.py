@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account, idle_causes
 from brrrtop.analysis.estimate import estimate
 from brrrtop.analysis.kernels import labels
-from brrrtop.analysis.signals import stack_lines
+from brrrtop.analysis.signals import stack_samples
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span, Window
 from brrrtop.model.vocabulary import CallClass, MarkClass
@@ -346,7 +346,7 @@ def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest() -> No
     ],
 )
 def test_a_line_reads_as_what_it_names(line: str, cause: str | None) -> None:
-    assert stack_lines.reads_as(line) == cause
+    assert stack_samples.reads_as(line) == cause
 
 
 QUEUED = [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.loader_workers import with_workers
+from brrrtop.analysis.tables.loaders import with_workers
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow, WorkersDo
 from brrrtop.text import loader

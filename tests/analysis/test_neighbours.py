@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.analysis.kernels.neighbours import BESIDE, find_neighbours
+from brrrtop.analysis.kernels.table import BESIDE, find_neighbours
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import Span
 from tests.analysis.build import ADD, GEMM, NCCL, K, window

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import by_formula, ceilings_for, table
-from brrrtop.analysis.kernels.occupancy import blocks_per_sm
 from brrrtop.analysis.kernels.ops import work_of
+from brrrtop.analysis.kernels.roofline import blocks_per_sm
 from brrrtop.model.tables import Device, OpSignature
 
 BF = "c10::BFloat16"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.counters.rates import Rates, measured, overlap_shares, solve
+from brrrtop.analysis.counters.evidence import Rates, measured, overlap_shares, solve
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Samples, Span, Window

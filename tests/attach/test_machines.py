@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+from types import ModuleType
 
 import pytest
 
 from collectors.attach import by_ptrace
-from collectors.attach.ptrace import aarch64, worker, x86_64
+from collectors.attach.ptrace import aarch64, machine_code, worker, x86_64
 
 NAMES = by_ptrace._WANTED | by_ptrace._HANDING | {"bind"}
 FUNCTIONS = dict.fromkeys(NAMES, 0x1234567890ABCDEF)
@@ -96,17 +97,17 @@ def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
     ],
 )
 def test_machine_code_is_what_a_disassembler_reads(
-    machine: object, triple: str, words: list[str], handed: bool
+    machine: ModuleType, triple: str, words: list[str], handed: bool
 ) -> None:
     tool = shutil.which("llvm-mc")
     if tool is None:
         pytest.skip("no llvm-mc here")
     address = 0xFEDCBA0987654321
-    code = machine.starter_code(FUNCTIONS, 2**22, address, address, address, handed)  # type: ignore[attr-defined]
+    code = machine_code.starter_code(machine, FUNCTIONS, 2**22, address, address, address, handed)
     assert len(code) <= worker._STARTER_BYTES
-    code += machine.thread_code(FUNCTIONS, address, address, address, handed)  # type: ignore[attr-defined]
+    code += machine_code.thread_code(machine, FUNCTIONS, address, address, address, handed)
     assert len(code) <= worker._CODE_BYTES
-    code += b"".join(form for forms in machine.GADGETS.values() for form in forms)  # type: ignore[attr-defined]
+    code += b"".join(form for forms in machine.GADGETS.values() for form in forms)
     done = subprocess.run(
         [tool, "--disassemble", f"--triple={triple}"],
         input=" ".join(f"0x{byte:02x}" for byte in code),

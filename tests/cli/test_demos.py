@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.steady import APPEARS_AFTER
-from brrrtop.cli import rank_files, show
+from brrrtop.cli import rank_files
 from brrrtop.cli.commands import demo
-from brrrtop.cli.commands.analyze import read
+from brrrtop.cli.commands import replay as replay_verb
 from brrrtop.cli.commands.demo import scenarios
-from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.files import FromFirstActivity, read
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
@@ -105,7 +105,7 @@ def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapsh
     ticks = count()
     source = FromFirstActivity(open_source(str(path)))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * interval_s)
-    show.to_first_verdict(replay, show.DEMO_STEPS)
+    replay_verb.to_first_verdict(replay, replay_verb.DEMO_STEPS)
     opened_s = None
     try:
         while True:
@@ -189,7 +189,7 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     ticks = count()
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
     driver = rank_files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
-    show.to_first_verdict(driver, after=show.DEMO_OF_RANKS_AFTER)
+    replay_verb.to_first_verdict(driver, after=replay_verb.DEMO_OF_RANKS_AFTER)
     assert driver.advance().advisories[0].suggests.startswith("do on every rank"), "of the line"
     try:
         for _ in range(25):
@@ -209,7 +209,7 @@ def test_a_demo_that_starts_over_never_shows_an_empty_screen() -> None:
         Session(source, keep_ns=None), loop=True, clock=lambda: next(ticks) * 2.5, speed=1.0
     )
     try:
-        show.to_first_verdict(replay, show.DEMO_STEPS)
+        replay_verb.to_first_verdict(replay, replay_verb.DEMO_STEPS)
         shown = [replay.advance() for _ in range(50)]
     finally:
         replay.close()

@@ -66,7 +66,7 @@ def ended(function: str, *words: str) -> tuple[int | None, bytes]:
     "function",
     [
         "brrrtop.cli.main:_run",
-        "brrrtop.cli.show:to_first_verdict",
+        "brrrtop.cli.commands.replay:to_first_verdict",
         "brrrtop.cli.settings:load",  # for the screen
         "brrrtop.tui.app:BrrrtopApp.run",
     ],

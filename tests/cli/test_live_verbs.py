@@ -177,13 +177,12 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     driver: Any = SimpleNamespace(
         advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0]
     )
-    source: Any = SimpleNamespace(tier="bursts", info=judged.source)
-    assert live._once(driver, source, Options(once=True, shapes=True, interval=0.01), ()) == 0
+    assert live._once(driver, Options(once=True, shapes=True, interval=0.01), (), "") == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
     assert captured.out.count("-BOUND") >= 1
     waiting[:] = [judged, message]
-    assert live._once(driver, source, Options(once=True), ()) == 0  # nor for what comes unasked
+    assert live._once(driver, Options(once=True), (), "") == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
 
 
@@ -194,16 +193,15 @@ def test_a_report_of_no_gpu_at_all_is_a_failure(
     info = SourceInfo("live", "this machine's GPUs", tier="nvml")
     nothing = Snapshot(info, Freshness.LIVE, 0, None, None, None)
     own = {int(Metric.MONITOR_CPU_SHARE): 0.01}
-    source: Any = SimpleNamespace(tier="nvml", info=info)
     for gauges in ({}, own):
         driver: Any = SimpleNamespace(advance=lambda g=gauges: replace(nothing, gauges=g))
         with pytest.raises(BrrrtopError, match="nothing of a GPU"):
-            live._once(driver, source, Options(once=True, interval=0.01), ())
+            live._once(driver, Options(once=True, interval=0.01), (), "")
         assert "No verdict" in capsys.readouterr().out
     counted = SimpleNamespace(
         advance=lambda: replace(nothing, gauges=own | {int(Metric.POWER_WATT): 70.0})
     )
-    assert live._once(counted, source, Options(once=True, interval=0.01), ()) == 0  # type: ignore[arg-type]
+    assert live._once(counted, Options(once=True, interval=0.01), (), "") == 0  # type: ignore[arg-type]
 
 
 def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:

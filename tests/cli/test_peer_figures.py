@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.cli.commands.analyze import read
+from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.vocabulary import MarkClass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli.commands.analyze import read
+from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.views.json_report import to_json

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.cli import baseline
+from brrrtop.cli import files
 from brrrtop.cli.arguments import build, parse
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
@@ -56,8 +56,8 @@ def test_every_verb_that_advises_can_be_silenced() -> None:
 
 
 def test_what_is_silenced_is_no_promise_of_a_baseline_either() -> None:
-    plain = baseline.load(Options(baseline=DEMO))
-    quiet = baseline.load(Options(baseline=DEMO, silence=[("pin-memory",)]))
+    plain = files.baseline(Options(baseline=DEMO))
+    quiet = files.baseline(Options(baseline=DEMO, silence=[("pin-memory",)]))
     assert plain is not None and quiet is not None
     assert "pin-memory" in {one.kind for one in plain.advisories}
     assert "pin-memory" not in {one.kind for one in quiet.advisories}

@@ -9,7 +9,7 @@ import pytest
 from brrrtop.cli import settings, themes
 from brrrtop.cli.arguments import parse
 from brrrtop.cli.options import Options
-from brrrtop.cli.show import palette_of
+from brrrtop.cli.themes import palette_of
 from brrrtop.errors import UsageError
 from brrrtop.model.settings import Settings
 from brrrtop.tui.app import BrrrtopApp

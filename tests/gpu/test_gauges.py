@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import on_host_clock
-from brrrtop.protocol.frames import OBSERVED, Kind
+from brrrtop.protocol.frames import OBSERVED, Kind, on_host_clock
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
@@ -119,7 +118,7 @@ def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], Ga
     pid = loop("matmul")
     feed = gauges(pid)
     facts = [frame.body for frame in feed.drain() if frame.kind == Kind.DEVICE]
-    counters = CounterThread(pid)
+    counters = CounterThread()
     counters.start()
     try:
         counters.match({facts[0]["device_id"]: facts[0]["uuid"]})

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace import times
+from brrrtop.sources.importers.trace.columns import EXACT_BELOW_US, from_us
+from brrrtop.sources.importers.trace.events import BAD_NS, decode_times
 from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
 
 Spans = list[tuple[int, int, int]]
@@ -127,20 +128,28 @@ def test_ids_that_fit_are_left_alone_and_others_become_dense() -> None:
     assert max(*a, *b) < 1 << 32
 
 
+def written(text: str) -> int:
+    """The start of an event, from its text."""
+    ((start_ns, _),) = decode_times(b'{"ts":' + text.encode() + b"}")
+    return start_ns
+
+
 @given(st.integers(0, 10**16), st.integers(0, 999))
 @settings(max_examples=300, deadline=None)
 def test_text_and_doubles_give_the_nanosecond_that_was_written(us: int, ns: int) -> None:
     expected = us * 1000 + ns
     text = f"{us}.{ns:03}"
     if us < 9 * 10**15:
-        assert times.from_text([text.encode()]).tolist() == [expected]
-        assert times.from_text([text.rstrip("0").encode()]).tolist() == [expected]
-    if us < times.EXACT_BELOW_US:
-        assert times.from_us(np.array([float(text)])).tolist() == [expected]
-        assert times.from_us(np.array([-float(text)])).tolist() == [-expected]
+        assert written(text) == expected
+        assert written(text.rstrip("0") + "0") == expected
+    if us < EXACT_BELOW_US:
+        assert from_us(np.array([float(text)])).tolist() == [expected]
+        assert from_us(np.array([-float(text)])).tolist() == [-expected]
 
 
 def test_text_that_is_no_time_is_marked() -> None:
-    texts = [b"NaN", b"", b"1e999", b"-", b"1.2.3", b"99999999999999999999999999"]
-    assert (times.from_text(texts) == times.BAD).all()
-    assert times.from_text([b"-1.5", b"2.5e3", b"0"]).tolist() == [-1500, 2_500_000, 0]
+    for text in ("NaN", "1e999", "99999999999999999999999999"):
+        assert written(text) == BAD_NS
+    assert decode_times(b'{"dur":1}') == [(BAD_NS, 1000)]
+    assert decode_times(b'{"ts":1.2.3}') == []
+    assert [written(text) for text in ("-1.5", "2.5e3", "0")] == [-1500, 2_500_000, 0]

@@ -156,7 +156,7 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.kineto.scanned import Scanned
-from brrrtop.sources.importers.kineto.scanner import load_library
+from brrrtop.sources.importers.kineto.scanner_library import load_library
 from tests.fuzz import fuzz
 from tests.importers import both_ways
 library = load_library({library!r})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,10 +101,11 @@ class FakeFeed(SamplerFeed):
     """A sampler whose frames the test puts in."""
 
     worker: int | None = None
+    says: Sequence[str] = ()
     active = settling = False
 
     def __init__(self) -> None:
-        self.says: list[str] = []
+        self.says = []
         self.pending: list[Frame] = []
         self.matched: dict[int, str] = {}
         self.closed = False

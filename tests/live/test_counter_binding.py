@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectors.gpu.counters.binding import prepare
+from collectors.gpu.counters.cupti_python import prepare
 from collectors.gpu.counters.device import COUNTERS, DeviceCounters
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
-from brrrtop.protocol.frames import OBSERVED
+from brrrtop.protocol.frames import OBSERVED, SAMPLE, on_host_clock
 from collectors.gpu.counters.bursts import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts
 
 MS, SECOND = 1_000_000, 1_000_000_000

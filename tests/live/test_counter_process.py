@@ -33,7 +33,7 @@ from collectors.gpu.counters.sampler import CounterThread
 from collectors.process.parent import end_with
 from tests.live.counter_hardware import Hardware
 end_with(int(sys.argv[1]))
-counters = CounterThread(1, Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
+counters = CounterThread(Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
 serve(counters, sys.stdin.buffer, sys.stdout.buffer)
 """
 
@@ -42,7 +42,6 @@ import ctypes, sys
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.gpu.counters import worker as counter_worker
 class Hangs:
-    def __init__(self, pid): pass
     def start(self):
         print("hangs", file=sys.stderr, flush=True)
         while True:
@@ -55,7 +54,7 @@ import os, subprocess, sys, threading, time
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.gpu.counters import process as counter_process
 counter_process.subprocess.DEVNULL = None  # its stderr is heard of
-counters = counter_process.CounterProcess(1, [sys.executable, "-c", {HANGS!r}, "1", str(os.getpid())])
+counters = counter_process.CounterProcess([sys.executable, "-c", {HANGS!r}, str(os.getpid())])
 counters.start()
 print(counters.worker, file=sys.stderr, flush=True)
 time.sleep(60)
@@ -69,7 +68,7 @@ def started() -> Iterator[Start]:
     made = []
 
     def start() -> CounterProcess:
-        one = CounterProcess(1, [sys.executable, "-c", WORKER, str(os.getpid())])
+        one = CounterProcess([sys.executable, "-c", WORKER, str(os.getpid())])
         made.append(one)
         one.start()
         one.match({0: "GPU-aa-bb"})
@@ -129,7 +128,7 @@ def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> Non
 def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counters = CounterProcess(1, [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    counters = CounterProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
     counters.start()
     assert counters.settling
     monkeypatch.setattr(counter_process, "SETTLES_S", 0.0)
@@ -139,7 +138,7 @@ def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
 def test_a_worker_that_hangs_and_reads_nothing_holds_the_monitor_neither_while_watching_nor_at_the_end() -> (
     None
 ):
-    counters = CounterProcess(1, [sys.executable, "-c", "import time; time.sleep(60)"])
+    counters = CounterProcess([sys.executable, "-c", "import time; time.sleep(60)"])
     counters.start()
     spans = np.zeros(20, OBSERVED)
 
@@ -157,7 +156,7 @@ def test_a_worker_that_hangs_and_reads_nothing_holds_the_monitor_neither_while_w
 
 def test_a_worker_that_reads_late_reads_whole_lines() -> None:
     reads = "import json, sys, time; time.sleep(0.5); [json.loads(line) for line in sys.stdin]"
-    counters = CounterProcess(1, [sys.executable, "-c", reads])
+    counters = CounterProcess([sys.executable, "-c", reads])
     counters.start()
     spans = np.array([(time.time_ns(), time.time_ns(), -1, 0)] * 400, OBSERVED)
     for _ in range(40):  # each more than a pipe takes as one, all of them more than it holds
@@ -169,7 +168,7 @@ def test_a_worker_that_reads_late_reads_whole_lines() -> None:
 def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counter_process, "ENDS_S", 0.2)
     hangs = "import os, time; os.close(1); time.sleep(60)"
-    counters = CounterProcess(1, [sys.executable, "-c", hangs])
+    counters = CounterProcess([sys.executable, "-c", hangs])
     counters.start()
     worker = counters.worker
     assert worker is not None
@@ -184,7 +183,7 @@ def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
 ) -> None:
     """A trainer that loads its model first says late which GPU it uses."""
     monkeypatch.setattr(counter_process, "SETTLES_S", 1.0)
-    counters = CounterProcess(1, [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    counters = CounterProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
     counters.start()
     until(lambda: not counters.settling)
     counters.match({})
@@ -198,7 +197,7 @@ def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
 
 
 def test_where_it_cannot_be_started_that_is_said() -> None:
-    counters = CounterProcess(1, ["/nowhere/python"])
+    counters = CounterProcess(["/nowhere/python"])
     counters.start()
     assert "off" in counters.says[0] and not counters.settling and counters.close()
     assert counters.worker is None
@@ -211,8 +210,8 @@ def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
     (tmp_path / "collectors").mkdir()
     (tmp_path / "collectors" / "__init__.py").write_text("raise SystemExit('taken')\n")
     monkeypatch.chdir(tmp_path)
-    counters = CounterProcess(1)
-    assert worker_command(1)[0] == sys.executable
+    counters = CounterProcess()
+    assert worker_command()[0] == sys.executable
     counters.start()
     try:
         counters.match({0: "GPU-aa-bb"})

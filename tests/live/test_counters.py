@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
-from brrrtop.protocol.frames import GAUGE, OBSERVED, Frame, Kind
-from collectors.gpu.counters import coverage as counter_coverage
+from brrrtop.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
+from collectors.gpu.counters import notes as counter_notes
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.bursts import MARGIN_NS
-from collectors.gpu.counters.clock import ClockMatch
-from collectors.gpu.counters.coverage import Coverage
-from collectors.gpu.counters.device import COUNTERS, DeviceCounters
-from collectors.gpu.counters.faults import sentence
+from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
+from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.counters.sampler import CounterThread, bin_means
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.bench import Bench, kinds
@@ -31,7 +28,7 @@ def started() -> Iterator[Start]:
     threads = []
 
     def start(hardware: Hardware) -> CounterThread:
-        thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS)
+        thread = CounterThread(hardware, lambda: {"aa-bb": 3}, interval_ns=MS)
         threads.append(thread)
         thread.start()
         thread.match({0: "GPU-aa-bb"})
@@ -79,7 +76,7 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
 def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counter_coverage, "LEAST_S", 0.5)
+    monkeypatch.setattr(counter_notes, "LEAST_S", 0.5)
     hardware = Hardware(loses=0.7)
     thread = started(hardware)
     until(lambda: "for about 30% of the time" in "".join(thread.says))
@@ -183,7 +180,7 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
 
 def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
     """A burst that began then held its trainer for 110 ms (H200)."""
-    thread = CounterThread(1, Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
+    thread = CounterThread(Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
     assert thread.settling
     thread.start()
     thread.match({0: "GPU-aa-bb"})
@@ -218,7 +215,7 @@ def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Star
 
 def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start) -> None:
     hardware = Hardware()
-    thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
+    thread = CounterThread(hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
     thread.start()
     thread.match({0: "GPU-aa-bb"})
     until(lambda: hardware.calls.count("decode") >= 4)
@@ -339,7 +336,7 @@ def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) ->
 
 def test_a_mig_device_is_not_tried() -> None:
     hardware = Hardware()
-    thread = CounterThread(1, hardware, dict)
+    thread = CounterThread(hardware, dict)
     thread.start()
     thread.match({0: "MIG-aa-bb"})
     assert "MIG" in thread.says[0] and not thread.settling
@@ -374,7 +371,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
     better.worker = 4712
-    bench.source._feeds.add(better)
+    bench.source._feeds._feeds.append(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
@@ -389,7 +386,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
 def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True
-    bench.source._feeds.add(sampler)
+    bench.source._feeds._feeds.append(sampler)
     buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
     assert not any("burst" in body for body in buffered)
     sampler.settling = False

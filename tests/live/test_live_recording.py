@@ -18,7 +18,7 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource
-from brrrtop.sources.writer_thread import WriterThread
+from brrrtop.sources.tee import WriterThread
 from tests.live.agents import gauges
 from tests.live.bench import Bench, bench, kinds, statuses
 

@@ -15,7 +15,7 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
-from brrrtop.sources.ring import FrameRing
+from brrrtop.sources.tee import FrameRing
 from tests.live.agents import FakeLoad
 from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
-from brrrtop.sources.ring import FrameRing, frame_bytes
+from brrrtop.sources.tee import FrameRing, frame_bytes
 from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND
 

@@ -13,7 +13,7 @@ from brrrtop.protocol.frames import MARK, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act, Decision, Limits
-from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, ShapesPolicy
+from brrrtop.scheduling.requests import LASTS_NS, REST_NS, TRIES, Requests
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
@@ -150,7 +150,7 @@ class Run:
     """Verdicts on a run of steady steps."""
 
     def __init__(self) -> None:
-        self.unasked, self.governor = ShapesPolicy(), Governor()
+        self.unasked, self.governor = Requests(lambda op, value: True), Governor()
         self.now_ns = START_NS
         self.learned_ns: int | None = None
         judged = snapshots.snapshot().estimate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.step_cost import AgentOverhead
 
 SECOND = 1_000_000_000
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
-from brrrtop.analysis.ranks.own_lines import own_line
+from brrrtop.analysis.ranks.waited_for import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from tests.ranks.reads import job, moved, row, views

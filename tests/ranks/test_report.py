@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli import named_files, rank_files
+from brrrtop.cli import rank_files
+from brrrtop.cli.files import files_of
 from brrrtop.cli.main import main
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
@@ -134,5 +135,5 @@ def test_every_kind_of_trace_in_a_folder_is_a_rank(tmp_path: Path) -> None:
     names = ["rank0.brrr", "rank1.json", "rank2.json.gz", "rank3.sqlite", "rank4.xplane.pb"]
     for name in (*names, "notes.txt"):
         (tmp_path / name).write_bytes(b"")
-    chosen = named_files.files_of(Options(files=(str(tmp_path),)))
+    chosen = files_of(Options(files=(str(tmp_path),)))
     assert [Path(file).name for file in chosen] == names

@@ -17,8 +17,8 @@ import zstandard
 
 from brrrtop.errors import BadInput
 from brrrtop.protocol.frames import DTYPES, Frame, Kind, encode
-from brrrtop.sources import budget
-from brrrtop.sources.budget import Budget
+from brrrtop.sources import files
+from brrrtop.sources.files import Budget
 from brrrtop.sources.importers.kineto import source as kineto
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import columns, reader
@@ -143,7 +143,7 @@ def bomb(path: Path, packed: bytes, megabytes: int) -> Path:
 def test_a_file_that_inflates_beyond_reason_is_told(
     tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "FREE_BYTES", 2 * MB)
+    monkeypatch.setattr(files, "FREE_BYTES", 2 * MB)
     path = bomb(tmp_path / "x.json.gz", text, 64)
     with pytest.raises(BadInput) as fault:
         list(open_source(path).frames())
@@ -158,8 +158,8 @@ def events(count: int) -> bytes:
 def test_force_reads_what_is_more_than_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "FREE_BYTES", 1000)
-    monkeypatch.setattr(budget, "MOST_TIMES", 5)
+    monkeypatch.setattr(files, "FREE_BYTES", 1000)
+    monkeypatch.setattr(files, "MOST_TIMES", 5)
     path = written(tmp_path, events(2000), "x.json.gz", compress=True)
     with pytest.raises(BadInput) as fault:
         list(KinetoSource(path).frames())
@@ -174,8 +174,8 @@ def test_a_recording_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.Mon
             rows = np.zeros(20_000, DTYPES[Kind.KERNELS])
             rows["start_ns"], rows["end_ns"] = NOW, NOW + 1000
             writer.write(Frame(Kind.KERNELS, rows, NOW + n))
-    monkeypatch.setattr(budget, "FREE_BYTES", MB)
-    monkeypatch.setattr(budget, "MOST_TEXT_BYTES", 8 * MB)
+    monkeypatch.setattr(files, "FREE_BYTES", MB)
+    monkeypatch.setattr(files, "MOST_TEXT_BYTES", 8 * MB)
     source = RecordingSource(path)
     with pytest.raises(BadInput, match="more than"):
         list(source.frames())
@@ -193,7 +193,7 @@ class Large(io.BytesIO):
 
 def test_a_file_that_fills_the_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     resident = iter(range(0, 1 << 40, 64 * MB))
-    monkeypatch.setattr(budget, "_memory", lambda: (next(resident), 512 * MB))
+    monkeypatch.setattr(files, "_memory", lambda: (next(resident), 512 * MB))
     one = Budget("x", Large())
     with pytest.raises(BadInput, match="memory"):
         for _ in one.counted(itertools.repeat(bytes(MB), 4096)):
@@ -204,7 +204,7 @@ def test_a_file_that_fills_the_memory_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_is_what_this_process_has_and_may_have() -> None:
-    resident, free = budget._memory()
+    resident, free = files._memory()
     assert resident > 10 * MB and free > 0
 
 

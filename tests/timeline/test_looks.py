@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.signals import stack_lines
+from brrrtop.analysis.signals import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
@@ -23,8 +23,8 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.timeline import watched
-from brrrtop.timeline.watched import WATCH_NS, speaking, watch_around
+from brrrtop.timeline import windows
+from brrrtop.timeline.windows import WATCH_NS, speaking, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 
@@ -141,7 +141,7 @@ def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
 def test_a_place_is_told_whole_in_folders_with_spaces_too(
     text: str, place: str, source: str
 ) -> None:
-    assert stack_lines.parted(text) == (place, source)
+    assert stack_samples.parted(text) == (place, source)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_place_is_told_whole_in_folders_with_spaces_too(
 )
 def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
     palette = f"nb/train.py:3 batch > {inside}"
-    assert stack_lines.reads_as(palette) == "io" and stack_lines.is_reading(palette)
+    assert stack_samples.reads_as(palette) == "io" and stack_samples.is_reading(palette)
 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
@@ -207,7 +207,7 @@ def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
 
 
 def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:
-    due = [watched.is_due(taken, 20, False) for taken in (20, 29, 30)]
+    due = [windows.is_due(taken, 20, False) for taken in (20, 29, 30)]
     assert due == [False, False, True]
-    assert watched.is_due(21, 20, True) and not watched.is_due(20, 20, True)
-    assert not watched.is_due(4, 0, False)
+    assert windows.is_due(21, 20, True) and not windows.is_due(20, 20, True)
+    assert not windows.is_due(4, 0, False)

@@ -8,8 +8,7 @@ import numpy as np
 
 from brrrtop.advisories.advise import advise
 from brrrtop.model.tables import Span
-from brrrtop.protocol.counter_samples import COLUMNS, SAMPLE
-from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.protocol.frames import SAMPLE, SAMPLE_COLUMNS, Frame, Kind
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
 from brrrtop.timeline.timeline import Timeline
@@ -27,7 +26,7 @@ def rows(start_ns: int, count: int, device: int = 0) -> np.ndarray:
     result["end_ns"] = result["start_ns"] + MS
     result["offset_ns"] = BEHIND_NS
     result["device"] = device
-    for place, column in enumerate(COLUMNS):
+    for place, column in enumerate(SAMPLE_COLUMNS):
         result[column] = place / 10
     result["issue"] = np.nan
     return result
@@ -50,7 +49,7 @@ class Sampler(FakeFeed):
 
 def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end() -> None:
     bench, sampler = Bench(), Sampler()
-    bench.source._feeds.add(sampler)
+    bench.source._feeds._feeds.append(sampler)
     bench.read(10)
     assert sampler.expected[0] is not None and sampler.expected[0] > bench.now_ns - 10 * SECOND
     assert sampler.spans >= len(sampler.expected) - 1 > 0

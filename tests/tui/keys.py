@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 import brrrtop.tui
 from brrrtop.tui.palette import Palette
-from tests.tui.shown import PATIENCE_S
+from tests.tui.shown import PATIENCE_S, settle
 
 Bound = tuple[str, str]
 """Class and key."""
@@ -95,8 +95,7 @@ def seen(pilot: Pilot[Any]) -> Seen:
 
 async def settled(pilot: Pilot[Any]) -> Seen:
     """The screen once nothing is left to draw."""
-    for _ in range(4):
-        await pilot.pause(0)
+    await settle(pilot)
     return seen(pilot)
 
 

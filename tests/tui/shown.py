@@ -6,17 +6,21 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rich.segment import Segment
 from textual.pilot import Pilot
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.app import BrrrtopApp
+from brrrtop.tui.feed import Feed
 from brrrtop.tui.palette import Palette
 from tests.tui.drivers import ALL, ListDriver
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PATIENCE_S = 30.0
+FEED_PATIENCE_S = 1.0
+"""One that fails, or that makes a snapshot every few milliseconds, is never seen at rest."""
 
 
 @dataclass
@@ -44,14 +48,16 @@ class Shown:
 
     async def settle(self) -> None:
         """Until nothing is left to draw."""
-        for _ in range(4):
-            await self.pilot.pause(0)
+        await settle(self.pilot)
 
     def strips(self) -> list[list[Segment]]:
         return [list(strip) for strip in self.app.screen._compositor.render_strips()]
 
     async def resize(self, width: int, height: int) -> str:
         await self.pilot.resize_terminal(width, height)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.app.screen.outer_size != (width, height) and time.monotonic() < deadline:
+            await self.pilot.pause(0.001)
         return await self.text()
 
     async def until(self, words: str) -> str:
@@ -67,6 +73,18 @@ class Shown:
                 return text
             await self.pilot.pause(0.02)
         raise AssertionError(f"{words!r} never came up in:\n{text}")
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """Until the feed has done what it was asked for, and nothing is left to draw."""
+    feed: Feed | None = getattr(pilot.app, "_feed", None)
+    deadline = time.monotonic() + FEED_PATIENCE_S
+    while feed is not None and feed.is_alive() and time.monotonic() < deadline:
+        if feed._requests.empty() and not feed._wake.is_set() and feed._seen.is_set():
+            break
+        await pilot.pause(0.001)
+    for _ in range(4):
+        await pilot.pause(0)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from brrrtop.cli import colours, settings
+from brrrtop.cli import settings, show, themes
 from brrrtop.model.settings import Settings
 from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
 from brrrtop.tui.sixteen import mapped
@@ -100,22 +100,20 @@ def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_onl
 
 
 @pytest.mark.parametrize("dark", [True, False])
-@pytest.mark.parametrize("key", ["", "r", "a", "question_mark"])
-async def test_the_screen_has_only_the_sixteen(
-    key: str, dark: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_screen_has_only_the_sixteen(dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
     palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
-    seen = set()
     async with shown(snapshots.snapshot(), palette=Palette("dark" if dark else "light")) as screen:
         assert screen.app.console.color_system == "standard"
-        await (screen.press(key) if key else screen.text())
-        for segment in itertools.chain.from_iterable(screen.strips()):
-            for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
-                if colour is not None:
-                    seen.add(colour.number)
-                    assert colour.triplet is None or colour.triplet.hex not in palette
-    assert len(seen) >= 4
+        for key in ("1", "r", "a", "question_mark"):
+            await screen.press(key)
+            seen = set()
+            for segment in itertools.chain.from_iterable(screen.strips()):
+                for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
+                    if colour is not None:
+                        seen.add(colour.number)
+                        assert colour.triplet is None or colour.triplet.hex not in palette
+            assert len(seen) >= 4, key
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -186,7 +184,7 @@ def _fields(written: bytes) -> dict[bytes, bytes]:
     ],
 )
 def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | None) -> None:
-    assert colours.colour_system(environment) == expected
+    assert show.colour_system(environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -194,8 +192,8 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
 def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None:
-    assert colours.theme({"COLORFGBG": text}, None) == ("dark" if dark else "light")
-    assert colours.theme({"COLORFGBG": text}, "colour-blind") == "colour-blind"
+    assert themes.name_of({"COLORFGBG": text}, None) == ("dark" if dark else "light")
+    assert themes.name_of({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
 async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(

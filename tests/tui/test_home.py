@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from brrrtop.cli import home, settings
-from brrrtop.cli.home import HostReader
+from brrrtop.cli import settings
+from brrrtop.cli.commands import find
+from brrrtop.cli.commands.find import HostReader
 from brrrtop.cli.options import Options
 from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.settings import Settings
@@ -162,7 +163,7 @@ def test_a_theme_chosen_here_is_kept_for_what_is_opened_next(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(home, "HostReader", lambda: SimpleNamespace(read=lambda: HOST, close=int))
+    monkeypatch.setattr(find, "HostReader", lambda: SimpleNamespace(read=lambda: HOST, close=int))
 
     def typed(app: HomeApp) -> None:
         async def pressed() -> None:
@@ -173,7 +174,7 @@ def test_a_theme_chosen_here_is_kept_for_what_is_opened_next(
 
     monkeypatch.setattr(HomeApp, "run", typed)
     settings.save(Settings(theme="dark", sort="mean"))
-    assert home.choose(Options(theme=None)) is None
+    assert find.choose(Options(theme=None)) is None
     assert settings.load() == Settings(theme="light", sort="mean")
 
 

@@ -22,10 +22,9 @@ from brrrtop.whatif.convolutions import (
     keeps_layout,
     last_over_first,
 )
-from brrrtop.whatif.edits.waiting import no_sync
-from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
-from brrrtop.whatif.regions import usual_call_ns
-from brrrtop.whatif.roofs import Roofs, roofs_of
+from brrrtop.whatif.edits.loop import no_sync
+from brrrtop.whatif.price import EDITS, Bases, Priced, _present, _row, edited, priced
+from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
 from tests.advisories.cases import large, looped, small
@@ -57,7 +56,9 @@ DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
 
 
 def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf | None:
-    made = edited(names, bases, roofs)
+    made: Bases | None = bases
+    for name in names:
+        made = edited(name, made, roofs) if made is not None else None
     return None if made is None else _row(names, _present(bases), made)
 
 
@@ -101,7 +102,7 @@ def test_no_edit_changes_a_step_of_nothing() -> None:
     roofs = Roofs(None, 4.8e12)
     assert period_ns(empty) == 0.0
     for edit in EDITS.values():
-        assert edit(empty, roofs, MIDDLE) is None
+        assert edit.make(empty, roofs, MIDDLE) is None
     assert price(("loader-ready",), [(MIDDLE, empty)], roofs) is None
 
 
@@ -208,7 +209,7 @@ def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
     scene.device = Device(0)
     unknown = {row.edit for row in priced_rows(scene.judged()).rows}
     assert {"compile", "tf32", "channels-last", "bf16"} <= known
-    assert unknown == known - _NEEDS_ROOFS
+    assert unknown == {name for name in known if not EDITS[name].needs_roofs}
     assert {"loader-ready", "no-sync", "double-batch", "pinned-copies"} <= unknown
 
 
@@ -293,7 +294,7 @@ def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
         judged = looped(lambda s: body(s, waits)).judged()
         step, roofs = step_of(judged), roofs_of(judged.ceilings)
         assert step is not None and roofs is not None
-        edited = EDITS["compile"](step, roofs, MIDDLE)
+        edited = EDITS["compile"].make(step, roofs, MIDDLE)
         assert edited is not None
         return round((edited.kernels.roles == Role.FUSED).sum() / step.count)
 
@@ -368,7 +369,7 @@ def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them() -> N
 
 def edited_once(name: str, step: Step) -> Step:
     roofs = roofs_of(H200_CEILINGS)
-    made = EDITS[name](step, roofs, MIDDLE) if roofs else None
+    made = EDITS[name].make(step, roofs, MIDDLE) if roofs else None
     assert made is not None
     return made
 
@@ -521,7 +522,7 @@ def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolatio
         0.4 * 300e3, rel=0.01
     )
     roofs = roofs_of(H200_CEILINGS)
-    cautious = EDITS["compile"](step, roofs, CAUTIOUS) if roofs else None
+    cautious = EDITS["compile"].make(step, roofs, CAUTIOUS) if roofs else None
     assert cautious is not None
     converts = [bool(s.kernels.is_role(Role.LAYOUT).any()) for s in (compiled, cautious)]
     assert converts == [False, True], "whether the compiler changes the layout is not known"

@@ -1,10 +1,11 @@
-"""Rules about collectives on one rank, and across the ranks of a job."""
+"""Rules about collectives on one rank, and about the ranks of a job beside each other."""
 
 from __future__ import annotations
 
 from brrrtop.advisories.context import Context
+from brrrtop.advisories.job import straggler
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
-from brrrtop.analysis.signals.collectives import collectives
+from brrrtop.analysis.signals.transfers import collectives
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 
@@ -66,3 +67,12 @@ def tiny_collectives(context: Context) -> Finding | None:
         short_a_step=context.a_step(seen.short),
         collectives_a_step=context.a_step(seen.count),
     )
+
+
+rule(
+    "straggler", RANKS, "One rank arrives last", of_job=True,
+    when="over two ranks or more: its own work takes 3 % of a step longer than its peers', in most steps, "
+    "and most of all waits in collectives are for it",
+    unless="one rank alone; ranks that were not recorded together; a rank that only began late; pipeline "
+    "stages, whose roles differ",
+)(straggler)  # fmt: skip

@@ -6,8 +6,8 @@ from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import MEMORY, Finding, edit, finding, rule
 from brrrtop.advisories.rules.overhead import ROOMY, compile_line
 from brrrtop.analysis.kernels.traits import Role, Trait
-from brrrtop.analysis.signals.embeddings import dense_gradients
 from brrrtop.analysis.signals.joined import of_sequences
+from brrrtop.analysis.signals.training import dense_gradients
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.vocabulary import CopyKind
 from brrrtop.text import units

@@ -12,13 +12,13 @@ from typing import TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import idle_causes, sweep, time_slices
-from brrrtop.analysis.kernels.labels import Labels
+from brrrtop.analysis.account import idle_causes, time_slices
+from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, Account, Split
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import I8, Activities, Calls, Marks, Window, edges
+from brrrtop.model.tables import F8, I8, Activities, Bool, Calls, Marks, Window, edges
 from brrrtop.model.vocabulary import NAMED
 
 Table = TypeVar("Table", Activities, Calls, Marks)
@@ -46,8 +46,9 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         taken = intervals.merge(*(clock.up_to(times) for times in taken))
         low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
-    charges = sweep.charge(starts, ends, labels)
-    both = zip(charges.busy, intervals.clip(*taken, low, high), strict=True)
+    buckets = charge(starts, ends, labels)
+    own = intervals.merge(starts, ends)
+    both = zip(own, intervals.clip(*taken, low, high), strict=True)
     busy = intervals.merge_unsorted(*(np.concatenate(pair) for pair in both))
     gaps = idle_causes.by_gap(acts, calls, marks, call_rows, busy, (low, high), others)
     causes = dict.fromkeys(IDLE_CAUSES, 0)
@@ -55,9 +56,8 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
     causes["io"] = int(causes["host"] * io_part)
     causes["host"] -= causes["io"]
-    buckets = charges.buckets_ns
     causes, unknown_ns = _with_losses(causes, buckets["unknown"], window, acts)
-    taken_ns = intervals.total(*busy) - intervals.total(*charges.busy)
+    taken_ns = intervals.total(*busy) - intervals.total(*own)
     # What a kernel waits for in its middle is what queued work waits for.
     causes["other_process"] += taken_ns
     mechanical = gaps.mechanical_ns | {"device_wait": gaps.mechanical_ns["device_wait"] + taken_ns}
@@ -110,3 +110,62 @@ def split_of(account: Account) -> Split:
         account.overhead_ns / whole,
         account.unknown_ns / whole,
     )
+
+
+def charge(starts: I8, ends: I8, labels: Labels) -> dict[str, int]:
+    """The sweep line: each busy nanosecond of activities already clipped to the window in one bucket.
+
+    Kernels come before collectives and collectives before copies where they overlap; kernels that
+    overlap share the time by the SMs they reach.
+
+    Args:
+        starts, ends: Shape (n,), sorted by start, empty intervals allowed.
+        labels: Of the same activities.
+    """
+    keep = np.flatnonzero(ends > starts)
+    starts, ends = starts[keep], ends[keep]
+    part = labels.take(keep)
+    alone = _alone(starts, ends)
+    times = [int((ends - starts)[alone & (part.buckets == k)].sum()) for k in range(len(BUCKETS))]
+    crowd = np.flatnonzero(~alone)
+    if len(crowd):
+        shared = _crowd(starts[crowd], ends[crowd], part.take(crowd))
+        times = [one + more for one, more in zip(times, shared, strict=True)]
+    return dict(zip(BUCKETS, times, strict=True))
+
+
+def _alone(starts: I8, ends: I8) -> Bool:
+    """Which intervals overlap no other."""
+    alone = np.ones(len(starts), np.bool_)
+    if len(starts):
+        reach = np.maximum.accumulate(ends)
+        overlap = starts[1:] < reach[:-1]
+        alone[1:] &= ~overlap
+        # One that began earlier may still be open past its direct successor.
+        alone[:-1] &= ~overlap & (reach[:-1] == ends[:-1])
+    return alone
+
+
+def _crowd(starts: I8, ends: I8, labels: Labels) -> list[int]:
+    """Time by bucket of intervals that overlap."""
+    points = intervals.distinct(np.concatenate((starts, ends)))
+    lengths = np.diff(points)
+    low, high = np.searchsorted(points, starts), np.searchsorted(points, ends)
+
+    def open_sum(values: F8) -> F8:
+        steps = np.bincount(low, values, len(points)) - np.bincount(high, values, len(points))
+        return np.cumsum(steps)[:-1]
+
+    work, comm, copy = (
+        np.rint(open_sum((labels.classes == one).astype(np.float64))) > 0
+        for one in (WORK, COMM, TRANSFER)
+    )
+    weights = np.where(labels.classes == WORK, labels.weights, 0.0)
+    whole = np.maximum(open_sum(weights), 1e-12)
+    times = []
+    for bucket in range(BUCKETS.index("comm")):
+        shares = np.clip(open_sum(np.where(labels.buckets == bucket, weights, 0.0)) / whole, 0, 1)
+        times.append(int((lengths * np.where(work, shares, 0.0)).sum()))  # `@` is slow for integers
+    # What rounding leaves is nobody's: the largest takes it, and the sum is exact.
+    times[int(np.argmax(times))] += int(lengths[work].sum()) - sum(times)
+    return [*times, int(lengths[~work & comm].sum()), int(lengths[~work & ~comm & copy].sum())]

@@ -11,16 +11,20 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import mean_reading
-from brrrtop.analysis.kernels import occupancy, roofline
-from brrrtop.analysis.kernels.amounts import BYTES, NAME, NOTHING, SHAPES, amounts
-from brrrtop.analysis.kernels.ops import work_of
+from brrrtop.analysis.kernels import roofline
+from brrrtop.analysis.kernels.ops import STREAMING, Work, work_of
 from brrrtop.analysis.kernels.roofline import Bound
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import ActivityType, Device, Window
+from brrrtop.model.tables import ActivityType, Window
 from brrrtop.model.vocabulary import Metric
+
+EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
+NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
+"""Into `EVIDENCE`."""
+
 
 IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
@@ -60,6 +64,13 @@ class Group(Struct, frozen=True):
     def mean_ns(self) -> float:
         return max(self.total_ns / self.count, 1.0)
 
+    @property
+    def share_of_own_roof(self) -> float | None:
+        """Of its side's ceiling, as its amounts count; None where none sets its time, or nobody tells."""
+        if self.side is Side.COMPUTE:
+            return self.compute_share_of_roof
+        return self.memory_share_of_roof if self.side is Side.MEMORY else None
+
 
 class Classifier:
     """Decides group by group; holds what the decisions share.
@@ -72,7 +83,9 @@ class Classifier:
     def __init__(self, window: Window, ceilings: Ceilings | None) -> None:
         self._window = window
         self._ceilings = ceilings
-        self._device = _complete(window.device, ceilings)
+        self._device = window.device
+        if ceilings and window.device.capability is None:
+            self._device = replace(window.device, capability=ceilings.capability)
         self._sms = window.device.sm_count or (ceilings.sm_count if ceilings else None)
         self._torch_new = _is_new(window.hello.get("torch"))
         clock = mean_reading(window, Metric.SM_CLOCK_HZ)
@@ -174,7 +187,7 @@ class Classifier:
         if not self._sms or not blocks:
             return None, None
         threads, shared = int(acts.threads[row]), int(acts.shared_bytes[row])
-        per_sm = occupancy.blocks_per_sm(self._device, threads, registers, shared)
+        per_sm = roofline.blocks_per_sm(self._device, threads, registers, shared)
         waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
         is_known = registers > 0 or waves >= 1.0 or fills < 1.0
         return waves if is_known else None, fills
@@ -211,16 +224,40 @@ class Classifier:
         return size / (mean_ns * 1e-9) / self._ceilings.bytes_per_s
 
 
-def _complete(device: Device, ceilings: Ceilings | None) -> Device:
-    """The device with the capability its part is known to have."""
-    if device.capability is None and ceilings is not None:
-        return replace(device, capability=ceilings.capability)
-    return device
-
-
 def _is_new(torch: object) -> bool:
     """Whether this torch has the newer layout of pointwise kernels; one nobody names counts as new."""
     parts = str(torch or "").split(".")
     if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
         return True
     return (int(parts[0]), int(parts[1])) >= _NEW_TORCH
+
+
+def amounts(
+    family: Family, facts: NameFacts, work: Work | None, blocks: int, threads: int
+) -> tuple[float | None, float | None, str | None, int]:
+    """FLOPs, bytes, precision and evidence level of one execution.
+
+    Args:
+        work: Of the op that launched it; None where its shapes are not known.
+        threads: Of a block.
+    """
+    if work is not None and family.name in work.families and family.name not in STREAMING:
+        named = facts.precision if facts.tensor_cores is not None else None
+        precision = named or work.precision or facts.precision
+        if facts.tensor_cores is False and precision in ("bf16", "fp16"):
+            precision = "fp32"  # 16 bits to store, 32 to multiply
+        return work.flop or None, work.size_bytes, precision, SHAPES
+    each = facts.elements_per_block or (facts.elements_per_thread or 0) * threads
+    if each and facts.element_bytes and facts.tensor_count:
+        size = float(blocks * each * facts.tensor_count * facts.element_bytes)
+        if work is not None and work.families is STREAMING:
+            # One op may have several launches: none does more than its grid has room for.
+            part = min(1.0, blocks * each / work.flop) if work.exact and work.flop else 1.0
+            least = work.size_bytes * part
+            size_bytes = least if work.exact else min(size, least or size)
+            return None, size_bytes, facts.precision, SHAPES
+        return None, size, facts.precision, BYTES
+    if work is not None and family.name in work.families:
+        size = work.size_bytes - (work.written if facts.only_reads else 0.0)
+        return None, size, facts.precision, SHAPES
+    return None, None, facts.precision, NAME

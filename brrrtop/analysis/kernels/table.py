@@ -1,19 +1,19 @@
-"""Groups of kernels → the rows of the kernel table, and how certain the sides are."""
+"""Groups of kernels → the rows of the kernel table, how sure the sides are, what runs around a kernel."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from brrrtop.analysis.ceilings import Ceilings, highest
-from brrrtop.analysis.kernels.amounts import EVIDENCE, SHAPES
-from brrrtop.analysis.kernels.classifier import Group
+from brrrtop.analysis.kernels.classifier import EVIDENCE, SHAPES, Group
 from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
 from brrrtop.kernel_names import families
-from brrrtop.model.estimate import KernelRow, Side
-from brrrtop.model.tables import I8
+from brrrtop.model.estimate import KernelRow, Neighbours, Side, Steps
+from brrrtop.model.intervals import holders
+from brrrtop.model.tables import F8, I8, Window, edges
 
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
@@ -61,6 +61,8 @@ def _row(
     main = groups[int(np.argmax(times))]
     roofs = [share_of_roof(g) for g in groups]
     level, roof = _evidence_of(groups, shares)
+    most_flop = _highest_flop_per_s(main, ceilings)
+    most_bytes = (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s
     measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
     return KernelRow(
         name=main.name,
@@ -75,20 +77,8 @@ def _row(
         if measured
         else None,
         roof_share_why=None if measured else why_no_share(main, ceilings),
-        flop_per_s=_rate(
-            [g.flop for g in groups],
-            counts,
-            times,
-            roof,
-            _highest_flop_per_s(main, ceilings),
-        ),
-        bytes_per_s=_rate(
-            [g.size_bytes for g in groups],
-            counts,
-            times,
-            roof,
-            (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s,
-        ),
+        flop_per_s=_rate([g.flop for g in groups], counts, times, roof, most_flop),
+        bytes_per_s=_rate([g.size_bytes for g in groups], counts, times, roof, most_bytes),
         precision=main.precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
     )
@@ -100,14 +90,8 @@ def share_of_roof(group: Group) -> float | None:
     Above the ceiling by more than that is uncertain the shapes count what was not moved, or not
     multiplied.
     """
-    share = _of_side(group)
+    share = group.share_of_own_roof
     return None if share is None or share > NOT_MOVED else min(share, 1.0)
-
-
-def _of_side(group: Group) -> float | None:
-    if group.side is Side.COMPUTE:
-        return group.compute_share_of_roof
-    return group.memory_share_of_roof if group.side is Side.MEMORY else None
 
 
 def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
@@ -119,7 +103,7 @@ def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
     if ceilings is None:
         return "no ceilings are known for this GPU"
     computes = group.side is Side.COMPUTE
-    if _of_side(group) is not None:
+    if group.share_of_own_roof is not None:
         if computes:
             return "its shapes count more FLOPs than the units do: another algorithm spared some"
         return "cached: its shapes count more bytes than DRAM could move"
@@ -199,3 +183,67 @@ def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:
         return shares
     sums = np.bincount(levels[work], durations_ns[work].astype(np.float64), len(EVIDENCE))
     return {EVIDENCE[k]: float(v / total) for k, v in enumerate(sums) if v > 0}
+
+
+LATEST = 20_000
+"""Activities looked at: the end of the window is as good as the whole, and costs the same always."""
+NAMES = 64
+"""Kernel names looked up, dearest first."""
+BESIDE = 4
+"""Shown on either side."""
+NEAR = 64
+"""Activities searched on either side for those of the same stream."""
+
+
+def find_neighbours(window: Window, names: Iterable[str], steps: Steps) -> dict[str, Neighbours]:
+    """The surroundings of each kernel name that ran lately.
+
+    Args:
+        names: Dearest first; more than `NAMES` are not looked at.
+    """
+    acts = window.activities
+    ids = acts.name_ids[-LATEST:]
+    if not len(ids):
+        return {}
+    starts, streams = acts.starts_ns[-LATEST:], acts.stream_ids[-LATEST:]
+    order = np.argsort(ids, kind="stable")
+    known, first = np.unique(ids[order], return_index=True)
+    groups = dict(zip(known.tolist(), np.split(order, first[1:]), strict=True))
+    ids_of = {window.names[i]: i for i in known.tolist()}
+    places = _places(starts, steps)
+    neighbours: dict[str, Neighbours] = {}
+    for name in list(dict.fromkeys(names))[:NAMES]:
+        if name not in ids_of:
+            continue
+        rows = groups[ids_of[name]]
+        around, at = _around(int(rows[len(rows) // 2]), streams)
+        inside = places[rows]
+        inside = inside[~np.isnan(inside)]
+        neighbours[name] = Neighbours(
+            tuple(window.names[i] for i in ids[around].tolist()),
+            at,
+            float(np.median(inside)) if len(inside) else None,
+        )
+    return neighbours
+
+
+def _around(row: int, streams: I8) -> tuple[I8, int]:
+    """Rows of the same stream beside `row`, and its own position among them."""
+    low = max(0, row - NEAR)
+    same = np.flatnonzero(streams[low : row + NEAR + 1] == streams[row]) + low
+    at = int(np.searchsorted(same, row))
+    left = max(0, at - BESIDE)
+    return same[left : at + BESIDE + 1], at - left
+
+
+def _places(starts_ns: I8, steps: Steps) -> F8:
+    """Where in its step each start lies, 0..1; NaN outside of all steps."""
+    places = np.full(len(starts_ns), np.nan)
+    if not steps.spans:
+        return places
+    begins, ends = edges(steps.spans)
+    which = holders(begins, ends, starts_ns)
+    inside = which >= 0
+    lengths = np.maximum(ends - begins, 1)[which]
+    places[inside] = ((starts_ns - begins[which]) / lengths)[inside]
+    return places

@@ -1,8 +1,8 @@
-"""What each rank did in the time that all were recorded together, bucket by bucket."""
+"""What each rank did while all were recorded, bucket by bucket, and who is late beside its peers, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -16,13 +16,23 @@ from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import holders
-from brrrtop.model.tables import I8, ActivityType, Bool, Span, Window, edges
+from brrrtop.model.ranks import Lateness
+from brrrtop.model.tables import F8, I8, ActivityType, Span, Window, edges
+from brrrtop.model.vocabulary import Metric
 from brrrtop.timeline import correlation
 
 WORKING = ("compute", "memory", "underfilled", "unknown")
 """Buckets of a rank's own kernels."""
 NEAR_A_STEP = 0.25
 """Of a step, that a collective may lie from where the step began."""
+
+
+MORE = 1.03
+"""Kernels, or threads in them, over those of the peers, from which it is more work that is done."""
+HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's clocks-event reasons for power and temperature, software's and hardware's."""
+CLOCK_DROP = 0.97
+"""Of the peers' SM clock."""
 
 
 class Deeds(Struct, frozen=True):
@@ -62,12 +72,13 @@ def shared_spans(
     for window, offset in zip(windows, offsets, strict=True):
         if offset is None:
             continue
-        own = window.observed if window.observed is not None else (window.span,)
-        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in own]
+        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
         spans = mine if spans is None else _common(spans, mine)
     kept, steps = [], 0.0
     in_bursts = any(window.observed is not None for window in windows)
-    full = _full(matched, sum(offset is not None for offset in offsets))
+    placed = sum(offset is not None for offset in offsets)
+    full = np.bincount(matched.collective, minlength=len(matched)) == placed
+    # Collectives in which every rank takes part.
     ends = matched.ends_ns[full] if full.any() else matched.ends_ns
     for span in spans or ():
         inside = ends[(ends >= span.t0_ns) & (ends <= span.t1_ns)]
@@ -95,19 +106,9 @@ def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
     return int(ends[0]), steps
 
 
-def _full(matched: Matched, ranks: int) -> Bool:
-    """Collectives in which every rank takes part."""
-    return np.asarray(np.bincount(matched.collective, minlength=len(matched)) == ranks)
-
-
 def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    both = []
-    for a in one:
-        for b in other:
-            low, high = max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)
-            if high > low:
-                both.append(Span(low, high))
-    return sorted(both, key=lambda span: span.t0_ns)
+    pairs = (Span(max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)) for a in one for b in other)
+    return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
 
 
 def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:
@@ -125,3 +126,66 @@ def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:
         int(mine.sum()),
         int((acts.blocks[mine] * acts.threads[mine]).sum()),
     )
+
+
+def later_than_peers(values: F8) -> F8:
+    """The median of the others less one's own, shape of `values`; NaN for a rank alone."""
+    out = np.full(len(values), np.nan)
+    for place in range(len(values)):
+        others = np.delete(values, place)
+        others = others[~np.isnan(others)]
+        if len(others):
+            out[place] = float(np.median(others)) - values[place]
+    return out
+
+
+def grown(every: Sequence[Deeds | None], place: int) -> dict[str, float]:
+    """By bucket: what this rank takes more than the median of its peers, ns; negative where less."""
+    mine = every[place]
+    others = [one.buckets_ns for at, one in enumerate(every) if one is not None and at != place]
+    if mine is None or not others:
+        return {}
+    return {
+        bucket: time_ns - float(np.median([one.get(bucket, 0) for one in others]))
+        for bucket, time_ns in mine.buckets_ns.items()
+    }
+
+
+def cause_of(
+    more: Mapping[str, float], every: Sequence[Deeds | None], place: int,
+    gauges: Sequence[Mapping[int, float]],
+) -> str:  # fmt: skip
+    """What a late rank takes more of: an idle cause, or a `Lateness`."""
+    parts = {bucket.removeprefix("idle_"): ns for bucket, ns in more.items() if "idle_" in bucket}
+    work = sum(more.get(bucket, 0.0) for bucket in WORKING)
+    copies = more.get("exposed_copy", 0.0)
+    idle = max(parts, key=lambda cause: parts[cause], default="unknown")
+    if max(work, copies) < parts.get(idle, 0.0):
+        return idle
+    if copies > work:
+        return Lateness.COPIES.value
+    return _of_work(every, place, gauges).value
+
+
+def _of_work(
+    every: Sequence[Deeds | None], place: int, gauges: Sequence[Mapping[int, float]]
+) -> Lateness:
+    mine = every[place]
+    others = [one for at, one in enumerate(every) if one is not None and at != place]
+    assert mine is not None and others
+    kernels = float(np.median([one.kernels for one in others]))
+    threads = float(np.median([one.threads for one in others]))
+    if mine.kernels > MORE * kernels or mine.threads > MORE * threads:
+        return Lateness.MORE_WORK
+    return Lateness.THROTTLED if _is_throttled(place, gauges) else Lateness.SLOWER_GPU
+
+
+def _is_throttled(place: int, gauges: Sequence[Mapping[int, float]]) -> bool:
+    """Whether its clocks are below those of the others, and the driver says that it holds them down."""
+    own = gauges[place]
+    clocks = [one[Metric.SM_CLOCK_HZ] for one in gauges if one.get(Metric.SM_CLOCK_HZ)]
+    slower = len(clocks) > 1 and own.get(Metric.SM_CLOCK_HZ, np.inf) < CLOCK_DROP * np.median(
+        clocks
+    )
+    reasons = int(own.get(Metric.CLOCK_EVENT_REASONS, 0))
+    return bool(slower) and bool(reasons & HELD_DOWN)

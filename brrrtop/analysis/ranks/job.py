@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.ranks import accounts, alignment, lateness, links, matching
+from brrrtop.analysis.ranks import accounts, matching
 from brrrtop.analysis.ranks.accounts import Deeds
-from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows
+from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
 from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.analysis.ranks.waited_for import rank_waited_for
@@ -41,6 +41,7 @@ class Together(Struct, frozen=True, eq=False):
     """What the ranks have in common."""
 
     inputs: Sequence[RankInput]
+    windows: Sequence[Window]
     every: Sequence[Collectives]
     offsets: Sequence[int | None]
     matched: Matched
@@ -82,7 +83,7 @@ def judge_job(
     waited = rank_waited_for(both, rows, least_bursts)
     if waited is not None:
         rows = [_with_cause(row, waited) if row.rank == waited.rank else row for row in rows]
-    divided = links.parallelism(
+    divided = parallelism(
         collectives, both.steps or _steps_in_all(some), len(inputs), alone_share(both)
     )
     return JobSnapshot(
@@ -105,7 +106,7 @@ def judge_job(
 def _together(inputs: Sequence[RankInput]) -> Together:
     windows = [one.window for one in inputs if one.window is not None]
     every = [collectives_of(window) for window in windows]
-    offsets = alignment.offsets(every, [_host(window) for window in windows])
+    offsets = matching.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
     step_ns = usual_step_ns(inputs)
     spans, steps = accounts.shared_spans(windows, offsets, matched, step_ns)
@@ -120,7 +121,18 @@ def _together(inputs: Sequence[RankInput]) -> Together:
         for column in (matched.alone_ns, matched.stay_alone_ns)
     )
     return Together(
-        inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, counted, stays
+        inputs,
+        windows,
+        every,
+        offsets,
+        matched,
+        spans,
+        deeds,
+        steps,
+        together_ns,
+        inside,
+        counted,
+        stays,
     )
 
 
@@ -150,20 +162,20 @@ def _rows(both: Together) -> list[RankRow]:
     stay = matched.sums(matched.durations_ns, count)
     wait = matched.sums(matched.wait_ns, count)
     alone = matched.sums(matched.alone_ns, count)
-    inside = np.bincount(matched.rank, both.inside, count) if len(matched) else np.zeros(count)
-    stays = np.bincount(matched.rank, both.stays, count) if len(matched) else np.zeros(count)
+    inside = matched.sums(both.inside, count)
+    stays = matched.sums(both.stays, count)
     seen = np.bincount(matched.rank, minlength=count)
     last = np.bincount(matched.last, minlength=count)
     per = both.steps if both.steps and both.steps >= 1 else 1.0
     known = np.array([offset is not None for offset in both.offsets])
-    late = lateness.later_than_peers(np.where(known, stays, np.nan)) / per
+    late = accounts.later_than_peers(np.where(known, stays, np.nan)) / per
     began = _began(both)
     rows = []
     for place, one in enumerate(both.inputs):
         if not seen[place]:
             rows.append(replace(one.row, clock_offset_ns=both.offsets[place]))
             continue
-        more = lateness.grown(both.deeds, place) if both.spans else {}
+        more = accounts.grown(both.deeds, place) if both.spans else {}
         mine = matched.rank == place
         blame = np.bincount(matched.last[matched.collective[mine]], matched.wait_ns[mine], count)
         rows.append(
@@ -191,13 +203,11 @@ def _began(both: Together) -> list[int | None]:
     if not all(one.whole_trace for one in both.inputs) or None in both.offsets:
         return [None] * len(both.inputs)
     begins = []
-    for one, offset in zip(both.inputs, both.offsets, strict=True):
-        assert one.window is not None and offset is not None
-        marks = one.window.marks
-        steps = marks.starts_ns[
-            (marks.classes == MarkClass.STEP) & (marks.ends_ns > marks.starts_ns)
-        ]
-        times = [steps, one.window.calls.starts_ns, one.window.activities.starts_ns]
+    for window, offset in zip(both.windows, both.offsets, strict=True):
+        assert offset is not None
+        marks = window.marks
+        ranges = (marks.classes == MarkClass.STEP) & (marks.ends_ns > marks.starts_ns)
+        times = [marks.starts_ns[ranges], window.calls.starts_ns, window.activities.starts_ns]
         begins.append(int(next(t for t in times if len(t)).min()) + offset)
     first = min(begins, default=0)
     return [begin - first for begin in begins]
@@ -211,11 +221,11 @@ def _steps_in_all(inputs: Sequence[RankInput]) -> float | None:
 
 def _bubble(both: Together) -> float | None:
     """Share of the time in which the median rank neither computes nor moves anything."""
-    idle = []
-    for account in [deed.account for deed in both.deeds if deed is not None]:
-        if account.duration_ns:
-            lost = account.idle_total_ns + account.exposed_comm_ns
-            idle.append(lost / account.duration_ns)
+    idle = [
+        (deed.account.idle_total_ns + deed.account.exposed_comm_ns) / deed.account.duration_ns
+        for deed in both.deeds
+        if deed is not None and deed.account.duration_ns
+    ]
     return float(np.median(idle)) if idle else None
 
 
@@ -229,13 +239,11 @@ def _odd_first(rows: Sequence[RankRow], waited: int | None) -> list[RankRow]:
     return sorted(rows, key=lambda row: (row.rank is None or row.rank != waited, row.rank or 0))
 
 
-def _notes(
-    both: Together, inputs: Sequence[RankInput], world: int | None
-) -> list[str]:  # fmt: skip
+def _notes(both: Together, inputs: Sequence[RankInput], world: int | None) -> list[str]:
     notes = []
-    numbers = [row.rank for row in (one.row for one in inputs) if row.rank is not None]
-    if world is not None and len(set(numbers)) < world:
-        missing = sorted(set(range(world)) - set(numbers))
+    numbers = {one.row.rank for one in inputs if one.row.rank is not None}
+    if world is not None and len(numbers) < world:
+        missing = sorted(set(range(world)) - numbers)
         named = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         notes.append(f"{len(missing)} of {world} ranks are not here: {named}")
     notes += _on_one_gpu(inputs)
@@ -248,11 +256,8 @@ def _notes(
     elif len(both.inputs) > 1:
         if not both.spans:
             notes.append(PART_OF_A_STEP)
-        apart = [
-            str(number)
-            for number, offset in zip(both.numbers, both.offsets, strict=True)
-            if offset is None
-        ]
+        placed = zip(both.numbers, both.offsets, strict=True)
+        apart = [str(number) for number, offset in placed if offset is None]
         if apart:
             notes.append(f"no collective places rank {', '.join(apart)} beside the others")
         notes += _of_other_times(both)

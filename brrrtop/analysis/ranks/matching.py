@@ -1,4 +1,7 @@
-"""Which records of several ranks are one collective, and who waited in it for whom."""
+"""Ranks' clocks put on one, which of their records are one collective, and who waited in it for whom.
+
+A collective ends on all of its ranks at once, to within tens of microseconds, whoever came late to it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,19 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.ranks.alignment import nearest
 from brrrtop.analysis.ranks.collectives import EXCHANGE, UNKNOWN_SIZE, Collectives
-from brrrtop.model.tables import F8, I8
+from brrrtop.model.intervals import EMPTY, holders
+from brrrtop.model.tables import F8, I8, Bool
+
+NEAR_NS = 200_000
+"""Ends of one collective on two ranks lie closer, once the clocks are compared: 40 us were seen."""
+VOTE_NS = 100_000
+PROBES = 64
+MOST_VOTERS = 5_000
+ENOUGH = 0.5
+"""Part of the collectives of the time that both were recorded in which must find their like."""
+SAME_CLOCK = 0.7
+"""Ranks of one host have one clock: another offset must explain so much more to be preferred."""
 
 
 class Matched(Struct, frozen=True, eq=False):
@@ -46,7 +59,7 @@ class Matched(Struct, frozen=True, eq=False):
         """Of each row: the stay before the last rank came."""
         return np.asarray(self.durations_ns - self.transfer_ns[self.collective])
 
-    def sums(self, values: I8, count: int) -> F8:
+    def sums(self, values: I8 | F8, count: int) -> F8:
         """Totals by rank of a column of rows; shape (count,)."""
         return np.bincount(self.rank, values, count).astype(np.float64)
 
@@ -54,7 +67,7 @@ class Matched(Struct, frozen=True, eq=False):
 def match(ranks: Sequence[Collectives], offsets: Sequence[int | None]) -> Matched:
     """The collectives that two ranks or more have, by type, size where all tell it, and order of ends."""
     keys = _keys(ranks)
-    ends, kinds = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    ends = kinds = EMPTY
     matches: list[tuple[int, I8]] = []
     for place, (one, offset) in enumerate(zip(ranks, offsets, strict=True)):
         if offset is None or not len(one):
@@ -83,31 +96,26 @@ def _keys(ranks: Sequence[Collectives]) -> list[I8]:
 
 
 def _join(ranks: Sequence[Collectives], matches: list[tuple[int, I8]], ends: I8) -> Matched:
-    ids = np.concatenate([ids for _, ids in matches]) if matches else np.zeros(0, np.int64)
-    rank = np.concatenate([np.full(len(ids), place) for place, ids in matches] or [ids])
-    record = np.concatenate([np.arange(len(ids)) for _, ids in matches] or [ids])
+    if not matches:
+        return Matched(*(EMPTY,) * 11)
+    ids = np.concatenate([ids for _, ids in matches])
+    rank = np.concatenate([np.full(len(ids), place) for place, ids in matches])
+    record = np.concatenate([np.arange(len(ids)) for _, ids in matches])
     members = np.bincount(ids, minlength=len(ends))
     kept = np.flatnonzero(members >= 2)
     kept = kept[np.argsort(ends[kept], kind="stable")]
     number = np.full(len(ends), -1, np.int64)
     number[kept] = np.arange(len(kept))
-    rows = np.flatnonzero(number[ids] >= 0) if len(ids) else ids
+    rows = np.flatnonzero(number[ids] >= 0)
     rows = rows[np.lexsort((rank[rows], number[ids[rows]]))]
     collective, rank, record = number[ids[rows]], rank[rows], record[rows]
 
     def column(name: str) -> I8:
-        out = np.zeros(len(rows), np.int64)
-        for place, _ in matches:
-            mine = rank == place
-            out[mine] = getattr(ranks[place], name)[record[mine]]
-        return out
+        return np.concatenate([getattr(ranks[place], name) for place, _ in matches])[rows]
 
     starts, stops = column("starts_ns"), column("ends_ns")
     stay = np.maximum(stops - starts, 0)
     first = np.flatnonzero(np.diff(collective, prepend=-1))
-    if not len(first):
-        empty = np.zeros(0, np.int64)
-        return Matched(*(empty,) * 11)
     transfer = np.minimum.reduceat(stay, first)
     by_stay = np.lexsort((stay, collective))
     alone, stay_alone = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
@@ -129,3 +137,107 @@ def _join(ranks: Sequence[Collectives], matches: list[tuple[int, I8]], ends: I8)
         transfer_ns=transfer,
         last=rank[by_stay[first]],
     )
+
+
+def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8) -> I8:
+    """For each collective the one of the other rank that is it, -1 without one; shape of `ends`.
+
+    Both are the nearest of their type to each other, on one clock. Ends are sorted.
+    """
+    partner = np.full(len(ends), -1, np.int64)
+    for kind in np.intersect1d(types, of_types).tolist():
+        mine, theirs = np.flatnonzero(types == kind), np.flatnonzero(of_types == kind)
+        there = _nearest_place(ends[mine], of_ends[theirs])
+        back = _nearest_place(of_ends[theirs], ends[mine])
+        mutual = back[there] == np.arange(len(mine))
+        close = np.abs(of_ends[theirs[there]] - ends[mine]) <= NEAR_NS
+        good = mutual & close
+        partner[mine[good]] = theirs[there[good]]
+    return partner
+
+
+def _nearest_place(times: I8, among: I8) -> I8:
+    at = np.clip(np.searchsorted(among, times), 1, max(len(among) - 1, 1))
+    before = np.minimum(at - 1, len(among) - 1)
+    after = np.minimum(at, len(among) - 1)
+    nearer = np.abs(among[before] - times) <= np.abs(among[after] - times)
+    return np.where(nearer, before, after)
+
+
+def offsets(
+    ranks: Sequence[Collectives], hosts: Sequence[str | None] | None = None
+) -> list[int | None]:
+    """What to add to each rank's times, in ns; None where no collective places it beside another.
+
+    Args:
+        hosts: Whose clock each rank has; None: nobody says. Steps repeat, so that any two recordings of
+            a job match with some offset: on one host's clock only a small one is believed.
+    """
+    clocks = hosts or [None] * len(ranks)
+    placed: list[int | None] = [None] * len(ranks)
+    some = [i for i, one in enumerate(ranks) if len(one)]
+    for first in some:
+        placed[first] = 0
+        order = [first]
+        waiting = [i for i in some if i != first]
+        for anchor in order:
+            for one in list(waiting):
+                same = clocks[one] is not None and clocks[one] == clocks[anchor]
+                offset = offset_of(ranks[one], ranks[anchor], same)
+                if offset is not None:
+                    placed[one] = offset + (placed[anchor] or 0)
+                    order.append(one)
+                    waiting.remove(one)
+        if len(order) > 1:
+            return placed
+        placed[first] = None
+    return placed
+
+
+def offset_of(one: Collectives, other: Collectives, same_clock: bool = False) -> int | None:
+    """What to add to the first one's times to have the other's clock; None where nothing matches."""
+    best: tuple[float, int] | None = None
+    for guess in [0] if same_clock else _guesses(one, other):
+        scored = _score(one, other, guess)
+        if scored is not None and (best is None or scored[0] * SAME_CLOCK > best[0]):
+            best = scored
+    return None if best is None else best[1]
+
+
+def _guesses(one: Collectives, other: Collectives) -> list[int]:
+    """Offsets to try: none, then the one that most pairs of ends agree on."""
+    probes = np.unique(np.linspace(0, len(one) - 1, min(PROBES, len(one))).astype(np.int64))
+    voters = np.unique(
+        np.linspace(0, len(other) - 1, min(MOST_VOTERS, len(other))).astype(np.int64)
+    )
+    same = one.types[probes][:, None] == other.types[voters][None, :]
+    votes = np.sort((other.ends_ns[voters][None, :] - one.ends_ns[probes][:, None])[same])
+    if not len(votes):
+        return []
+    counts = np.searchsorted(votes, votes + VOTE_NS, "right") - np.arange(len(votes))
+    best = np.flatnonzero(counts == counts.max())
+    at = int(best[np.argmin(np.abs(votes[best]))])
+    return [0, int(np.median(votes[at : at + int(counts[at])]))]
+
+
+def _score(one: Collectives, other: Collectives, guess: int) -> tuple[float, int] | None:
+    """Part that matches with this offset, and the offset made finer; None where too little does."""
+    offset = guess
+    for _ in range(2):
+        partner = nearest(one.types, one.ends_ns + offset, other.types, other.ends_ns)
+        hit = partner >= 0
+        if not hit.any():
+            return None
+        offset += int(np.median(other.ends_ns[partner[hit]] - one.ends_ns[hit] - offset))
+    shared = min(
+        int(_recorded(other, one.ends_ns + offset).sum()),
+        int(_recorded(one, other.ends_ns - offset).sum()),
+    )
+    share = int(hit.sum()) / max(shared, 1)
+    return (share, offset) if share >= ENOUGH else None
+
+
+def _recorded(one: Collectives, times: I8) -> Bool:
+    """Whether a rank was recorded at these times of its clock; its bursts may be others than its peers'."""
+    starts, ends = one.recorded
+    return np.asarray(holders(starts - NEAR_NS, ends + NEAR_NS + 1, times) >= 0)

@@ -1,4 +1,9 @@
-"""Names the rank that the others wait for, or nobody."""
+"""Names the rank that the others wait for, or nobody; and the line of its code that holds it up.
+
+What every rank does takes the same part of everybody's stack samples; a line that the late one is often at,
+and the others hardly ever, is what only it does. That finds a sleep whose wait shows further on: a host
+that comes back late launches late for the rest of the step.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brrrtop.analysis.ranks import lateness, own_lines
+from brrrtop.analysis.ranks.accounts import cause_of, later_than_peers
 from brrrtop.analysis.ranks.collectives import name_of
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
@@ -16,6 +21,13 @@ from brrrtop.text import phrases
 
 if TYPE_CHECKING:
     from brrrtop.analysis.ranks.job import Together
+from collections import Counter
+
+from brrrtop.analysis.signals import stack_samples
+from brrrtop.analysis.signals.stack_samples import bounds
+from brrrtop.model.estimate import Line
+from brrrtop.model.tables import Window
+from brrrtop.model.vocabulary import MarkClass
 
 LEAST_SHARE = 0.03
 """Of a step, that a rank must be late to be named."""
@@ -36,6 +48,13 @@ STEADY = 0.6
 """Of the steps, in which it must be late."""
 PARTLY = 0.3
 """Of its usual lateness, that counts as late in one step."""
+LEAST_OF_EACH = 5
+"""Samples of the late rank, of its peers, and at a line that only it is at."""
+PART_OF_LATENESS = 0.5
+"""That the time at that line must explain."""
+PEERS_PART = 0.2
+"""Of the late rank's own share, that its peers may be at the line."""
+_Place = tuple[str, str]
 
 
 def rank_waited_for(
@@ -63,7 +82,7 @@ def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     blame = _blame(both, both.inside, len(rows))
     if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], step_ns):
         return None
-    gain = min((late[place] - _next_latest(late, place)) / step_ns, 0.99)
+    gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
     return _named_rank(both, rows, place, late[place], both.inside, gain)
 
 
@@ -111,10 +130,10 @@ def _named_rank(
     both: Together, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
 ) -> WaitedFor:
     per, step_ns = _step(both)
-    cause = lateness.cause_of(rows[place].grown, both.deeds, place, [row.gauges for row in rows])
+    cause = cause_of(rows[place].grown, both.deeds, place, [row.gauges for row in rows])
     line = _line_of(rows[place].estimate, cause)
     if cause in HOSTS:
-        own = own_lines.own_line([one.window for one in both.inputs], place, late_ns, step_ns)
+        own = own_line(both.windows, place, late_ns, step_ns)
         if own is not None:
             cause, line = own.reads_as or "host", str(own)
     others = np.delete(np.bincount(both.matched.rank, waits, len(rows)), place) / per
@@ -142,10 +161,6 @@ def _line_of(estimate: Estimate | None, cause: str) -> str | None:
     return str(line) if sure else None
 
 
-def _next_latest(late: Sequence[float], place: int) -> float:
-    return max((ns for at, ns in enumerate(late) if at != place), default=0.0)
-
-
 def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     """The one of the ranks that most waits are for, where it brought its lateness along."""
     waits = both.matched.wait_ns.astype(np.float64)
@@ -156,7 +171,7 @@ def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
         return None
     to_it = waits * (both.matched.last[both.matched.collective] == place)
     others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place)
-    whole = max((w.span.duration_ns for w in (one.window for one in both.inputs) if w), default=0)
+    whole = max(window.span.duration_ns for window in both.windows)
     wait_ns = float(np.median(others))
     if carried < LEAST_NS or wait_ns < BEGAN_SHARE * whole:
         return None
@@ -198,7 +213,7 @@ def _late_share(both: Together, place: int, part: I8, least_ns: F8) -> float:
     for one, least in zip(numbers, least_ns.tolist(), strict=True):
         rows = part == one
         stays = np.bincount(matched.rank[rows], both.stays[rows], count).astype(np.float64)
-        late += bool(lateness.later_than_peers(stays)[place] >= least)
+        late += bool(later_than_peers(stays)[place] >= least)
     return late / max(len(numbers), 1)
 
 
@@ -232,3 +247,25 @@ def _where(both: Together, waits: F8, place: int) -> str:
     at = np.flatnonzero(mine & (matched.types[matched.collective] == code))[0]
     one = both.every[int(matched.rank[at])]
     return name_of(code, one.op_names[int(matched.record[at])])
+
+
+def own_line(windows: Sequence[Window], place: int, late_ns: float, step_ns: float) -> Line | None:
+    """The line that rank `place` alone spends the time at by which it is late; None where none stands out."""
+    mine, others = Counter[_Place](), Counter[_Place]()
+    names: dict[_Place, str] = {}
+    for at, window in enumerate(windows):
+        marks = window.marks if window.watched is None else window.watched
+        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+        counts, shares = stack_samples.by_line(window.names, marks.name_ids[rows])
+        (mine if at == place else others).update(counts)
+        names |= shares if at == place else {}
+    total, beside = sum(mine.values()), sum(others.values())
+    if min(total, beside) < LEAST_OF_EACH:
+        return None
+    for line, count in mine.most_common():
+        share, peers = count / total, others[line] / beside
+        is_own = peers <= PEERS_PART * share and count >= LEAST_OF_EACH
+        low, high = bounds(share, total)[0], bounds(peers, beside)[1]
+        if is_own and low > high and share * step_ns >= PART_OF_LATENESS * late_ns:
+            return Line(*line, count, *stack_samples.reading(names[line]))
+    return None

@@ -4,18 +4,24 @@ The agent looks at the thread now and then, so that it costs nothing, and traces
 samples fall into a span of one burst. The loop does the same outside it, so where a span holds too
 few of them those of the watch speak for it. What they give the idle time is an estimate, in
 proportion: it is told by how many they are.
+
+A sample says where the thread was, not why: only what the line itself names is taken for a cause,
+most specific first, so a file that a loader, a save or a log opens is theirs and not `io`. `io` is
+reading to the last byte, decoding included: no sample tells the disk from the decoder behind it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
-from brrrtop.analysis.signals import stack_lines
 from brrrtop.model import intervals
-from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.model.estimate import Line, StackSamples
 from brrrtop.model.tables import I8, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
@@ -38,7 +44,7 @@ def looks(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
         marks, rows = window.watched, _outside(window.watched, named)
     if not len(rows):
         return None
-    shares = stack_lines.shares(window.names, marks.name_ids[rows])
+    shares = _by_cause(window.names, marks.name_ids[rows])
     at = marks.starts_ns[rows]
     return StackSamples(
         count=len(rows),
@@ -78,10 +84,8 @@ def bounds(part: float, count: int) -> tuple[float, float]:
 def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
     """Rows of the samples that no mark of these classes holds."""
     rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-    spans = np.isin(marks.classes, np.array([int(c) for c in named]))
-    cover = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
-    at = marks.starts_ns[rows]
-    return np.asarray(rows[cover.between(at, at + 1) == 0])
+    inside = intervals.holders(*marks.union(*named), marks.starts_ns[rows]) >= 0
+    return np.asarray(rows[~inside])
 
 
 def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:
@@ -108,7 +112,7 @@ def by_line(
     inside: dict[tuple[str, str], Counter[str]] = {}
     ids, counts = np.unique(name_ids, return_counts=True)
     for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        place = stack_lines.parted(names[name_id])
+        place = parted(names[name_id])
         at[place] += count
         inside.setdefault(place, Counter())[names[name_id]] += count
     return at, {place: most.most_common(1)[0][0] for place, most in inside.items()}
@@ -116,5 +120,106 @@ def by_line(
 
 def reading(name: str) -> tuple[str | None, bool]:
     """The cause that a sample's line names, and whether it reads a file."""
-    cause = stack_lines.reads_as(name)
-    return cause, cause == "io" and stack_lines.is_reading(name)
+    cause = reads_as(name)
+    return cause, cause == "io" and is_reading(name)
+
+
+_READS = (
+    r"(?<!def )\bopen\(|\.read(_text|_bytes|line|lines|into)?\(|\bread_(csv|parquet|json|table)\("
+    r"|\bread_(feather|pickle|hdf|image|file|video)\(|\b(cv2|skimage|imageio)\.\w*read\w*\("
+    r"|\b(np|numpy|torch|torchaudio|librosa|nib|json|pickle|yaml|joblib)\.load\(|\bload_file\("
+    r"|\b(np|numpy)\.(memmap|fromfile|loadtxt|genfromtxt)\(|\bsafe_open\(|\bloadmat\("
+    r"|\bimread\(|\bload_image\w*\(|\b(h5py|pyarrow|zarr|fsspec)\.\w[\w.]*\(|\b_hl/\w+\.py:"
+)
+_READERS = (
+    r"lib/_?(npyio|format)\w*\.py:|_?core/memmap\.py:|torch/serialization\.py:\d+ \S*load"
+    r"|safetensors/\w+\.py:\d+ \S*load|torchaudio/\w+\.py:\d+ \S*load|io/(image|video)\.py:"
+    r"|PIL/(\w*ImageFile\.py:|Image\.py:\d+ \S*(open|load)|\w+ImagePlugin\.py:)"
+    r"|(zarr|numcodecs|fsspec|h5py)/\w+\.py:|parsers/(readers|c_parser_wrapper)\.py:"
+    r"|io/(parquet|pickle|pytables|feather_format|orc)\.py:|parquet/core\.py:"
+    r"|site-packages/soundfile\.py:|audioread/\w+\.py:"
+    r"|python3\.\d+t?/(gzip|zipfile|tarfile|lzma|bz2|_compression|pathlib)\.py:"
+    r"|(pathlib|zipfile|zstd)/\w+\.py:|_common/_streams\.py:|(json|pickle)/?\w*\.py:\d+ load\b"
+)
+"""Functions of libraries that read files, as innermost frames: a sample holds the last two parts
+of a path."""
+_FILES = (
+    r"\bpickle\.dump\(|\b(np|numpy)\.savez?\w*\(|\.write_(text|bytes)\("
+    r"|\bshutil\.\w+\(|\bsubprocess\.(run|call|check_call|check_output|Popen)\("
+    r"|\bos\.(listdir|scandir|walk|stat|remove|unlink|makedirs|rename|replace|fsync|system)\("
+    r"|\bos\.path\.(exists|isfile|isdir|getsize|getmtime)\(|\bi?glob\(|\.(rglob|iterdir)\("
+)
+_NETWORK = (
+    r"\brequests\.(get|post|put|head|request)\(|\burlopen\(|\burlretrieve\(|\bhttpx\.\w+\("
+    r"|\bboto3\.\w+\(|\bsock\w*\.recv(_into|from)?\(|\.(download|upload)_(file|fileobj|blob)\w*\("
+    r"|\b(requests|urllib|urllib3|httpx|botocore)/\w+\.py:|\bhttp/client\.py:"
+)
+_LIBRARY = r"\bpython3\.\d+t?/(socket|ssl|shutil|subprocess|glob)\.py:"
+"""Innermost frames of the standard library that are files or network, and need not read."""
+_READING = re.compile(f"{_READS}|> (?:{_READERS})")
+_OWN_NAME = re.compile(r"(> (?:_hl|h5py|zarr)/\w+\.py:\d+) \S+")
+"""Their `__getitem__` is nobody's loader."""
+_READS_AS = tuple(
+    (cause, re.compile(pattern))
+    for cause, pattern in (
+        (
+            "checkpoint",
+            r"torch\.save|save_(checkpoint|pretrained|model|state|file)|checkpoint\.save",
+        ),
+        (
+            "logging",
+            r"\bprint\(|\blog(ger|ging)\.|\blog_(metrics|step|scalars?|dict)\b|add_scalar|tqdm"
+            r"|(run|wandb|self|logger)\.log\(|tensorboard|mlflow|\.write\(|\.flush\(|json\.dump",
+        ),
+        ("sync", r"\.item\(|\.cpu\(|\.tolist\(|synchronize|nonzero\(|\.numpy\("),
+        (
+            "input",
+            r"utils/data/|[dD]ata_?[lL]oader|__next__|\bnext\(|__getitem__|collate|tokeniz|decode"
+            r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b",
+        ),
+        ("io", f"{_READING.pattern}|{_FILES}|{_NETWORK}|{_LIBRARY}"),
+        ("input", r"\bPIL/"),
+    )
+)
+
+
+@lru_cache(maxsize=4096)
+def reads_as(line: str) -> str | None:
+    """The cause that a sampled line names; None when it names none."""
+    line = _OWN_NAME.sub(r"\1", line)
+    return next((cause for cause, pattern in _READS_AS if pattern.search(line)), None)
+
+
+def is_reading(line: str) -> bool:
+    """Whether a line that reads as `io` reads a file; else it writes one, lists or fetches."""
+    return _READING.search(line) is not None
+
+
+def parted(line: str) -> tuple[str, str]:
+    """Place and source of a sample's line in the user's own code: `nb/reader.py:30`, `x = load(p)`.
+
+    The function stands for a source that was not readable; `<module>` never does.
+    """
+    frames, _, source = line.partition(" | ")
+    place = frames.partition(" > ")[0]
+    file, _, function = place.rpartition(" ")  # folders may have spaces in their names
+    return (file if source or function == "<module>" else place), source
+
+
+def place(line: str) -> str:
+    """`train.py:8 main | total += loss.item()` → its place and the source in it."""
+    where, source = parted(line)
+    return f"{where} (`{source}`)" if source else where
+
+
+def _by_cause(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str, float]:
+    """Part of the samples by what their line reads as; lines that name nothing count nowhere."""
+    result: dict[str, float] = {}
+    if not len(name_ids):
+        return result
+    ids, counts = np.unique(name_ids, return_counts=True)
+    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        cause = reads_as(names[name_id])
+        if cause is not None:
+            result[cause] = result.get(cause, 0.0) + count / len(name_ids)
+    return result

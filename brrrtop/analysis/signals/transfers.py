@@ -1,14 +1,19 @@
-"""Copies between host and device, batches that arrive late, and how much of it the device sees."""
+"""Copies between host and device, batches that arrive late, collectives; how much of it the device sees."""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.kernels.traits import Role
 from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
 from brrrtop.model.vocabulary import CopyKind, MemoryKind
+
+SHORT_NS = 50_000
+_EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::"
+"""NCCL's kernel of sends and receives, of which torch makes all-to-alls too; DeepEP's of experts."""
 
 
 class Copies(Struct, frozen=True):
@@ -85,4 +90,37 @@ def transfers(joined: Joined) -> Transfers:
         saved=copies(np.asarray(saved)),
         set_ns=joined.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
+    )
+
+
+class Collectives(Struct, frozen=True):
+    """Collectives of the window on this rank."""
+
+    count: int
+    short: int
+    """Under 50 us each: too little to be worth a launch of its own."""
+    exchanged_share: float | None
+    """Of the time in which collectives run beside no kernel, the part of sends, receives and
+    all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
+
+
+def collectives(joined: Joined) -> Collectives:
+    """The window's collectives; copies by the driver are none."""
+    activities = joined.window.activities
+    rows = joined.is_role(Role.COMM) & joined.kernels
+    length = joined.durations_ns[rows]
+    work = joined.kernels & ~rows
+    cover = intervals.Cover(
+        *intervals.merge_unsorted(activities.starts_ns[work], activities.ends_ns[work])
+    )
+    span = joined.window.span
+    low, high = intervals.clip(
+        activities.starts_ns[rows], activities.ends_ns[rows], span.t0_ns, span.t1_ns
+    )
+    alone = high - low - cover.between(low, high)
+    exchanged = int(alone[joined.named(_EXCHANGES, rows)[rows]].sum())
+    return Collectives(
+        count=int(rows.sum()),
+        short=int((length < SHORT_NS).sum()),
+        exchanged_share=exchanged / int(alone.sum()) if alone.any() else None,
     )

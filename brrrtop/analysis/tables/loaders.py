@@ -1,4 +1,5 @@
-"""How long the training loop waited for each batch, what lay ready, and where it stood meanwhile.
+"""How long the training loop waited for each batch, where it stood meanwhile, what lay ready, and how many
+workers would keep up.
 
 Waits are marked all the time, bursts or not: the minute around the judged span speaks where it was
 watched, as a span of one burst holds a handful of them.
@@ -6,22 +7,29 @@ watched, as a span of one burst holds a handful of them.
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.signals.stack_samples import by_line, reading
 from brrrtop.model import intervals
-from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.estimate import Line
+from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.model.percentile import percentile
-from brrrtop.model.stack_samples import Line
 from brrrtop.model.tables import I8, Bool, Marks, Window
-from brrrtop.model.vocabulary import MarkClass
+from brrrtop.model.vocabulary import MarkClass, Metric
 
 MOST_LINES, MOST_RECENT = 5, 120
 _OPTION = re.compile(r"(\w+)=(\d{1,6})\b")
 _IN_THE_LOOP = "_SingleProcess"
 """In the name of a trace's range of a loader without workers."""
+BUSY, ASLEEP = 0.7, 0.3
+"""Of a core each: from there on workers work all the time; below, they wait for something else."""
+MOSTLY = 0.5
 
 
 def loader_rows(window: Window) -> list[LoaderRow]:
@@ -85,3 +93,51 @@ def _lines(window: Window, name_ids: I8) -> tuple[Line, ...]:
     return tuple(
         Line(*place, count, *reading(inside[place])) for place, count in at.most_common(MOST_LINES)
     )
+
+
+def with_workers(
+    rows: Sequence[LoaderRow], ready: WhatIf | None, means: Mapping[int, float]
+) -> tuple[LoaderRow, ...]:
+    """Loaders with what their workers do and how many would be enough.
+
+    Args:
+        ready: The price of having the next batch always there; None: no step could be replayed.
+        means: Mean reading of each `Metric`; the workers' are of all loaders together.
+    """
+    return tuple(
+        replace(row, workers_do=workers_do(row, means), needed=workers_needed(row, ready, means))
+        for row in rows
+    )
+
+
+def workers_do(row: LoaderRow, means: Mapping[int, float]) -> WorkersDo | None:
+    """What keeps the workers from being faster; None where their states do not tell."""
+    each = _cores_each(means)
+    if row.workers == 0 or each is None:
+        return None
+    if means.get(Metric.LOADER_DISK_SHARE, 0.0) >= MOSTLY:
+        return WorkersDo.WAIT_FOR_DISK
+    if each >= BUSY:
+        return WorkersDo.COMPUTE
+    if means.get(Metric.LOADER_BUSY_SHARE, 0.0) >= BUSY:
+        return WorkersDo.SHARE_CORES
+    return WorkersDo.SLEEP if each <= ASLEEP else None
+
+
+def workers_needed(
+    row: LoaderRow, ready: WhatIf | None, means: Mapping[int, float]
+) -> WorkersNeeded | None:
+    """How many would keep up; None where they are not what is short, or nobody knows."""
+    if ready is None or ready.saves_low <= 0 or row.workers is None or not ready.step_ns > 0:
+        return None
+    batch_ns = float(row.wait_p50_ns)
+    if row.workers:
+        if workers_do(row, means) is not WorkersDo.COMPUTE:
+            return None
+        batch_ns = row.workers * ready.present_ns
+    return WorkersNeeded(math.ceil(batch_ns / ready.step_ns), round(batch_ns), round(ready.step_ns))
+
+
+def _cores_each(means: Mapping[int, float]) -> float | None:
+    alive, cores = means.get(Metric.LOADER_WORKERS), means.get(Metric.LOADER_CPU_SHARE)
+    return cores / alive if alive and cores is not None else None

@@ -6,41 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import named_files, output
+from brrrtop.cli import output
+from brrrtop.cli.files import files_of, read
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 from brrrtop.exporters.registry import FORMATS, default_path, export
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
-
-
-def read(path: str, options: Options, *, trimmed: bool = False, worst: bool = False) -> Snapshot:
-    """The whole file (or `--steps` of it) as one snapshot of the chosen or busiest GPU.
-
-    `trimmed`: without what lies outside its whole steps, to be compared with another. `worst`: with the
-    picture of the longest step.
-
-    Raises:
-        BadInput: The file cannot be used; says why.
-    """
-    source = open_source(path, options.force)
-    try:
-        if options.record:
-            from brrrtop.cli.commands import replay  # and with it the screen
-
-            replay.convert(source, options.record)
-        return analyze(
-            source, options.steps, options.gpu, trimmed=trimmed, silenced=options.silenced,
-            worst=worst,
-        )  # fmt: skip
-    finally:
-        source.close()
 
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if)
-    files = named_files.files_of(options)
+    files = files_of(options)
     exports = asked_for(options, files)
     if len(files) == 1:
         snapshot = read(files[0], options, worst=bool(exports))

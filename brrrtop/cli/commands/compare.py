@@ -6,7 +6,7 @@ import json
 
 from brrrtop.advisories.compare import compare
 from brrrtop.cli import output
-from brrrtop.cli.commands.analyze import read
+from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Estimate

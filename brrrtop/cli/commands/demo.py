@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import brrrtop.data
-from brrrtop.cli import output, show
+from brrrtop.cli import output
 from brrrtop.cli.commands import replay
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
-from brrrtop.sources.registry import open_source
 
 FOLDER = "demos"
 FIRST = "input-bound"
@@ -54,21 +53,8 @@ def run(options: Options) -> int:
         output.tell(
             f"demo `{name}`; the others: {', '.join(other for other in known if other != name)}"
         )
-    if known[name].is_dir():
-        return _job(known[name], options)
-    source = open_source(str(known[name]))
-    try:
-        if options.record:
-            replay.convert(source, options.record)
-        return show.finished(source, options, loop=True)
-    finally:
-        source.close()
-
-
-def _job(folder: Path, options: Options) -> int:
-    if options.record:
+    path = known[name]
+    files = sorted(path.glob("*.brrr")) if path.is_dir() else [path]
+    if options.record and len(files) > 1:
         raise UsageError("--record writes one recording, and this demo is of several ranks")
-    files = [str(path) for path in sorted(folder.glob("*.brrr"))]
-    from brrrtop.cli import rank_files
-
-    return rank_files.replay(files, options, loop=True)
+    return replay.play([str(file) for file in files], options, loop=True)

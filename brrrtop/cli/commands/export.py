@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from brrrtop.cli import live, output
+from brrrtop.cli import live, live_job, output
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.options import Options
 from brrrtop.cli.serve import address_of
@@ -19,8 +19,7 @@ from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob, LiveRank
-from brrrtop.session.session import Session
+from brrrtop.session.live_job import LiveJob
 from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
@@ -70,7 +69,7 @@ class Host:
     newest: tuple[Sample, ...] = ()
     watched: dict[int, Watched] = field(default_factory=dict)
     jobs: dict[tuple[str, ...], LiveJob] = field(default_factory=dict)
-    _fresh: dict[tuple[str, ...], list[LiveRank]] = field(default_factory=dict)
+    _fresh: dict[tuple[str, ...], list[Member]] = field(default_factory=dict)
     """Ranks that are to join their job."""
 
     def search(self) -> None:
@@ -83,22 +82,26 @@ class Host:
                     self._add(processes.read(pid), there.get(pid))
 
     def _add(self, process: Process, candidate: Candidate | None) -> None:
-        one = self.watched[process.pid] = Watched(process, job_of(process))
+        pid = process.pid
+        one = self.watched[pid] = Watched(process, job_of(process))
         try:
-            one.attached = attach(process.pid, agent_files())
-            cmdline = " ".join(process.cmdline)
-            source = live.open_live(one.attached.client, process.pid, self.options, cmdline)
-            session = Session(source, device_id=self.options.gpu, silenced=self.options.silenced)
-            one.driver = LiveSession(session, source)
+            one.attached = attach(pid, agent_files())
+            number = candidate.rank if candidate is not None else None
+            rank = live_job.opened(
+                one.attached.client, pid, number, self.options, " ".join(process.cmdline),
+                self.options.gpu,
+            )  # fmt: skip
+            if rank.driver is None:
+                raise BrrrtopError(rank.why or "")
+            one.driver = rank.driver
             if candidate is not None and (key := job_key(candidate)) is not None:
-                member = Member(str(process.pid), f"pid {process.pid}", candidate.rank, session)
-                self._join(one, key, LiveRank(member, one.driver, source))
-            output.say(f"brrrtop: watching process {process.pid}")
+                self._join(one, key, rank)
+            output.say(f"brrrtop: watching process {pid}")
         except (CollectorError, BrrrtopError) as fault:
             self._leave(one)
-            output.say(f"brrrtop: process {process.pid} is not watched: {fault.message}")
+            output.say(f"brrrtop: process {pid} is not watched: {fault.message}")
 
-    def _join(self, one: Watched, key: tuple[str, ...], rank: LiveRank) -> None:
+    def _join(self, one: Watched, key: tuple[str, ...], rank: Member) -> None:
         """Compares a rank with the others of its job on this host."""
         one.job_key = key
         if key in self.jobs:
@@ -174,7 +177,7 @@ class Host:
             self._leave(one)
 
 
-def _taken(fresh: list[LiveRank]) -> list[LiveRank]:
+def _taken(fresh: list[Member]) -> list[Member]:
     """All that wait, once."""
     taken = fresh[:]
     fresh.clear()

@@ -9,29 +9,38 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import live, output, show
+from brrrtop.cli import live, output, settings, show
 from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
 from brrrtop.cli.restarted import RestartedProcesses
+from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
+from brrrtop.model.host import Host, HostTrainer
+from brrrtop.text.printable import printable
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
+from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, short_name
 from collectors.process.jobs import ranks_of
 
 LIST_WIDTH = 75
 """With the number before it, a line of the list fits into 80 columns."""
+FIRST_S = 1.0
+"""How long the first picture of the host waits for the GPUs."""
 NVML_S = 3.0
 """A driver that hangs is not waited for any longer: trainers are found without it too."""
 
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if, options.hold_s)
-    processes = candidates(compute_pids())
-    trainers = [one for one in processes if not one.not_because]
+    everyone = candidates(compute_pids())
+    trainers = [one for one in everyone if not one.not_because]
     if not trainers:
-        return _nobody(processes, options, gates)
+        return _nobody(everyone, options, gates)
     if _is_one_job(trainers):
         return _open(trainers[0], options, gates)
     if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
@@ -50,10 +59,8 @@ def _is_one_job(trainers: Sequence[Candidate]) -> bool:
 
 def _from_home(options: Options) -> int:
     """Lets a person choose among all trainers of the host, again and again as they come back."""
-    from brrrtop.cli import home
-
     while True:
-        chosen = home.choose(options)
+        chosen = choose(options)
         if chosen is None:
             return 0
         one, agent = chosen
@@ -65,6 +72,61 @@ def _from_home(options: Options) -> int:
             code = _counters(one, options)
         if code != show.HOME:
             return code
+
+
+class HostReader:
+    """Reads who trains here; what NVML says comes from a thread of its own."""
+
+    def __init__(self) -> None:
+        self._overview = GpuOverview()
+        self._overview.start()
+        self._overview.ready.wait(FIRST_S)
+        self.trainers: dict[int, Candidate] = {}
+        """By pid: those of the newest reading."""
+
+    def read(self) -> Host:
+        gpus = self._overview.gpus
+        listed = {pid for gpu in gpus for pid in gpu.memory_by_pid}
+        everyone = candidates(listed)
+        trainers = [one for one in everyone if not one.not_because]
+        self.trainers = {one.pid: one for one in trainers}
+        hidden = [one for one in everyone if one.not_because and one.on_gpu]
+        notes = [f"not offered: {one.pid}, {printable(one.not_because)}" for one in hidden]
+        return Host(tuple(map(_host_trainer, trainers)), gpus, (*self._overview.notes, *notes))
+
+    def close(self) -> None:
+        self._overview.close()
+
+
+def _host_trainer(one: Candidate) -> HostTrainer:
+    return HostTrainer(
+        pid=one.pid,
+        user=printable(processes.user_name(one.process.uid)),
+        command=printable(short_name(one.command)),
+        on_gpu=one.on_gpu,
+        rank=one.rank,
+    )
+
+
+def choose(options: Options) -> tuple[Candidate, bool] | None:
+    """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
+    with without_interrupts():
+        from brrrtop.cli.themes import palette_of
+        from brrrtop.tui.home import HomeApp
+
+    reader = HostReader()
+    try:
+        palette = palette_of(options, settings.load())[0]
+        answer = HomeApp(reader.read, palette, remember=_keep_theme).run()
+    finally:
+        reader.close()
+    if answer is None or answer[0] not in reader.trainers:
+        return None
+    return reader.trainers[answer[0]], answer[1]
+
+
+def _keep_theme(theme: str) -> None:
+    settings.save(replace(settings.load(), theme=theme))
 
 
 def _say_refused(fault: CollectorError) -> None:
@@ -107,14 +169,14 @@ def _list_compute(pids: set[int]) -> None:
 
 
 def _nobody(
-    processes: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()
+    everyone: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()
 ) -> int:
     """Says that there is no trainer, and offers the demo to a person, or the GPU that was named.
 
     Raises:
         NoTrainer: There is nobody to offer it to, or they do not want it.
     """
-    for one in processes[:5]:
+    for one in everyone[:5]:
         output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
     message = "no training process was found on this host"
     if os.geteuid():

@@ -2,32 +2,108 @@
 
 from __future__ import annotations
 
-from brrrtop.cli import named_files, output, show
+import gc
+from collections.abc import Sequence
+from contextlib import closing
+
+from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
+from brrrtop.errors import UsageError
+from brrrtop.session.analyze import analyze
+from brrrtop.session.replay import Replay
+from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
 
+FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+"""Shares of a source at which a replay looks for its first verdict."""
+DEMO_OF_RANKS_AFTER = 0.4
+"""Share of a demo of ranks after which stack samples say at which line the late one is."""
+DEMO_STEPS = 2
+"""Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
+
 
 def run(options: Options) -> int:
-    files = named_files.files_of(options)
-    if len(files) > 1:
-        from brrrtop.cli import rank_files
+    return play(files.files_of(options), options)
 
-        return rank_files.replay(files, options)
-    source = open_source(files[0], options.force)
-    try:
+
+def play(paths: Sequence[str], options: Options, *, loop: bool = False) -> int:
+    """The files on the screen, or off a terminal one report of the whole, or lines of JSON.
+
+    Args:
+        loop: Over and over, as a demo.
+    """
+    if len(paths) > 1:
+        return _play_ranks(paths, options, loop)
+    with closing(open_source(paths[0], options.force)) as source:
         if options.record:
-            convert(source, options.record)
-        return show.finished(source, options)
-    finally:
-        source.close()
+            files.convert(source, options.record)
+        if options.json and not options.once:
+            return _lines(source, options)
+        before = files.baseline(options)
+        if options.once or not show.on_a_terminal():
+            whole = analyze(
+                source, device=options.gpu, trimmed=before is not None, silenced=options.silenced
+            )
+            output.report(files.compare(whole, before), options)
+            return 0
+        gc.disable()  # until the first frame: a tenth of the start went into looking for garbage
+        session = Session(
+            files.FromFirstActivity(source), keep_ns=None, device_id=options.gpu, baseline=before,
+            silenced=options.silenced,
+        )  # fmt: skip
+        replay = Replay(session, speed=options.speed, loop=loop)
+        to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
+        return show.screen(replay, options, source.info.label)
 
 
-def convert(source: Source, path: str) -> None:
-    """Writes all of a source into a recording, and rewinds it."""
-    from brrrtop.sources import convert as converting
+def _play_ranks(paths: Sequence[str], options: Options, loop: bool) -> int:
+    """All ranks of a job.
 
+    Raises:
+        BadInput: None of them can be used, or they are of several jobs.
+        UsageError: Lines of JSON are wanted: those are of one rank.
+    """
+    from brrrtop.cli import rank_files
+
+    if options.once or not show.on_a_terminal():
+        if options.json and not options.once:
+            raise UsageError(
+                "lines of JSON over time are of one rank", "name one file, or add --once for all"
+            )
+        output.report(rank_files.read_all(paths, options), options)
+        return 0
+    driver = rank_files.open_job(paths, options, loop=loop)
+    to_first_verdict(driver, after=DEMO_OF_RANKS_AFTER if loop else 0.0)
+    return show.screen(driver, options, f"{len(paths)} ranks")
+
+
+def to_first_verdict(replay: Replay, steps: int = 0, after: float = 0.0) -> None:
+    """Moves the playhead to where at least `steps` were judged, so that the screen opens on that.
+
+    Args:
+        after: Share of the source before which nothing is shown.
+    """
+    for share in (share for share in FIRST_LOOKS if share >= after):
+        replay.seek(share)
+        estimate = replay.advance().estimate
+        if estimate is not None and (estimate.steps.count or 0) >= steps:
+            replay.restart_here()
+            return
+
+
+def _lines(source: Source, options: Options) -> int:
+    """One JSON object for each interval of the source's own time, as fast as they can be made."""
     span = source.span
-    converting.convert(source, path)
-    source.seek(span.t0_ns if span else 0)
-    output.say(f"written to {path}")
+    session = Session(
+        source, keep_ns=None, device_id=options.gpu, baseline=files.baseline(options),
+        silenced=options.silenced,
+    )  # fmt: skip
+    if span is None:
+        output.report(session.advance(), options)
+        return 0
+    interval_ns = round(options.interval * 1e9)
+    for now_ns in range(span.t0_ns + interval_ns, span.t1_ns, interval_ns):
+        output.report(session.advance(now_ns), options)
+    output.report(session.advance(span.t1_ns), options)
+    return 0

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output, show
-from brrrtop.cli.launched_ranks import LaunchedRanks
+from brrrtop.cli.live_job import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot

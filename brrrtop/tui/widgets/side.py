@@ -10,8 +10,8 @@ from datetime import datetime
 
 from rich.text import Text
 
+from brrrtop.model.estimate import Line
 from brrrtop.model.snapshot import Event, Snapshot
-from brrrtop.model.stack_samples import Line
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter

@@ -8,8 +8,7 @@ from rich.text import Text
 from textual.events import Click
 
 from brrrtop.model.percentile import percentile
-from brrrtop.model.snapshot import HistoryPoint, Snapshot
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import BucketTime, booked

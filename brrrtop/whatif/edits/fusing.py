@@ -1,17 +1,24 @@
-"""`torch.compile`: runs of kernels become one, launches get cheaper, convolutions go channels-last."""
+"""Fewer kernels and launches: `torch.compile` (runs of kernels become one, convolutions go channels-last),
+CUDA graphs (one launch forward and one backward) and a fused update."""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.account.idle_causes import REFILL_NS
-from brrrtop.analysis.kernels.traits import Role
+from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
+from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.layout import laid_out
-from brrrtop.whatif.regions import after_wait, entries, model_nodes, moved_bytes, usual_call_ns
-from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.edits.kernels import laid_out
+from brrrtop.whatif.regions import (
+    Roofs,
+    after_wait,
+    entries,
+    model_nodes,
+    moved_bytes,
+    usual_call_ns,
+)
 from brrrtop.whatif.step import Step
 
 CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)
@@ -26,6 +33,11 @@ ATOMIC_BYTES = 26.0
 """Bytes that a generated kernel moves in the time of one such addition: some 9 ps on an H200."""
 COMPILED = 0.5
 """Part of the time between contractions in generated kernels from which a step counts as compiled."""
+UPDATE_LAUNCHES = 4
+"""Of a fused update of some 150 tensors: 36 of each of four lists fit a launch (ATen's
+MultiTensorApply.cuh)."""
+UPDATE_PASSES = 0.4
+"""Traffic of a fused Adam (7 accesses an element) over that of one over lists (some 18)."""
 
 
 def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
@@ -63,7 +75,9 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
-    first, size = _runs(fusable[order], _apart(step)[order] | _turns(kernels.backward[order]))
+    backward = kernels.backward[order]
+    turns = np.concatenate(([False], backward[1:] != backward[:-1]))
+    first, size = _runs(fusable[order], _apart(step)[order] | turns)
     if not len(first):
         return step
     run = np.repeat(np.arange(len(first)), size)
@@ -86,28 +100,14 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     return edited.take(kept)
 
 
-def _turns(backward: Bool) -> Bool:
-    """Where the forward pass gives way to the backward one, or that to the next."""
-    return np.concatenate(([False], backward[1:] != backward[:-1]))
-
-
 def _apart(step: Step) -> Bool:
     """Launches before which the host waited, or did what no compiler takes over, in model order."""
     waits = np.concatenate(([0], np.cumsum(step.waits)[:-1]))
-    after = step.launches & (waits > np.maximum.accumulate(_before_launches(step, waits)))
-    return np.asarray(after | is_away(step))
-
-
-def _before_launches(step: Step, waits: I8) -> I8:
-    """Waits up to the launch before each node."""
-    seen = np.where(step.launches, waits, 0)
-    return np.concatenate(([0], seen[:-1]))
-
-
-def is_away(step: Step) -> Bool:
-    """Where the host was in what marks name, or longer elsewhere than Python between two launches is."""
+    up_to_launch = np.concatenate(([0], np.where(step.launches, waits, 0)[:-1]))
+    after = step.launches & (waits > np.maximum.accumulate(up_to_launch))
+    # In what marks name, or longer elsewhere than Python between two launches is.
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    return np.asarray((named > 0) | (step.before_ns > REFILL_NS))
+    return np.asarray(after | (named > 0) | (step.before_ns > REFILL_NS))
 
 
 def _runs(fusable: Bool, apart: Bool) -> tuple[I8, I8]:
@@ -165,3 +165,51 @@ def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
     before = np.where(inner, spent, step.before_ns)
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(step, before_ns=before)
+
+
+def reduce_overhead(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step compiled with `mode="reduce-overhead"`; a compiled one as it is, in CUDA graphs."""
+    if is_captured(step):
+        return None
+    generated = step if is_compiled(step) else compiled(step, roofs, guess)
+    return None if generated is None else captured(generated, guess)
+
+
+def captured(step: Step, guess: Assumptions) -> Step:
+    """Forward and backward as one launch each."""
+    region = model_nodes(step)
+    opens, turns = entries(step, region)
+    inner = region & ~opens & ~turns
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    launching = (inner | turns) & (step.before_ns - named <= REFILL_NS)
+    before = np.where(launching, named, step.before_ns)
+    before = before + np.where(opens | turns, guess.graph_entry_ns, 0.0)
+    return replace(
+        step,
+        before_ns=before,
+        call_ns=np.where(inner, 0.0, step.call_ns),
+        gap_ns=np.where(inner & (step.gap_ns <= DISPATCH_NS), guess.graph_node_ns, step.gap_ns),
+    )
+
+
+def fused_optimizer(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with `fused=True`; None where the update is fused, or none is seen."""
+    kernels = step.kernels
+    fused = kernels.has(Trait.FUSED_STEP)
+    update = kernels.optimizer & step.launches & kernels.is_role(Role.OPTIMIZER, Role.POINTWISE)
+    many = int(update.sum()) / step.count > UPDATE_LAUNCHES
+    if fused.any() or not many:
+        return None
+    host = np.where(update, step.before_ns + step.call_ns, 0.0)
+    at = np.flatnonzero(update)
+    kept = at[np.linspace(0, len(at) - 1, min(len(at), UPDATE_LAUNCHES * step.count)).astype(int)]
+    before, call = step.before_ns.copy(), step.call_ns.copy()
+    device, gap = step.device_ns.copy(), step.gap_ns.copy()
+    share = guess.fused_optimizer_host / len(kept)
+    total_host, total_device = host.sum(), device[update].sum()
+    before[update] = call[update] = device[update] = gap[update] = 0.0
+    before[kept] = total_host * share
+    device[kept] = np.maximum(total_device * UPDATE_PASSES / len(kept), guess.kernel_floor_ns)
+    keep = ~update
+    keep[kept] = True
+    return replace(step, before_ns=before, call_ns=call, device_ns=device, gap_ns=gap).take(keep)

@@ -172,124 +172,62 @@ def call_result(pid: int, tid: int, frame: Frame) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def _load(register: int, value: int) -> bytes:
+def _code(*instructions: int) -> bytes:
+    return struct.pack(f"<{len(instructions)}I", *instructions)
+
+
+PIECES = {
+    "pass on": b"",  # a result comes where the first argument goes
+    "null": _code(0xD2800000),  # mov x0, #0
+    # stp x30, x19, [sp, #-32]!; mov x8, #172; svc #0 = getpid
+    "starter begins": _code(0xA9BE4FFE, 0xD2801588, 0xD4000001),
+    # mov x0, #0; ldp x30, x19, [sp], #32; ret
+    "starter ends": _code(0xD2800000, 0xA8C24FFE, 0xD65F03C0),
+    "make": _code(0xAA0003F3),  # mov x19, x0
+    "made": _code(0xAA1303E0),  # mov x0, x19
+    "made to it": _code(0xAA1303E3),  # mov x3, x19
+    "nothing to it": _code(0xD2800003),  # mov x3, #0
+    "new thread": _code(0x910043E0, 0xD2800001),  # add x0, sp, #16; mov x1, #0
+    # stp x30, x19, [sp, #-32]!; str x20, [sp, #16]; mov x19, x0
+    "thread begins": _code(0xA9BE4FFE, 0xF9000BF4, 0xAA0003F3),
+    # mov x0, #0; ldr x20, [sp, #16]; ldp x30, x19, [sp], #32; ret
+    "thread ends": _code(0xD2800000, 0xF9400BF4, 0xA8C24FFE, 0xD65F03C0),
+    "kept": _code(0xAA1303E0),  # mov x0, x19
+    "keep int": _code(0x2A0003F3),  # mov w19, w0
+    "kept int": _code(0x2A1303E0),  # mov w0, w19
+    "as names": _code(0xAA0003F4, 0xAA0003E2, 0xAA0003E3),  # mov x20, x0; mov x2, x0; mov x3, x0
+    "names": _code(0xAA1403E0),  # mov x0, x20
+    "file input": _code(0xD2802021, 0xD2800004),  # mov x1, #257 = Py_file_input; mov x4, #0
+}
+"""Instructions by what they are for in `machine_code`."""
+_TESTS = {"int is 0": 0x34000000, "null": 0xB4000000, "not null": 0xB5000000}
+"""cbz w0, cbz x0, cbnz x0"""
+_OTHER = 0x54000001
+"""b.ne"""
+
+
+def load(register: int, value: int) -> bytes:
     """`value` into a 64-bit register, in four pieces."""
     words = [0xD2800000 | (value & 0xFFFF) << 5 | register]
     for shift in (1, 2, 3):
         piece = value >> 16 * shift & 0xFFFF
         words.append(0xF2800000 | shift << 21 | piece << 5 | register)
-    return struct.pack("<4I", *words)
+    return _code(*words)
 
 
-def _call(function: int) -> bytes:
-    return _load(16, function) + struct.pack("<I", 0xD63F0200)  # blr x16
+def call(function: int) -> bytes:
+    return load(16, function) + _code(0xD63F0200)  # blr x16
 
 
-def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
-    """symlink(reason, refusal)"""
-    return _load(0, reason) + _load(1, refusal) + _call(functions["symlink"])
+def _branch(instruction: int, skipped: bytes) -> bytes:
+    return _code(instruction | (len(skipped) // 4 + 1) << 5)
 
 
-def _past(instruction: int, skipped: bytes) -> bytes:
-    """A conditional branch over `skipped`, and that."""
-    return struct.pack("<I", instruction | (len(skipped) // 4 + 1) << 5) + skipped
+def skip(test: str, skipped: bytes) -> bytes:
+    """A branch over `skipped` where the last call's result passes the test."""
+    return _branch(_TESTS[test], skipped)
 
 
-_CBZ_W0, _CBZ_X0, _CBNZ_X0, _BNE = 0x34000000, 0xB4000000, 0xB5000000, 0x54000001
-
-
-def starter_code(
-    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
-) -> bytes:
-    """A pending call: what `x86_64.starter_code` is there."""
-    refuse = _refuse(functions, reason, refusal)
-    make, drop, argument = b"", b"", 0xD2800003  # mov x3, #0
-    if handed:
-        argument = 0xAA1303E3  # mov x3, x19
-        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
-        drop = own + _call(functions["PyThreadState_Clear"])
-        drop += own + _call(functions["PyThreadState_Delete"])
-    create = b"".join(
-        (
-            struct.pack("<2I", 0x910043E0, 0xD2800001),  # add x0, sp, #16; mov x1, #0
-            _load(2, thread),
-            struct.pack("<I", argument),
-            _call(functions["pthread_create"]),
-            _past(_CBZ_W0, drop + refuse)[: 4 + len(drop)],
-        )
-    )
-    if handed:
-        make = b"".join(
-            (
-                _call(functions["PyInterpreterState_Main"]),
-                _call(functions["_PyThreadState_Prealloc"]),
-                struct.pack("<I", 0xAA0003F3),  # mov x19, x0
-                _past(_CBZ_X0, create)[:4],  # to the refusal
-            )
-        )
-    start = make + create + refuse
-    return b"".join(
-        (
-            struct.pack("<I", 0xA9BE4FFE),  # stp x30, x19, [sp, #-32]!
-            struct.pack("<2I", 0xD2801588, 0xD4000001),  # mov x8, #172; svc #0 = getpid
-            _load(16, pid),
-            struct.pack("<I", 0x6B10001F),  # cmp w0, w16
-            _past(_BNE, start),
-            struct.pack("<I", 0xD2800000),  # mov x0, #0
-            struct.pack("<I", 0xA8C24FFE),  # ldp x30, x19, [sp], #32
-            struct.pack("<I", 0xD65F03C0),  # ret
-        )
-    )
-
-
-def thread_code(
-    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
-) -> bytes:
-    """A thread that nobody joins: what `x86_64.thread_code` is there."""
-    refuse = b"".join(
-        (
-            _call(functions["PyErr_Clear"]),
-            _refuse(functions, reason, refusal),
-            struct.pack("<I", 0xD2800000),  # mov x0, #0
-        )
-    )
-    enter = _call(functions["PyGILState_Ensure"]) + struct.pack("<I", 0x2A0003F3)  # mov w19, w0
-    leave = struct.pack("<I", 0x2A1303E0) + _call(functions["PyGILState_Release"])  # mov w0, w19
-    if handed:
-        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
-        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
-        leave = own + _call(functions["PyThreadState_Clear"])
-        leave += _call(functions["PyThreadState_DeleteCurrent"])
-    run = b"".join(
-        (
-            enter,
-            _call(functions["PyDict_New"]),
-            struct.pack("<3I", 0xAA0003F4, 0xAA0003E2, 0xAA0003E3),  # mov x20, x0; x2; x3
-            _load(0, text),
-            struct.pack("<I", 0xD2802021),  # mov x1, #257 = Py_file_input
-            struct.pack("<I", 0xD2800004),  # mov x4, #0
-            _call(functions["PyRun_StringFlags"]),
-            _past(_CBNZ_X0, refuse),
-            _call(functions["Py_DecRef"]),
-            struct.pack("<I", 0xAA1403E0),  # mov x0, x20
-            _call(functions["Py_DecRef"]),
-            leave,
-        )
-    )
-    return b"".join(
-        (
-            struct.pack(
-                "<2I", 0xA9BE4FFE, 0xF9000BF4
-            ),  # stp x30, x19, [sp, #-32]!; str x20, [sp, #16]
-            struct.pack("<I", 0xAA0003F3),  # mov x19, x0
-            _call(functions["pthread_self"]),
-            _call(functions["pthread_detach"]),
-            _call(functions["Py_IsInitialized"]),
-            _past(_CBZ_W0, run),
-            struct.pack("<I", 0xD2800000),  # mov x0, #0
-            struct.pack(
-                "<2I", 0xF9400BF4, 0xA8C24FFE
-            ),  # ldr x20, [sp, #16]; ldp x30, x19, [sp], #32
-            struct.pack("<I", 0xD65F03C0),  # ret
-        )
-    )
+def skip_in_others(pid: int, skipped: bytes) -> bytes:
+    """cmp w0, pid; b.ne past `skipped`"""
+    return load(16, pid) + _code(0x6B10001F) + _branch(_OTHER, skipped)  # cmp w0, w16

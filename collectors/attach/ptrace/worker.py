@@ -21,7 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from collectors.attach.ptrace import calls, threads
+from collectors.attach.ptrace import calls, machine_code, threads
 from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
 from collectors.errors import RUN_INSTEAD
 from collectors.process import parent
@@ -54,9 +54,9 @@ def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
         )
     handed = job["do"] == "pending" and "bind" in functions
     own_pid = job["own_pid"]
-    code = arch.starter_code(functions, own_pid, thread, no_thread, refusal, handed)
+    code = machine_code.starter_code(arch, functions, own_pid, thread, no_thread, refusal, handed)
     code = code.ljust(_STARTER_BYTES, b"\0")
-    code += arch.thread_code(functions, text, refused, refusal, handed)
+    code += machine_code.thread_code(arch, functions, text, refused, refusal, handed)
     return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
 
 

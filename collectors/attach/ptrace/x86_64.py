@@ -12,10 +12,12 @@ Source: Linux `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`, `arch/x
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 from operator import itemgetter
 
 from collectors.attach.ptrace import calls
+from collectors.attach.ptrace.machine_code import refuse
 
 GADGETS = {
     "syscall": (b"\x0f\x05\xc3",),  # syscall; ret
@@ -29,8 +31,6 @@ GADGETS = {
 for a call. The second way to keep a result is that of code with frame pointers, such as Ubuntu's."""
 GADGET_ALIGN = 1
 MMAP_CALL, SIGRETURN = 9, 15
-FILE_INPUT = 257
-"""`Py_file_input` of Python's compile.h."""
 PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
 """futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
 READ_CALLS = (0, 45)
@@ -244,129 +244,53 @@ def _peek(tid: int) -> dict[str, int]:
     return dict(zip(_NAMES, _REGISTERS.unpack(packed), strict=True))
 
 
-def _call(function: int) -> bytes:
+PIECES = {
+    "pass on": b"\x48\x89\xc7",  # mov rdi, rax
+    "null": b"\x31\xc0",  # xor eax, eax
+    "starter begins": b"\x48\x83\xec\x18"  # sub rsp, 24
+    b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
+    "starter ends": b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
+    "make": b"\x48\x89\x44\x24\x08",  # mov [rsp + 8], rax
+    "made": b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
+    "made to it": b"\x48\x8b\x4c\x24\x08",  # mov rcx, [rsp + 8]
+    "nothing to it": b"\x31\xc9",  # xor ecx, ecx
+    "new thread": b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
+    "thread begins": b"\x53\x55\x48\x83\xec\x08"  # push rbx; push rbp; sub rsp, 8
+    b"\x48\x89\xfb",  # mov rbx, rdi
+    "thread ends": b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
+    "kept": b"\x48\x89\xdf",  # mov rdi, rbx
+    "keep int": b"\x89\xc3",  # mov ebx, eax
+    "kept int": b"\x89\xdf",  # mov edi, ebx
+    "as names": b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
+    "names": b"\x48\x89\xef",  # mov rdi, rbp
+    "file input": b"\xbe\x01\x01\x00\x00"  # mov esi, 257 = Py_file_input
+    b"\x45\x31\xc0",  # xor r8d, r8d
+}
+"""Instructions by what they are for in `machine_code`."""
+_TESTS = {
+    "int is 0": b"\x85\xc0\x0f\x84",  # test eax, eax; jz
+    "null": b"\x48\x85\xc0\x0f\x84",  # test rax, rax; jz
+    "not null": b"\x48\x85\xc0\x0f\x85",  # test rax, rax; jnz
+}
+
+
+def load(argument: int, value: int) -> bytes:
+    """mov rdi, rsi or rdx, value"""
+    return (b"\x48\xbf", b"\x48\xbe", b"\x48\xba")[argument] + struct.pack("<Q", value)
+
+
+def call(function: int) -> bytes:
     return b"\x48\xb8" + struct.pack("<Q", function) + b"\xff\xd0"  # mov rax, function; call rax
 
 
-def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
-    """symlink(reason, refusal)"""
-    return (
-        b"\x48\xbf" + struct.pack("<Q", reason)  # mov rdi, reason
-        + b"\x48\xbe" + struct.pack("<Q", refusal)  # mov rsi, refusal
-        + _call(functions["symlink"])
-    )  # fmt: skip
+def skip(test: str, skipped: bytes) -> bytes:
+    """A branch over `skipped` where the last call's result passes the test."""
+    return _TESTS[test] + struct.pack("<I", len(skipped))
 
 
-def starter_code(
-    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
-) -> bytes:
-    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
-
-    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
-    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
-    thread forks meanwhile.
-    """
-    refuse = _refuse(functions, reason, refusal)
-    make, drop, argument = b"", b"", b"\x31\xc9"  # xor ecx, ecx
-    if handed:
-        argument = b"\x48\x8b\x4c\x24\x08"  # mov rcx, [rsp + 8]
-        drop = b"".join(
-            (
-                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
-                _call(functions["PyThreadState_Clear"]),
-                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
-                _call(functions["PyThreadState_Delete"]),
-            )
-        )
-    create = b"".join(
-        (
-            b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
-            b"\x48\xba" + struct.pack("<Q", thread),  # mov rdx, thread
-            argument,
-            _call(functions["pthread_create"]),
-            # test eax, eax; jz past the refusal
-            b"\x85\xc0\x74" + bytes((len(drop) + len(refuse),)),
-            drop,
-        )
-    )
-    if handed:
-        make = b"".join(
-            (
-                _call(functions["PyInterpreterState_Main"]),
-                b"\x48\x89\xc7",  # mov rdi, rax
-                _call(functions["_PyThreadState_Prealloc"]),
-                b"\x48\x89\x44\x24\x08",  # mov [rsp + 8], rax
-                b"\x48\x85\xc0\x74" + bytes((len(create),)),  # test rax, rax; jz to the refusal
-            )
-        )
-    start = make + create + refuse
-    return b"".join(
-        (
-            b"\x48\x83\xec\x18",  # sub rsp, 24
-            b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
-            b"\x3d" + struct.pack("<I", pid),  # cmp eax, pid
-            b"\x0f\x85" + struct.pack("<I", len(start)),  # jne past the start
-            start,
-            b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
-        )
-    )
-
-
-def thread_code(
-    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
-) -> bytes:
-    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
-
-    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
-    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
-    one before it has the GIL: a child that another thread forks at that moment can hang in its first
-    steps, up to Python 3.11.
-    """
-    refuse = b"".join(
-        (
-            _call(functions["PyErr_Clear"]),
-            _refuse(functions, reason, refusal),
-            b"\x31\xc0",  # xor eax, eax
-        )
-    )
-    enter = _call(functions["PyGILState_Ensure"]) + b"\x89\xc3"  # mov ebx, eax
-    leave = b"\x89\xdf" + _call(functions["PyGILState_Release"])  # mov edi, ebx
-    if handed:
-        own = b"\x48\x89\xdf"  # mov rdi, rbx
-        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
-        leave = own + _call(functions["PyThreadState_Clear"])
-        leave += _call(functions["PyThreadState_DeleteCurrent"])
-    run = b"".join(
-        (
-            enter,
-            _call(functions["PyDict_New"]),
-            b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
-            b"\x48\xbf" + struct.pack("<Q", text),  # mov rdi, text
-            b"\xbe" + struct.pack("<I", FILE_INPUT),  # mov esi, Py_file_input
-            b"\x45\x31\xc0",  # xor r8d, r8d
-            _call(functions["PyRun_StringFlags"]),
-            b"\x48\x85\xc0\x75" + bytes((len(refuse),)),  # test rax, rax; jnz past the refusal
-            refuse,
-            b"\x48\x89\xc7",  # mov rdi, rax
-            _call(functions["Py_DecRef"]),
-            b"\x48\x89\xef",  # mov rdi, rbp
-            _call(functions["Py_DecRef"]),
-            leave,
-        )
-    )
-    return b"".join(
-        (
-            b"\x53\x55\x48\x83\xec\x08",  # push rbx; push rbp; sub rsp, 8
-            b"\x48\x89\xfb",  # mov rbx, rdi
-            _call(functions["pthread_self"]),
-            b"\x48\x89\xc7",  # mov rdi, rax
-            _call(functions["pthread_detach"]),
-            _call(functions["Py_IsInitialized"]),
-            b"\x85\xc0\x0f\x84" + struct.pack("<I", len(run)),  # test eax, eax; jz past the run
-            run,
-            b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
-        )
-    )
+def skip_in_others(pid: int, skipped: bytes) -> bytes:
+    """cmp eax, pid; jne past `skipped`"""
+    return b"\x3d" + struct.pack("<I", pid) + b"\x0f\x85" + struct.pack("<I", len(skipped))
 
 
 def library_code(
@@ -376,33 +300,13 @@ def library_code(
 
     Where that cannot be, `reason` becomes the target of a link at `refusal`.
     """
-    refuse = _refuse(functions, reason, refusal)
-    start = b"\x48\xbf" + struct.pack("<Q", argument)  # mov rdi, argument
-    start += b"\xff\xd3\xe9" + struct.pack("<I", len(refuse))  # call rbx; jmp past the refusal
-    find = b"".join(
-        (
-            b"\x48\x89\xc7",  # mov rdi, rax
-            b"\x48\xbe" + struct.pack("<Q", symbol),  # mov rsi, symbol
-            _call(functions["dlsym"]),
-            b"\x48\x89\xc3",  # mov rbx, rax
-            # test rax, rax; jz to the refusal
-            b"\x48\x85\xc0\x0f\x84" + struct.pack("<I", len(start)),
-        )
-    )
-    return b"".join(
-        (
-            b"\x53",  # push rbx
-            _call(functions["pthread_self"]),
-            b"\x48\x89\xc7",  # mov rdi, rax
-            _call(functions["pthread_detach"]),
-            b"\x48\xbf" + struct.pack("<Q", library),  # mov rdi, library
-            b"\xbe\x02\x00\x00\x00",  # mov esi, RTLD_NOW
-            _call(functions["dlopen"]),
-            # test rax, rax; jz to the refusal
-            b"\x48\x85\xc0\x0f\x84" + struct.pack("<I", len(find) + len(start)),
-            find,
-            start,
-            refuse,
-            b"\x31\xc0\x5b\xc3",  # xor eax, eax; pop rbx; ret
-        )
-    )
+    refusing = refuse(sys.modules[__name__], functions, reason, refusal)
+    start = load(0, argument) + b"\xff\xd3"  # call rbx
+    start += b"\xe9" + struct.pack("<I", len(refusing))  # jmp past the refusal
+    find = PIECES["pass on"] + load(1, symbol) + call(functions["dlsym"])
+    find += b"\x48\x89\xc3" + skip("null", start)  # mov rbx, rax; to the refusal
+    begin = b"\x53" + call(functions["pthread_self"])  # push rbx
+    begin += PIECES["pass on"] + call(functions["pthread_detach"])
+    begin += load(0, library) + b"\xbe\x02\x00\x00\x00"  # mov esi, RTLD_NOW
+    begin += call(functions["dlopen"]) + skip("null", find + start)  # to the refusal
+    return begin + find + start + refusing + b"\x31\xc0\x5b\xc3"  # xor eax, eax; pop rbx; ret

@@ -11,7 +11,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.counter_samples import on_host_clock
+from brrrtop.protocol.frames import on_host_clock
 
 Rows = npt.NDArray[np.void]
 

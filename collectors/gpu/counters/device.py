@@ -7,18 +7,16 @@ and 13.4). What is read is right all the same; how much of the time it covers is
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.counter_samples import COLUMNS, SAMPLE
-from collectors.gpu.counters.binding import fits_one_pass, prepare
-from collectors.gpu.counters.clock import ClockMatch
-from collectors.gpu.counters.library import load_cupti
+from brrrtop.protocol.frames import SAMPLE, SAMPLE_COLUMNS
+from collectors.gpu.counters.cupti_python import fits_one_pass, prepare
 
 INTERVAL_NS = 200_000
 HARDWARE_BUFFER_BYTES = 64 << 20
@@ -31,6 +29,10 @@ LONGEST = 1.5
 """Of the usual length of a sample: what is longer is left out."""
 _RECENT_NS = 10_000_000_000
 """A sample that ended so long before the newest is no second reading: the clock was set."""
+_KEPT_PAIRS = 100
+_SAME_NS = 1_000_000_000
+"""Clocks this near are one and the same, read late: CUPTI 13.4 stamps samples on the host's clock
+(H200: within 5 us of the kernels, while reading was 8 ms late)."""
 _P = ".avg.pct_of_peak_sustained_elapsed"
 
 COUNTERS: dict[str, str] = {
@@ -155,7 +157,7 @@ class DeviceCounters:
         rows["start_ns"] = [one.start_timestamp for one in taken]
         rows["end_ns"] = [one.end_timestamp for one in taken]
         values = np.array([one.metric_values for one in taken], np.float64) / 100
-        for column in COLUMNS:
+        for column in SAMPLE_COLUMNS:
             rows[column] = np.nan
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]
@@ -228,7 +230,24 @@ def latest_mode(sampling: Any) -> dict[str, Any]:
     return {} if latest is None else {"hw_buffer_append_mode": latest}
 
 
-def sampling_module() -> Any:
-    """`cupti.pm_sampling`, with the library that belongs to it."""
-    load_cupti()
-    return importlib.import_module("cupti.pm_sampling")
+class ClockMatch:
+    """The offset between two clocks, from pairs of which one is always a little late.
+
+    A sample can only be read after its interval has ended, so host time at reading minus the
+    sample's end is the offset plus a delay that is never negative. The smallest seen of late is
+    the offset, too large by the smallest delay (about ten milliseconds).
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=_KEPT_PAIRS)
+
+    def offset_ns(self, device_ns: int, host_ns: int) -> int:
+        """What to add to device times.
+
+        Args:
+            device_ns: End of the newest sample, on the GPU's clock.
+            host_ns: When it was read, on CLOCK_REALTIME.
+        """
+        self._seen.append(host_ns - device_ns)
+        least = min(self._seen)
+        return 0 if 0 <= least < _SAME_NS else least

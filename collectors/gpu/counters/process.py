@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError
+from brrrtop.protocol.frames import Decoder, Kind, WireError
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.feed import SamplerFeed
-from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia.processes import OURS
 
 _WORKER = (
@@ -43,26 +42,25 @@ KILLED_S = 1.0
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
-def worker_command(pid: int | None) -> list[str]:
+def worker_command() -> list[str]:
     """Nothing is imported from the folder it is started in, which may hold a `collectors` too."""
     root = str(Path(__file__).resolve().parents[3])
-    return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0), str(os.getpid())]
+    return [sys.executable, "-c", _WORKER.format(root=root), str(os.getpid())]
 
 
 class CounterProcess(SamplerFeed):
     """Implements `Feed` as `CounterThread` does, which it has in another process.
 
     Args:
-        pid: The trainer, for messages.
         command: What to start instead of the worker.
     """
 
     carries = CounterThread.carries
 
-    def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
-        self._command = list(command or worker_command(pid))
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self._command = list(command or worker_command())
         self._process: subprocess.Popen[bytes] | None = None
-        self._queue = FrameQueue()
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
         self._matched = False
@@ -94,10 +92,6 @@ class CounterProcess(SamplerFeed):
         rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
         for at in range(0, len(rows), _SPANS):
             self._tell({"traced": rows[at : at + _SPANS]})
-
-    def drain(self) -> list[Frame]:
-        """Frames of gauges and samples since the call before; never waits."""
-        return self._queue.drain()
 
     @property
     def says(self) -> list[str]:
@@ -188,7 +182,7 @@ class CounterProcess(SamplerFeed):
                     if frame.kind == Kind.STATUS:
                         self._state = frame.body
                     else:
-                        self._queue.put([frame])
+                        self._frames.append(frame)
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()

@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.counter_samples import on_host_clock
-from brrrtop.protocol.frames import GAUGE, Frame, Kind
+from brrrtop.protocol.frames import GAUGE, Frame, Kind, on_host_clock
 from collectors.gpu.counters.bursts import Bursts
-from collectors.gpu.counters.coverage import Coverage
-from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters, sampling_module
-from collectors.gpu.counters.faults import sentence
-from collectors.gpu.frame_queue import FrameQueue
-from collectors.gpu.nvidia.cuda_devices import cuda_ordinals
-from collectors.gpu.nvidia.devices import bare_uuid
+from collectors.gpu.counters.cupti_python import sampling_module
+from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
+from collectors.gpu.counters.notes import Coverage, sentence
+from collectors.gpu.feed import SamplerThread
+from collectors.gpu.nvidia.devices import bare_uuid, cuda_ordinals
 
 BIN_NS = 100_000_000
 """Gauges are means over this long."""
@@ -53,13 +51,12 @@ _GAUGES = {
 }
 
 
-class CounterThread:
+class CounterThread(SamplerThread):
     """Gauges at 10 Hz from counters of the trainer's devices, and the samples of its bursts.
 
     Starts sampling once `match` has said which devices those are.
 
     Args:
-        pid: The trainer, for messages.
         sampling: The module `cupti.pm_sampling`; None: import it.
         ordinals: CUDA's numbers of this process by bare UUID; None: ask the driver.
     """
@@ -69,27 +66,23 @@ class CounterThread:
 
     def __init__(
         self,
-        pid: int | None = None,
         sampling: Any = None,
         ordinals: Callable[[], Mapping[str, int]] = cuda_ordinals,
         interval_ns: int = INTERVAL_NS,
     ) -> None:
-        self._pid = pid
+        super().__init__("brrrtop-counters")
         self._sampling = sampling
         self._ordinals = ordinals
         self._interval_ns = interval_ns
         self._numbers: dict[str, int] = {}
         self._began_s = time.monotonic()
         self._known = threading.Event()
-        self._stop = threading.Event()
-        self._queue = FrameQueue()
         self._rest: dict[str, npt.NDArray[np.void]] = {}
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
         """Of `_bursts`."""
         self._says: list[str] = []
-        self.active = False
-        """Samples are coming, and enough of them for gauges."""
+        self._active = False
         self._comes = False
         self._gauged_s = 0.0
         self._settled = threading.Event()
@@ -98,10 +91,6 @@ class CounterThread:
         self._unheard: set[str] = set()
         """Devices that have brought no sample yet."""
         self._coverage = Coverage()
-        self._thread = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def match(self, uuids: Mapping[int, str]) -> None:
         """Learns the trainer's devices by its own numbers."""
@@ -111,10 +100,6 @@ class CounterThread:
             self._settled.set()
         elif uuids:
             self._known.set()
-
-    def drain(self) -> list[Frame]:
-        """Frames of gauges since the call before; never waits."""
-        return self._queue.drain()
 
     def expect(self, until_ns: int | None) -> None:
         """Kernels will be traced until about then; None: from here on, 0: no more."""
@@ -135,6 +120,11 @@ class CounterThread:
         return list(self._says)
 
     @property
+    def active(self) -> bool:
+        """Samples are coming, and enough of them for gauges."""
+        return self._active
+
+    @property
     def settling(self) -> bool:
         """Sampling is being switched on: a bad moment to begin tracing, which then held the trainer
         for 102 to 176 ms instead of 10 (H200, driver 580).
@@ -148,9 +138,7 @@ class CounterThread:
         """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
         self._stop.set()
         self._known.set()
-        if self._thread.is_alive():
-            self._thread.join(wait_s)
-        return not self._thread.is_alive()
+        return super().close(wait_s)
 
     # --- the thread -----------------------------------------------------------------
 
@@ -171,7 +159,7 @@ class CounterThread:
         except Exception as fault:  # noqa: BLE001 - any fault of CUPTI costs the counters only
             self._says = [sentence(fault)]
         finally:
-            self.active = False
+            self._active = False
             self._settled.set()
             self._close(devices)
 
@@ -199,7 +187,7 @@ class CounterThread:
         elif self._fresh_s and (self._coverage.is_news() or not self._comes):
             self._says = [self._on()]
         self._comes = bool(self._fresh_s) and not silent
-        self.active = self._comes and now_s - self._gauged_s < SILENT_S
+        self._active = self._comes and now_s - self._gauged_s < SILENT_S
         if silent or not self._unheard:
             self._settled.set()
 
@@ -229,14 +217,14 @@ class CounterThread:
             gauges = bin_means(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
             if len(gauges):
                 self._gauged_s = time.monotonic()
-                self._queue.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
+                self._frames.append(Frame(Kind.GAUGES, gauges, time.time_ns()))
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
         self._hear(came, covered_ns // len(devices))
         with self._lock:
             due = self._bursts.due(time.time_ns())
-        self._queue.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
+        self._frames.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
 
     def _whole_bins(self, uuid: str, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Rows up to the last bin that is over; the rest waits for more."""

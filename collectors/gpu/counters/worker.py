@@ -72,11 +72,10 @@ def _obey(counters: CounterThread, what: str, value: Any) -> None:
 
 
 def main() -> None:
-    """Its arguments are the numbers of the trainer, 0: nobody's, and of the monitor, to whom the
-    terminal's interrupt belongs."""
-    end_with(int(sys.argv[2]))
+    """Its argument is the number of the monitor, to whom the terminal's interrupt belongs."""
+    end_with(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever CUPTI prints is no frame
-    serve(CounterThread(int(sys.argv[1]) or None), sys.stdin.buffer, frames)
+    serve(CounterThread(), sys.stdin.buffer, frames)
     os._exit(0)  # a driver that hangs in its own end must not keep us

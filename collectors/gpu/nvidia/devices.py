@@ -6,6 +6,7 @@ look at it. The UUIDs that torch reports settle the matter as soon as the agent 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,12 +47,12 @@ class NvmlDevice:
 def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
     """Every GPU in NVML's order, MIG devices after their parent; and what could not be read."""
     questions = Questions(nvml)
-    count = questions.ask("count", nvml.nvmlDeviceGetCount) or 0
+    count = questions.get("nvmlDeviceGetCount") or 0
     devices: list[NvmlDevice] = []
     notes: list[str] = []
     for index in range(count):
         one = Questions(nvml)
-        board = _board(nvml, one, index)
+        board = _board(one, index)
         if board is None:
             why = one.lost or next(iter((one.refused | one.absent).values()), "no answer")
             notes.append(f"GPU {index} cannot be read: {why}")
@@ -61,41 +62,38 @@ def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
     return devices, notes
 
 
-def _board(nvml: Any, ask: Questions, index: int) -> NvmlDevice | None:
-    handle = ask.ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+def _board(ask: Questions, index: int) -> NvmlDevice | None:
+    handle = ask.get("nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return None
-    uuid = ask.ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle))
-    name = ask.ask("name", lambda: nvml.nvmlDeviceGetName(handle))
-    pci = ask.ask("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId)
+    pci = ask.get("nvmlDeviceGetPciInfo", handle)
+    uuid, name = ask.get("nvmlDeviceGetUUID", handle), ask.get("nvmlDeviceGetName", handle)
     if ask.lost is not None:
         return None
-    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""), text(pci or "").lower())
+    address = text(pci.busId if pci is not None else "").lower()
+    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""), address)
 
 
 def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
-    mode = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigMode(board.handle))
+    mode = ask.get("nvmlDeviceGetMigMode", board.handle)
     if not mode or mode[0] != 1:
         return []
-    devices = [_mig_device(nvml, board, at) for at in range(MIG_DEVICE_LIMIT)]
+    devices = [_mig_device(Questions(nvml), board, at) for at in range(MIG_DEVICE_LIMIT)]
     return [one for one in devices if one is not None]
 
 
-def _mig_device(nvml: Any, board: NvmlDevice, at: int) -> NvmlDevice | None:
-    ask = Questions(nvml)
-    handle = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(board.handle, at))
+def _mig_device(ask: Questions, board: NvmlDevice, at: int) -> NvmlDevice | None:
+    handle = ask.get("nvmlDeviceGetMigDeviceHandleByIndex", board.handle, at)
     if handle is None:
         return None
-    uuid = ask.ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle))
-    name = ask.ask("name", lambda: nvml.nvmlDeviceGetName(handle))
     return NvmlDevice(
         index=board.index,
         handle=handle,
-        uuid=text(uuid or ""),
-        name=text(name or board.name),
+        uuid=text(ask.get("nvmlDeviceGetUUID", handle) or ""),
+        name=text(ask.get("nvmlDeviceGetName", handle) or board.name),
         pci=board.pci,
-        gpu_instance=ask.ask("gi", lambda: nvml.nvmlDeviceGetGpuInstanceId(handle)),
-        compute_instance=ask.ask("ci", lambda: nvml.nvmlDeviceGetComputeInstanceId(handle)),
+        gpu_instance=ask.get("nvmlDeviceGetGpuInstanceId", handle),
+        compute_instance=ask.get("nvmlDeviceGetComputeInstanceId", handle),
         parent=board,
     )
 
@@ -179,40 +177,71 @@ def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
 
     Some of these calls take milliseconds: ask once.
     """
-    ask = Questions(nvml)
-    board = device.board.handle
-    memory = ask.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(device.handle).total)
-    capability = ask.ask("capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(board))
-    sm_mhz = ask.ask("sm", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_SM))
-    mem_mhz = ask.ask("mem", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_MEM))
+    ask, board = Questions(nvml), device.board.handle
+    memory = ask.get("nvmlDeviceGetMemoryInfo", device.handle)
+    capability = ask.get("nvmlDeviceGetCudaComputeCapability", board)
+    clock = "nvmlDeviceGetMaxClockInfo"
+    sm_mhz = ask.get(clock, board, nvml.NVML_CLOCK_SM, key="sm")
+    mem_mhz = ask.get(clock, board, nvml.NVML_CLOCK_MEM, key="mem")
     facts: dict[str, Any] = {
         "device_id": number,
         "name": device.board.name or None,
         "uuid": device.uuid or None,
         "mig": device.mig,
-        "memory_bytes": memory,
+        "memory_bytes": None if memory is None else memory.total,
         "capability": list(capability) if capability else None,
-        "sm_count": _sm_count(nvml, ask, device, capability),
+        "sm_count": _sm_count(ask, device, capability),
         "sm_clock_max_hz": sm_mhz * 1e6 if sm_mhz else None,
         "memory_clock_max_hz": mem_mhz * 1e6 if mem_mhz else None,
-        "bus_width_bits": ask.ask("bus", lambda: nvml.nvmlDeviceGetMemoryBusWidth(board)),
+        "bus_width_bits": ask.get("nvmlDeviceGetMemoryBusWidth", board),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _sm_count(
-    nvml: Any, ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None
-) -> int | None:
+def _sm_count(ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None) -> int | None:
     if device.mig:
-        attributes = ask.ask("attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle))
+        attributes = ask.get("nvmlDeviceGetAttributes_v2", device.handle)
         return int(attributes.multiprocessorCount) if attributes is not None else None
-    cores = ask.ask("cores", lambda: nvml.nvmlDeviceGetNumGpuCores(device.handle))
+    cores = ask.get("nvmlDeviceGetNumGpuCores", device.handle)
     if not cores or capability is None:
         return None
     major, minor = capability
-    a_sm = _CORES_PER_SM.get((major, minor))
-    if a_sm is None:
-        if (major, minor) < (8, 6):
-            return None
-        a_sm = _CORES_PER_SM_SINCE_8_6
-    return int(cores) // a_sm
+    since = _CORES_PER_SM_SINCE_8_6 if (major, minor) >= (8, 6) else None
+    a_sm = _CORES_PER_SM.get((major, minor)) or since
+    return int(cores) // a_sm if a_sm else None
+
+
+class NoDriver(Exception):
+    """There is no CUDA driver to ask."""
+
+
+def cuda_ordinals() -> dict[str, int]:
+    """CUDA's device numbers in this very process by UUID, without the `GPU-` in front.
+    Makes no context.
+
+    Raises:
+        NoDriver: libcuda is missing or does not start.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as fault:
+        raise NoDriver(f"libcuda.so.1 cannot be loaded: {fault}") from fault
+    code = cuda.cuInit(0)
+    if code != 0:
+        raise NoDriver(f"libcuda.so.1 does not start: cuInit answers {code}")
+    count = ctypes.c_int(0)
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    name_of = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+    ordinals: dict[str, int] = {}
+    for ordinal in range(count.value):
+        device = ctypes.c_int(0)
+        raw = (ctypes.c_ubyte * 16)()
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or name_of(ctypes.byref(raw), device):
+            continue
+        ordinals[_uuid_text(bytes(raw))] = ordinal
+    return ordinals
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -54,16 +54,15 @@ class GpmSampler:
         self.supported = self._open()
 
     def _open(self) -> bool:
-        nvml, board = self._nvml, self._device.board.handle
-        support = self._ask.ask("gpm", lambda: nvml.nvmlGpmQueryDeviceSupport(board))
+        support = self._ask.get("nvmlGpmQueryDeviceSupport", self._device.board.handle)
         if support is None or not support.isSupportedDevice:
             self.says = "this GPU has no GPM counters (Hopper and newer have them)"
             return False
         if self._device.mig and self._device.gpu_instance is None:
             self.says = "GPM needs the GPU instance of this MIG device, and NVML does not name it"
             return False
-        self._previous = self._ask.ask("gpm alloc", nvml.nvmlGpmSampleAlloc)
-        self._fresh = self._ask.ask("gpm alloc 2", nvml.nvmlGpmSampleAlloc)
+        self._previous = self._ask.get("nvmlGpmSampleAlloc")
+        self._fresh = self._ask.get("nvmlGpmSampleAlloc", key="gpm alloc 2")
         if self._previous is None or self._fresh is None:
             self.says = "the driver gives no room for GPM samples"
             self.close()

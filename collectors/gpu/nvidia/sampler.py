@@ -16,14 +16,15 @@ import numpy.typing as npt
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import GAUGE
 from brrrtop.protocol.status import MPS
-from collectors.gpu.nvidia import fields as fields
+from collectors.gpu.nvidia import nvml as fields
 from collectors.gpu.nvidia.devices import NvmlDevice
-from collectors.gpu.nvidia.fields import FieldReader, Rate
 from collectors.gpu.nvidia.gpm import GpmSampler
-from collectors.gpu.nvidia.nvml import Questions
+from collectors.gpu.nvidia.nvml import Fields, Questions, Rate, code_of
 from collectors.gpu.nvidia.processes import Tenants, tenants
 
 Reading = tuple[Metric, float]
+Answer = tuple[Metric, float | None]
+"""None: there is none now."""
 
 PROCESSES_EVERY_NS = 5_000_000_000
 """4.5 ms under the driver's lock with many processes (MangoHud PR 2104)."""
@@ -32,50 +33,51 @@ STEADY_EVERY_NS = 10_000_000_000
 MHZ = 1e6
 
 
+_TRAFFIC: dict[int, tuple[Metric, float]] = {
+    fields.PCIE_TX_BYTES: (Metric.PCIE_TX_BYTES_PER_S, 1.0),
+    fields.PCIE_RX_BYTES: (Metric.PCIE_RX_BYTES_PER_S, 1.0),
+    fields.NVLINK_TX_KIB: (Metric.NVLINK_TX_BYTES_PER_S, 1024.0),
+    fields.NVLINK_RX_KIB: (Metric.NVLINK_RX_BYTES_PER_S, 1024.0),
+}
+
+
+_STEADY = {
+    fields.MEMORY_TEMPERATURE: Metric.MEMORY_TEMPERATURE_C,
+    fields.ECC_UNCORRECTED: Metric.ECC_UNCORRECTED_COUNT,
+}
+
+
 class DeviceSampler:
     """The readings of one GPU."""
 
-    def __init__(
-        self,
-        nvml: Any,
-        device: NvmlDevice,
-        trainer: int | None = None,
-    ) -> None:
+    def __init__(self, nvml: Any, device: NvmlDevice, trainer: int | None = None) -> None:
         self._nvml = nvml
         self._device = device
+        self._board = board = device.board.handle
         self._trainer = trainer
         self._due_ns: dict[str, int] = {}
-        self.questions = Questions(nvml)
-        self.gpm = GpmSampler(nvml, device, self.questions)
+        self.questions = ask = Questions(nvml)
+        self.gpm = GpmSampler(nvml, device, ask)
         self.tenants: Tenants | None = None
-        self._power = FieldReader(
-            nvml, device, self.questions, "power", [fields.POWER_INSTANT_MILLIWATT]
-        )
-        self._steady = FieldReader(
-            nvml, device, self.questions, "steady",
-            [fields.MEMORY_TEMPERATURE, fields.POWER_LIMIT_MILLIWATT, fields.ECC_UNCORRECTED],
-        )  # fmt: skip
-        self._traffic = FieldReader(nvml, device, self.questions, "traffic", list(_TRAFFIC))
+        self._power = Fields(ask, board, "power", [fields.POWER_INSTANT_MILLIWATT])
+        steady = (fields.POWER_LIMIT_MILLIWATT, *_STEADY)
+        self._steady = Fields(ask, board, "steady", steady)
+        self._traffic = Fields(ask, board, "traffic", _TRAFFIC)
         self._rates = {field: Rate() for field in _TRAFFIC}
-        self._sm_max_mhz = self._mhz_max()
+        self._sm_max_mhz = ask.get("nvmlDeviceGetMaxClockInfo", board, nvml.NVML_CLOCK_SM)
         self._events = self._xid_events()
 
-    def _mhz_max(self) -> int | None:
-        board = self._device.board.handle
-        return self.questions.ask(
-            "clock max",
-            lambda: int(self._nvml.nvmlDeviceGetMaxClockInfo(board, self._nvml.NVML_CLOCK_SM)),
-        )
-
     def _xid_events(self) -> Any:
-        nvml, board = self._nvml, self._device.board.handle
-        events = self.questions.ask("xid set", nvml.nvmlEventSetCreate)
+        nvml = self._nvml
+        events = self.questions.get("nvmlEventSetCreate")
         if events is None:
             return None
         registered = self.questions.ask(
             "xid register",
             lambda: (
-                nvml.nvmlDeviceRegisterEvents(board, nvml.nvmlEventTypeXidCriticalError, events)
+                nvml.nvmlDeviceRegisterEvents(
+                    self._board, nvml.nvmlEventTypeXidCriticalError, events
+                )
                 or True
             ),
         )
@@ -97,124 +99,93 @@ class DeviceSampler:
 
     def sample(self) -> list[Reading]:
         """Everything else that is due and answers."""
-        readings = [
-            *self._usage(),
-            *self._board_state(),
-            *self._links_now(),
-            *self._xid(),
-        ]
+        readings = [*self._usage(), *self._board_state()]
+        readings += [*self._links_now(), *self._xid()]
         if self._is_due("steady", STEADY_EVERY_NS):
             readings += self._steady_now()
         if self._is_due("processes", PROCESSES_EVERY_NS):
             readings += self._tenants_now()
-        return readings
+        return [(metric, float(value)) for metric, value in readings if value is not None]
 
-    def _usage(self) -> list[Reading]:
-        nvml, handle = self._nvml, self._device.handle
-        readings: list[Reading] = []
+    def _usage(self) -> list[Answer]:
+        answers: list[Answer] = []
         if not self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
-            rates = self.questions.ask("util", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-            if rates is not None:
-                readings.append((Metric.SMI_UTIL, rates.gpu / 100))
-        memory = self.questions.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+            rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
+            answers.append((Metric.SMI_UTIL, rates and rates.gpu / 100))
+        memory = self.questions.get("nvmlDeviceGetMemoryInfo", self._device.handle)
         if memory is not None:
-            readings.append((Metric.MEMORY_USED_BYTES, float(memory.used)))
+            answers.append((Metric.MEMORY_USED_BYTES, memory.used))
             if self._is_due("memory total", STEADY_EVERY_NS):
-                readings.append((Metric.MEMORY_TOTAL_BYTES, float(memory.total)))
-        return readings
+                answers.append((Metric.MEMORY_TOTAL_BYTES, memory.total))
+        return answers
 
-    def _board_state(self) -> list[Reading]:
-        nvml, board, ask = self._nvml, self._device.board.handle, self.questions
-        readings: list[Reading] = []
+    def _board_state(self) -> list[Answer]:
+        nvml, board, get = self._nvml, self._board, self.questions.get
+        clock = "nvmlDeviceGetClockInfo"
         power = self._power.values().get(fields.POWER_INSTANT_MILLIWATT)
         if power is None:  # a mean over a second on Ampere and newer, yet better than nothing
-            power = ask.ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(board))
-        if power is not None:
-            readings.append((Metric.POWER_WATT, power / 1000))
-        heat = ask.ask(
-            "heat",
-            lambda: nvml.nvmlDeviceGetTemperature(board, nvml.NVML_TEMPERATURE_GPU),
-        )
-        if heat is not None:
-            readings.append((Metric.TEMPERATURE_C, float(heat)))
-        readings += self._clock("sm clock", nvml.NVML_CLOCK_SM, Metric.SM_CLOCK_HZ)
-        readings += self._clock("memory clock", nvml.NVML_CLOCK_MEM, Metric.MEMORY_CLOCK_HZ)
-        reasons = self._reasons()
-        if reasons is not None:
-            readings.append((Metric.CLOCK_EVENT_REASONS, float(reasons)))
-        return readings
+            power = get("nvmlDeviceGetPowerUsage", board)
+        heat = get("nvmlDeviceGetTemperature", board, nvml.NVML_TEMPERATURE_GPU)
+        sm_mhz = get(clock, board, nvml.NVML_CLOCK_SM, key="sm clock")
+        memory_mhz = get(clock, board, nvml.NVML_CLOCK_MEM, key="memory clock")
+        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
+        if reasons in self.questions.absent:
+            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        return [
+            (Metric.POWER_WATT, None if power is None else power / 1000),
+            (Metric.TEMPERATURE_C, heat),
+            (Metric.SM_CLOCK_HZ, None if sm_mhz is None else sm_mhz * MHZ),
+            (Metric.MEMORY_CLOCK_HZ, None if memory_mhz is None else memory_mhz * MHZ),
+            (Metric.CLOCK_EVENT_REASONS, get(reasons, board)),
+        ]
 
-    def _clock(self, key: str, clock: int, metric: Metric) -> list[Reading]:
-        nvml, board = self._nvml, self._device.board.handle
-        mhz = self.questions.ask(key, lambda: nvml.nvmlDeviceGetClockInfo(board, clock))
-        return [] if mhz is None else [(metric, mhz * MHZ)]
-
-    def _reasons(self) -> int | None:
-        nvml, board, ask = self._nvml, self._device.board.handle, self.questions
-        if "reasons" not in ask.absent:
-            return ask.ask("reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(board))
-        return ask.ask("throttle", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(board))
-
-    def _links_now(self) -> list[Reading]:
-        readings: list[Reading] = []
+    def _links_now(self) -> list[Answer]:
         if self._device.mig:
-            return readings  # the counters are the whole board's
+            return []  # the counters are the whole board's
+        answers: list[Answer] = []
         carried = self.gpm.metrics
         spared = [field for field, (metric, _) in _TRAFFIC.items() if metric in carried]
         at_ns = time.monotonic_ns()
         for field, count in self._traffic.values(spared).items():
             metric, unit = _TRAFFIC[field]
             rate = self._rates[field].per_s(at_ns, count)
-            if rate is not None:
-                readings.append((metric, rate * unit))
-        return readings
+            answers.append((metric, None if rate is None else rate * unit))
+        return answers
 
-    def _steady_now(self) -> list[Reading]:
-        readings: list[Reading] = []
-        fields_now = self._steady.values()
-        limit = fields_now.get(fields.POWER_LIMIT_MILLIWATT)
+    def _steady_now(self) -> list[Answer]:
+        values, sm_mhz = self._steady.values(), self._sm_max_mhz
+        limit = values.get(fields.POWER_LIMIT_MILLIWATT)
         if limit is None:
-            board = self._device.board.handle
-            limit = self.questions.ask(
-                "limit", lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(board)
-            )
-        if limit is not None:
-            readings.append((Metric.POWER_LIMIT_WATT, limit / 1000))
-        if fields.MEMORY_TEMPERATURE in fields_now:
-            readings.append((Metric.MEMORY_TEMPERATURE_C, fields_now[fields.MEMORY_TEMPERATURE]))
-        if fields.ECC_UNCORRECTED in fields_now:
-            readings.append((Metric.ECC_UNCORRECTED_COUNT, fields_now[fields.ECC_UNCORRECTED]))
-        if self._sm_max_mhz is not None:
-            readings.append((Metric.SM_CLOCK_MAX_HZ, self._sm_max_mhz * MHZ))
-        return readings
+            limit = self.questions.get("nvmlDeviceGetEnforcedPowerLimit", self._board)
+        return [
+            (Metric.POWER_LIMIT_WATT, None if limit is None else limit / 1000),
+            *((metric, values.get(field)) for field, metric in _STEADY.items()),
+            (Metric.SM_CLOCK_MAX_HZ, None if sm_mhz is None else sm_mhz * MHZ),
+        ]
 
-    def _tenants_now(self) -> list[Reading]:
-        handle = self._device.handle
-        listed = self.questions.ask(
-            "processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        )
+    def _tenants_now(self) -> list[Answer]:
+        listed = self.questions.get("nvmlDeviceGetComputeRunningProcesses", self._device.handle)
         if listed is None:
             self.tenants = None
             return []
         self.tenants = tenants([int(one.pid) for one in listed], self._trainer, [os.getpid()])
-        count = self.tenants.foreign_count
-        return [] if count is None else [(Metric.FOREIGN_PROCESS_COUNT, float(count))]
+        return [(Metric.FOREIGN_PROCESS_COUNT, self.tenants.foreign_count)]
 
-    def _xid(self) -> list[Reading]:
+    def _xid(self) -> list[Answer]:
         if self._events is None or not self._is_due("xid", 1_000_000_000):
             return []
         nvml = self._nvml
         try:  # "nothing happened" is an error code here: not a question that failed
             event = nvml.nvmlEventSetWait_v2(self._events, 0)
         except nvml.NVMLError as fault:
-            if getattr(fault, "value", None) not in (nvml.NVML_ERROR_TIMEOUT,):
+            if code_of(fault) != nvml.NVML_ERROR_TIMEOUT:
                 self._free_events()
             return []
-        return [(Metric.XID, float(event.eventData))]
+        return [(Metric.XID, event.eventData)]
 
     def _free_events(self) -> None:
         if self._events is not None:
-            self.questions.ask("xid free", lambda: self._nvml.nvmlEventSetFree(self._events))
+            self.questions.get("nvmlEventSetFree", self._events)
             self._events = None
 
     @property
@@ -241,14 +212,6 @@ class DeviceSampler:
         """Frees what the driver holds for us."""
         self.gpm.close()
         self._free_events()
-
-
-_TRAFFIC: dict[int, tuple[Metric, float]] = {
-    fields.PCIE_TX_BYTES: (Metric.PCIE_TX_BYTES_PER_S, 1.0),
-    fields.PCIE_RX_BYTES: (Metric.PCIE_RX_BYTES_PER_S, 1.0),
-    fields.NVLINK_TX_KIB: (Metric.NVLINK_TX_BYTES_PER_S, 1024.0),
-    fields.NVLINK_RX_KIB: (Metric.NVLINK_RX_BYTES_PER_S, 1024.0),
-}
 
 
 class NvmlSampler:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from brrrtop.model.host import HostGpu
 from brrrtop.protocol.frames import Frame, Kind
-from collectors.gpu.feed import SamplerFeed
-from collectors.gpu.frame_queue import FrameQueue
+from collectors.gpu.feed import SamplerThread
 from collectors.gpu.nvidia import gpm
 from collectors.gpu.nvidia.devices import (
     NvmlDevice,
@@ -26,65 +26,18 @@ from collectors.process import proc
 FAST_EVERY_NS = gpm.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
 SILENT_AFTER_NS = 5_000_000_000
+OVERVIEW_EVERY_S = 1.0
 
 
-class GaugeThread(SamplerFeed):
-    """Frames of gauges and device facts, ready to be drained.
+class _NvmlThread(SamplerThread):
+    """NVML, opened for as long as the thread runs."""
 
-    Args:
-        pid: The trainer; its environment and its CUDA contexts say which GPUs matter.
-    """
-
-    def __init__(self, pid: int | None = None) -> None:
-        self._pid = pid
-        self._uuids: dict[int, str] = {}
-        self._queue = FrameQueue()
-        self._stop = threading.Event()
-        self._rematch = threading.Event()
-        self._alive_ns = time.monotonic_ns()
-        self._says: list[str] = []
-        self.facts: frozenset[str] = frozenset()
-        """What `says` says, for programs: what of `brrrtop.protocol.status` holds."""
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.unavailable: NvmlUnavailable | None = None
         """Why there is no NVML at all."""
         self.ready = threading.Event()
         """Set once NVML has answered, or turned out to be unavailable."""
-        self.has_gpm: bool | None = None
-        self._thread = threading.Thread(target=self._run, name="brrrtop-nvml", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def match(self, uuids: Mapping[int, str]) -> None:
-        """Learns the trainer's own numbering; gauges follow it from the next reading on."""
-        new = {number: uuid for number, uuid in uuids.items() if uuid}
-        if new and new.items() - self._uuids.items():
-            self._uuids.update(new)
-            self._rematch.set()
-
-    def drain(self) -> list[Frame]:
-        """What was read since the call before; never waits."""
-        return self._queue.drain()
-
-    @property
-    def says(self) -> list[str]:
-        """What a reader must know, as sentences."""
-        if self.unavailable is not None:
-            return [f"{self.unavailable.message}: {self.unavailable.action}"]
-        silent_ns = time.monotonic_ns() - self._alive_ns
-        if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
-            return [
-                f"the NVIDIA driver has not answered for {silent_ns // 10**9} s",
-                *self._says,
-            ]
-        return list(self._says)
-
-    def close(self, wait_s: float = 1.0) -> bool:
-        """Stops reading; False if the driver holds the thread beyond `wait_s`."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(wait_s)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -96,7 +49,56 @@ class GaugeThread(SamplerFeed):
         try:
             self._sample_until_stopped(nvml)
         finally:
+            self.ready.set()
             close_nvml(nvml)
+
+    def _sample_until_stopped(self, nvml: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def _missing(self) -> list[str]:
+        """Why there is no NVML, as sentences."""
+        why = self.unavailable
+        return [] if why is None else [f"{why.message}: {why.action}"]
+
+
+class GaugeThread(_NvmlThread):
+    """Frames of gauges and device facts, ready to be drained.
+
+    Args:
+        pid: The trainer; its environment and its CUDA contexts say which GPUs matter.
+    """
+
+    def __init__(self, pid: int | None = None) -> None:
+        super().__init__("brrrtop-nvml")
+        self._pid = pid
+        self._uuids: dict[int, str] = {}
+        self._rematch = threading.Event()
+        self._alive_ns = time.monotonic_ns()
+        self._says: list[str] = []
+        self.facts: frozenset[str] = frozenset()
+        """What `says` says, for programs: what of `brrrtop.protocol.status` holds."""
+        self.has_gpm: bool | None = None
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's own numbering; gauges follow it from the next reading on."""
+        new = {number: uuid for number, uuid in uuids.items() if uuid}
+        if new and new.items() - self._uuids.items():
+            self._uuids.update(new)
+            self._rematch.set()
+
+    @property
+    def says(self) -> list[str]:
+        """What a reader must know, as sentences."""
+        if self.unavailable is not None:
+            return self._missing
+        silent_ns = time.monotonic_ns() - self._alive_ns
+        if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
+            return [
+                f"the NVIDIA driver has not answered for {silent_ns // 10**9} s",
+                *self._says,
+            ]
+        return list(self._says)
 
     def _sample_until_stopped(self, nvml: Any) -> None:
         devices, notes = list_devices(nvml)
@@ -134,7 +136,7 @@ class GaugeThread(SamplerFeed):
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
 
     def _put(self, kind: Kind, body: Any) -> None:
-        self._queue.put([Frame(kind, body, time.time_ns())])
+        self._frames.append(Frame(kind, body, time.time_ns()))
 
     def _choose(
         self, nvml: Any, devices: list[NvmlDevice]
@@ -156,7 +158,45 @@ class GaugeThread(SamplerFeed):
 
 
 def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
-    listed = Questions(nvml).ask(
-        "processes", lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
-    )
+    listed = Questions(nvml).get("nvmlDeviceGetComputeRunningProcesses", device.handle)
     return pid in {int(one.pid) for one in listed or ()}
+
+
+class GpuOverview(_NvmlThread):
+    """The newest readings of every GPU of the host, for as long as it is open."""
+
+    def __init__(self) -> None:
+        super().__init__("brrrtop-gpus")
+        self.gpus: tuple[HostGpu, ...] = ()
+        self._unread: list[str] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why GPUs are missing, as sentences."""
+        return (*self._missing, *self._unread)
+
+    def _sample_until_stopped(self, nvml: Any) -> None:
+        devices, self._unread = list_devices(nvml)
+        boards = [one for one in devices if not one.mig]
+        sampler = NvmlSampler(nvml, {one.index: one for one in boards})
+        newest: dict[int, dict[int, float]] = {one.index: {} for one in boards}
+        questions = {one.index: Questions(nvml) for one in boards}
+        try:
+            while not self._stop.is_set():
+                for rows in (sampler.fast(), sampler.sample()):
+                    for _, value, number, metric in rows.tolist():
+                        newest[number][metric] = value
+                self.gpus = tuple(
+                    HostGpu(i, one.name, dict(newest[i]), _memory(questions[i], one))
+                    for i, one in ((board.index, board) for board in boards)
+                )
+                self.ready.set()
+                self._stop.wait(OVERVIEW_EVERY_S)
+        finally:
+            sampler.close()
+
+
+def _memory(ask: Questions, device: NvmlDevice) -> dict[int, int | None]:
+    """What each compute process holds of a GPU."""
+    listed = ask.get("nvmlDeviceGetComputeRunningProcesses", device.handle)
+    return {one.pid: one.usedGpuMemory for one in listed or ()}

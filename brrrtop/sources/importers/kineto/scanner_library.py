@@ -5,7 +5,9 @@ the package's own build uses this too.
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
+from typing import Any
 
 from collectors.attach.c_library import CLibrary
 from collectors.errors import CollectorError
@@ -33,9 +35,35 @@ LIBRARY = CLibrary(
 
 def scanner_library() -> ctypes.CDLL | None:
     """The library, ready to be called; None where there is none and none can be built."""
-    from brrrtop.sources.importers.kineto.scanner import load_library
-
     try:
         return load_library(LIBRARY.path())
     except (CollectorError, OSError, AttributeError):
         return None
+
+
+def load_library(path: str | os.PathLike[str]) -> ctypes.CDLL:
+    """The library with the types of its functions.
+
+    Raises:
+        OSError: It cannot be loaded.
+        AttributeError: It is another library.
+    """
+    library = ctypes.CDLL(os.fspath(path))
+    pointer, number, size, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
+    types: dict[str, tuple[Any, list[Any]]] = {
+        "brrr_scan_new": (pointer, [ctypes.c_uint64]),
+        "brrr_scan_free": (None, [pointer]),
+        "brrr_scan_argument": (number, [pointer, text, number, number, ctypes.c_int64]),
+        "brrr_scan_category": (number, [pointer, text, number]),
+        "brrr_scan_column": (number, [pointer, number, number]),
+        "brrr_scan_run": (ctypes.c_int64, [pointer, text, size]),
+        "brrr_scan_rows": (size, [pointer, number]),
+        "brrr_scan_values": (pointer, [pointer, number, number]),
+        "brrr_scan_clear": (None, [pointer, number]),
+        "brrr_scan_text_count": (size, [pointer, number]),
+        "brrr_scan_text": (pointer, [pointer, number, size, ctypes.POINTER(size)]),
+    }
+    for name, (result, arguments) in types.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

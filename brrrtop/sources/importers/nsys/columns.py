@@ -9,16 +9,17 @@ CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIN
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.tables import I8
-from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.protocol.columns import COPY_NAMES, MEMORY_NAMES
 from brrrtop.sources.importers.nsys.database import Database
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
 
 Array = npt.NDArray[Any]
@@ -30,8 +31,7 @@ KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (
 )
 TABLES = frozenset({KERNELS, COPIES, MEMSETS, CALLS, GRAPHS, "NVTX_EVENTS"})
 """One of which makes an SQLite file an export of Nsight Systems that is worth reading."""
-_NO_TIME = -(1 << 62)
-_TIMES = {"start": _NO_TIME, "end": _NO_TIME}
+_TIMES = dict.fromkeys(("start", "end"), BAD_NS)
 _ACTIVITY = {
     **_TIMES,
     **dict.fromkeys(("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId"), 0),
@@ -41,14 +41,9 @@ _KERNEL = {
     **_ACTIVITY, **_SIZES, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
     "staticSharedMemory": 0, "dynamicSharedMemory": 0, "graphId": 0,
 }  # fmt: skip
-_COPY_NAMES = {
-    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
-    10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD",
-}  # fmt: skip
+_COPY_NAMES = {**COPY_NAMES, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
 """ENUM_CUDA_MEMCPY_OPER: CUPTI's, and three of unified memory's migrations."""
-_MEMORY_NAMES = (
-    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
-)  # fmt: skip
+_MEMORY_NAMES = {kind - 1: name for kind, name in MEMORY_NAMES.items() if kind}
 """ENUM_CUDA_MEM_KIND, one less than CUPTI's; the table of that name counts where a file has it."""
 _RANGES = "eventType in (59, 60) and end is not null"
 """ENUM_NSYS_EVENT_TYPE: ranges pushed and popped, and started and ended."""
@@ -85,9 +80,8 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
             "memory_bytes": known.get("totalMemory"),
             "shared_bytes_per_sm": known.get("maxShmemPerSm"),
             "registers_per_sm": known.get("maxRegistersPerSm"),
-            "max_threads_per_sm": known["maxWarpsPerSm"] * known.get("threadsPerWarp", 32)
-            if "maxWarpsPerSm" in known
-            else None,
+            "max_threads_per_sm": known.get("maxWarpsPerSm", 0) * known.get("threadsPerWarp", 32)
+            or None,
             "capability": [known.get("computeMajor"), known.get("computeMinor")],
         }
     cuda = database.integers("TARGET_INFO_CUDA_DEVICE", {"gpuId": -1, "cudaId": -1, "pid": -1})
@@ -104,9 +98,7 @@ class _Reader:
         self._database = database
         self._collected = collected
         self._strings = dict(database.texts("StringIds", "id", "value"))
-        self._memories = dict(enumerate(_MEMORY_NAMES)) | dict(
-            database.texts("ENUM_CUDA_MEM_KIND", "id", "label")
-        )
+        self._memories = _MEMORY_NAMES | dict(database.texts("ENUM_CUDA_MEM_KIND", "id", "label"))
         self._gpu_of = devices(database)[1]
         self.notes: list[str] = []
 
@@ -140,34 +132,23 @@ class _Reader:
 
     def _name_ids(self, ids: Array) -> I8:
         """Names of ours for the export's numbers; those of no string are empty."""
-        known, inverse = np.unique(ids, return_inverse=True)
         names = self._collected.names
-        ours = [names[self._strings.get(number, "")] for number in known.tolist()]
-        return np.array(ours, np.int64)[inverse] if len(ours) else np.zeros(0, np.int64)
+        return _mapped(ids, lambda number: names[self._strings.get(number, "")])
 
     def _add(self, code: int, table: Columns, batch: Columns) -> None:
-        batch["start_ns"], batch["end_ns"] = table["start"], table["end"]
-        spans = table["end"] - table["start"]
-        good = (np.abs(table["start"]) < -_NO_TIME) & (spans >= 0) & (spans <= LONGEST_NS)
-        self._collected.event_count += len(good)
-        if len(good):
-            self._collected.add_batch(code, batch, good)
+        if len(table["start"]):
+            times = {"start_ns": table["start"], "end_ns": table["end"]}
+            self._collected.add_batch(code, {**batch, **times})
 
     def _activity(self, table: Columns, name_ids: I8) -> Columns:
         pids = (table["globalPid"] >> 24) & _TID
         places = np.stack([pids, table["deviceId"]], axis=1)
-        known, inverse = np.unique(places, axis=0, return_inverse=True)
-        gpus = [self._gpu_of.get((pid, device), device) for pid, device in known.tolist()]
-        count = len(pids)
         return {
             "name_id": name_ids,
-            "device": np.array(gpus, np.int64)[inverse.reshape(-1)] if count else pids,
+            "device": _mapped(places, lambda place: self._gpu_of.get(tuple(place), place[1])),
             "stream": table["streamId"],
             "correlation": table["correlationId"],
-            "external": np.zeros(count, np.int64),
-            "graph": np.maximum(table["graphId"], 0)
-            if "graphId" in table
-            else np.zeros(count, np.int64),
+            **({"graph": np.maximum(table["graphId"], 0)} if "graphId" in table else {}),
         }
 
     def _kernels(self, table: Columns) -> None:
@@ -182,7 +163,6 @@ class _Reader:
             "registers": table["registersPerThread"],
             "shared_bytes": table["staticSharedMemory"] + table["dynamicSharedMemory"],
             "graph_node": np.maximum(table["graphNodeId"], 0),
-            "channel": np.zeros(len(names), np.int64),
         })  # fmt: skip
 
     def _graphs(self, table: Columns) -> None:
@@ -193,33 +173,26 @@ class _Reader:
             f"{count:,} launches of CUDA graphs were recorded as a whole: what their kernels did is "
             "unknown; profile with --cuda-graph-trace=node"
         )
-        nothing = np.zeros(count, np.int64)
         self._add(KERNEL, table, {
             **self._activity(table, np.full(count, self._collected.names[_GRAPH])),
             "grid": np.zeros((count, 3), np.int64),
             "block": np.zeros((count, 3), np.int64),
-            **dict.fromkeys(("registers", "shared_bytes", "graph_node", "channel"), nothing),
         })  # fmt: skip
 
     def _copies(self, table: Columns) -> None:
         """Copies, named as Kineto names them."""
         keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
-        known, inverse = np.unique(keys, axis=0, return_inverse=True)
-        names = [
-            f"Memcpy {_COPY_NAMES.get(kind, 'DtoD')} ({self._memory(source)} -> {self._memory(target)})"
-            for kind, source, target in known.tolist()
-        ]
-        self._copied(table, names, inverse)
+        self._copied(table, keys, lambda kinds: (
+            f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "
+            f"({self._memory(kinds[1])} -> {self._memory(kinds[2])})"
+        ))  # fmt: skip
 
     def _memsets(self, table: Columns) -> None:
-        known, inverse = np.unique(table["memKind"], return_inverse=True)
-        names = [f"Memset ({self._memory(kind)})" for kind in known.tolist()]
-        self._copied(table, names, inverse)
+        self._copied(table, table["memKind"], lambda kind: f"Memset ({self._memory(kind)})")
 
-    def _copied(self, table: Columns, names: Sequence[str], inverse: Array) -> None:
-        ids = np.array([self._collected.names[name] for name in names], np.int64)
-        rows = ids[inverse.reshape(-1)] if len(ids) else ids
-        self._add(COPY, table, {**self._activity(table, rows), "size_bytes": table["bytes"]})
+    def _copied(self, table: Columns, kinds: Array, name_of: Callable[[Any], str]) -> None:
+        ids = _mapped(kinds, lambda kind: self._collected.names[name_of(kind)])
+        self._add(COPY, table, {**self._activity(table, ids), "size_bytes": table["bytes"]})
 
     def _memory(self, kind: int) -> str:
         name = self._memories.get(kind, "Unknown")
@@ -232,17 +205,14 @@ class _Reader:
             "name_id": self._name_ids(table["nameId"]),
             **self._places(table["globalTid"]),
             "correlation": table["correlationId"],
-            "external": np.zeros(len(table["start"]), np.int64),
         })  # fmt: skip
 
     def _places(self, threads: Array) -> Columns:
         """Thread and process of each row; a thread's number here is unique on its machine."""
         pids = (threads >> 24) & _TID
-        known, inverse = np.unique(pids, return_inverse=True)
-        for pid in known.tolist():
-            self._collected.pids[pid]
-        ours = np.array([self._collected.processes[pid] for pid in known.tolist()], np.int64)
-        return {"tid": threads & _TID, "pid": ours[inverse] if len(ours) else pids}
+        _mapped(pids, self._collected.pids.__getitem__)
+        ours = _mapped(pids, self._collected.processes.__getitem__)
+        return {"tid": threads & _TID, "pid": ours}
 
     def _ranges(self) -> None:
         """NVTX: ops of torch's emit_nvtx as ops, all else as ranges that somebody named."""
@@ -265,19 +235,15 @@ class _Reader:
         self._add(OP, rows_of(table, is_op), self._ops(rows_of(ranges, is_op)))
 
     def _ops(self, ranges: Columns) -> Columns:
-        names = list(self._collected.names)
-        count = len(ranges["name_id"])
-        known, inverse = np.unique(ranges["name_id"], return_inverse=True)
-        signatures = [
-            self._collected.signatures[(names[i], b"", b"", b"", b"")] for i in known.tolist()
-        ]
-        return {
-            **ranges,
-            "external": np.zeros(count, np.int64),
-            "signature": np.array(signatures, np.int64)[inverse] if count else ranges["name_id"],
-            "sequence": np.full(count, -1, np.int64),
-            "forward_tid": np.zeros(count, np.int64),
-        }
+        names, signatures = list(self._collected.names), self._collected.signatures
+        calls = _mapped(ranges["name_id"], lambda i: signatures[(names[i], b"", b"", b"", b"")])
+        return {**ranges, "signature": calls}
+
+
+def _mapped(values: Array, number_of: Callable[[Any], int]) -> I8:
+    """The number of each value, or of each row of values; asked for once for each that differs."""
+    known, inverse = np.unique(values, axis=0, return_inverse=True)
+    return np.array([number_of(one) for one in known.tolist()], np.int64)[inverse.reshape(-1)]
 
 
 def _key(table: Columns) -> Array:

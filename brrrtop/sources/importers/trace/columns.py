@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Raw
 
-from brrrtop.model.tables import I8, Bool
+from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace import times
-from brrrtop.sources.importers.trace.events import ABSENT, THREES, Args, Event
+from brrrtop.sources.importers.trace.events import (
+    ABSENT,
+    BAD_NS,
+    INTEGERS,
+    LARGEST_US,
+    THREES,
+    Args,
+    Event,
+)
 
 Array = npt.NDArray[Any]
 
 KERNEL, COPY, CALL, OP, RANGE, OVERHEAD, FRAME, MEMORY = range(1, 9)
-CATEGORIES = {
-    "kernel": KERNEL,
-    "Kernel": KERNEL,
-    "gpu_memcpy": COPY,
-    "gpu_memset": COPY,
-    "Memcpy": COPY,
-    "Memset": COPY,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "Runtime": CALL,
-    "runtime": CALL,
-    "driver": CALL,
-    "cpu_op": OP,
-    "Operator": OP,
-    "operator": OP,
-    "user_annotation": RANGE,
-    "UserAnnotation": RANGE,
-    "overhead": OVERHEAD,
-    "python_function": FRAME,
-    "cpu_instant_event": MEMORY,
+CATEGORIES: dict[int, tuple[str, ...]] = {
+    KERNEL: ("kernel", "Kernel"),
+    COPY: ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
+    CALL: ("cuda_runtime", "cuda_driver", "Runtime", "runtime", "driver"),
+    OP: ("cpu_op", "Operator", "operator"),
+    RANGE: ("user_annotation", "UserAnnotation"),
+    OVERHEAD: ("overhead",),
+    FRAME: ("python_function",),
+    MEMORY: ("cpu_instant_event",),
 }
+"""As Kineto names them, now and in the past."""
 _MOST_CATEGORIES = 1_000
 ON_DEVICE = frozenset({KERNEL, COPY})
 FROM_OPS = frozenset({KERNEL, COPY, CALL, OP})
 """What an op launched, or is one itself: these have an external id."""
+EXTERNALS = ("external", "old_external")
+EXACT_BELOW_US = 2.0**43
+"""Doubles below this are less than 0.49 ns off: the nearest nanosecond is the written one. Traces
+with a base time stay below it, since the base is moved every three months."""
+_LATEST_NS = 1000 * int(LARGEST_US)
 _ACTIVITY = ("device", "stream", "correlation", "graph")
 COLUMNS: dict[int, tuple[str, ...]] = {
     KERNEL: (*_ACTIVITY, "registers", "shared_bytes", "graph_node", "channel"),
@@ -145,7 +146,7 @@ class Collected:
         """Its text ends before its events do."""
         self.event_count = 0
         self.losses: dict[str, int] = {}
-        self._codes = _Codes(CATEGORIES)
+        self._codes = _Codes({name: code for code, names in CATEGORIES.items() for name in names})
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -160,53 +161,46 @@ class Collected:
         if count:
             self.losses[place] = self.losses.get(place, 0) + count
 
-    def add(self, events: list[Event], exact: Callable[[], tuple[list[Raw], list[Raw]]]) -> None:
-        """Takes in one run; `exact` gives the text of its times where doubles lose nanoseconds.
-
-        Raises:
-            OverflowError: An id is beyond 64 bits. Nothing was taken in.
-        """
+    def add(self, events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> None:
+        """Takes in one run; `exact` gives its times by their text, where doubles lose nanoseconds."""
         count = len(events)
         codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
-        starts, spans = self._times(events, exact)
-        spans[codes == MEMORY] = 0
-        batches = []
+        starts, spans = _times(events, exact)
+        self.event_count += count
         for code in COLUMNS:
             rows = np.flatnonzero(codes == code)
-            if not len(rows):
-                continue
-            batch = self._batch(code, [events[row] for row in rows.tolist()])
-            batch["start_ns"] = starts[rows]
-            batch["end_ns"] = starts[rows] + spans[rows]
-            good = (spans[rows] >= 0) & (spans[rows] <= LONGEST_NS) & (starts[rows] != times.BAD)
-            batches.append((code, batch, good))
-        self.event_count += count
-        for code, batch, good in batches:
-            self.add_batch(code, batch, good)
+            if len(rows):
+                batch = self._batch(code, [events[row] for row in rows.tolist()])
+                batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
+                self.add_events(code, batch)
 
-    def add_batch(self, code: int, batch: dict[str, Array], good: Bool) -> None:
-        """Rows of one kind of event; those that are not `good` have times that cannot be."""
+    def add_events(self, code: int, batch: dict[str, Array]) -> None:
+        """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""
+        spans = batch.pop("span_ns")
+        if code == MEMORY:
+            spans = np.zeros_like(spans)  # an allocation is a point
+        batch["end_ns"] = batch["start_ns"] + spans
+        if code in FROM_OPS:
+            batch["external"] = batch["external"] | batch.pop("old_external")
+        self.add_batch(code, batch)
+
+    def add_batch(self, code: int, batch: dict[str, Array]) -> None:
+        """Rows of one kind, one or more; columns that nobody filled are as if the arguments were absent.
+
+        Rows with times that cannot be are left out.
+        """
+        starts, spans = batch["start_ns"], batch["end_ns"] - batch["start_ns"]
+        for name in (*COLUMNS[code], *(("external",) if code in FROM_OPS else ())):
+            if name not in batch:
+                batch[name] = np.full(len(starts), INTEGERS[name])
+        good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -_LATEST_NS) & (starts < _LATEST_NS)
         if not good.all():
             bad = int((~good).sum())
             self.lose("impossible time or duration", bad)
-            if code in (KERNEL, COPY):
+            if code in ON_DEVICE:
                 self.lose("records", bad)
             batch = {key: column[good] for key, column in batch.items()}
         self._tables[code].add(batch)
-
-    def _times(
-        self, events: list[Event], exact: Callable[[], tuple[list[Raw], list[Raw]]]
-    ) -> tuple[I8, I8]:
-        count = len(events)
-        starts_us = np.fromiter(map(_ts, events), np.float64, count)
-        spans_us = np.fromiter(map(_dur, events), np.float64, count)
-        if times.needs_text(starts_us):
-            starts, spans = exact()
-            if len(starts) == count:
-                absent = np.fromiter((not len(s) for s in map(bytes, spans)), np.bool_, count)
-                spans_ns = times.from_text(spans)
-                return times.from_text(starts), np.where(absent, -1, spans_ns)
-        return times.from_us(starts_us), times.from_us(spans_us)
 
     def _batch(self, code: int, events: list[Event]) -> dict[str, Array]:
         """Columns of events of one kind, without their times."""
@@ -215,12 +209,11 @@ class Collected:
         if code not in ON_DEVICE:
             batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
             batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
-        batch |= {name: _column(args, name) for name in COLUMNS[code]}
-        if code in FROM_OPS:
-            batch["external"] = _column(args, "external") | _column(args, "old_external")
+        for name in (*COLUMNS[code], *(EXTERNALS if code in FROM_OPS else ())):
+            batch[name] = np.fromiter(map(attrgetter(name), args), np.int64, len(args))
         if code in ON_DEVICE and (batch["device"] < 0).any():
-            pids = [device_of_pid(event.pid) for event in events]
-            batch["device"] = np.where(batch["device"] < 0, np.array(pids), batch["device"])
+            pids = np.array([device_of_pid(event.pid) for event in events])
+            batch["device"] = np.where(batch["device"] < 0, pids, batch["device"])
         if code == KERNEL:
             batch |= {key: np.array([getattr(a, key) for a in args], np.int64) for key in THREES}
         if code in (CALL, OP):
@@ -259,5 +252,23 @@ def _numbers(known: dict[Any, int], keys: Iterable[Any], count: int) -> I8:
     return np.fromiter(map(known.__getitem__, keys), np.int64, count)
 
 
-def _column(args: Sequence[Args], name: str) -> I8:
-    return np.fromiter(map(attrgetter(name), args), np.int64, len(args))
+def _times(events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> tuple[I8, I8]:
+    """Starts, and what each lasts: integer nanoseconds of the microseconds that traces write."""
+    starts_us = np.fromiter(map(_ts, events), np.float64, len(events))
+    spans_us = np.fromiter(map(_dur, events), np.float64, len(events))
+    large: Bool = np.abs(starts_us) >= EXACT_BELOW_US
+    if (large & (starts_us != np.floor(starts_us))).any():
+        pairs = exact()
+        if len(pairs) == len(events):
+            both = np.array(pairs, np.int64)
+            return both[:, 0], both[:, 1]
+    return from_us(starts_us), from_us(spans_us)
+
+
+def from_us(values_us: F8) -> I8:
+    """Exact for whole microseconds below 2**53, and for three decimals below `EXACT_BELOW_US`."""
+    good = np.abs(values_us) < LARGEST_US
+    safe = np.where(good, values_us, 0.0)
+    whole = np.floor(safe)
+    ns = whole.astype(np.int64) * 1000 + np.rint((safe - whole) * 1000.0).astype(np.int64)
+    return np.where(good, ns, BAD_NS)

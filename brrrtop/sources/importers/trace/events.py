@@ -4,42 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct, field
+import numpy as np
+from msgspec import Meta, Raw, Struct, field
 
 from brrrtop.protocol.bodies import FAULTS
 
 ABSENT = Raw()
+LARGEST_US = 9.0e15
+BAD_NS = int(np.iinfo(np.int64).min)
+"""Stands for a time that is no time; `Collected.add_batch` drops it."""
+
+
+Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Args(Struct, frozen=True, gc=False):
     """The arguments of an event that brrrtop uses; old traces write `external id` small."""
 
-    external: int = field(name="External id", default=0)
-    old_external: int = field(name="external id", default=0)
-    device: int = field(name="device", default=-1)
-    stream: int = field(name="stream", default=0)
-    correlation: int = field(name="correlation", default=0)
-    registers: int = field(name="registers per thread", default=0)
-    shared_bytes: int = field(name="shared memory", default=0)
-    grid: tuple[int, int, int] = (0, 0, 0)
-    block: tuple[int, int, int] = (0, 0, 0)
-    size_bytes: int = field(name="bytes", default=0)
-    graph: int = field(name="graph id", default=0)
-    graph_node: int = field(name="graph node id", default=0)
-    channel: int = field(name="channel", default=0)
-    sequence: int = field(name="Sequence number", default=-1)
+    external: Id = field(name="External id", default=0)
+    old_external: Id = field(name="external id", default=0)
+    device: Id = field(name="device", default=-1)
+    stream: Id = field(name="stream", default=0)
+    correlation: Id = field(name="correlation", default=0)
+    registers: Id = field(name="registers per thread", default=0)
+    shared_bytes: Id = field(name="shared memory", default=0)
+    grid: tuple[Id, Id, Id] = (0, 0, 0)
+    block: tuple[Id, Id, Id] = (0, 0, 0)
+    size_bytes: Id = field(name="bytes", default=0)
+    graph: Id = field(name="graph id", default=0)
+    graph_node: Id = field(name="graph node id", default=0)
+    channel: Id = field(name="channel", default=0)
+    sequence: Id = field(name="Sequence number", default=-1)
     """Of the autograd node that an op made or runs."""
-    forward_tid: int = field(name="Fwd thread id", default=0)
+    forward_tid: Id = field(name="Fwd thread id", default=0)
     """Not 0: an op of the backward pass."""
-    device_type: int = field(name="Device Type", default=0)
-    memory_device: int = field(name="Device Id", default=-1)
-    address: int = field(name="Addr", default=0)
-    memory_bytes: int = field(name="Bytes", default=0)
-    allocated: int = field(name="Total Allocated", default=-1)
-    reserved: int = field(name="Total Reserved", default=-1)
+    device_type: Id = field(name="Device Type", default=0)
+    memory_device: Id = field(name="Device Id", default=-1)
+    address: Id = field(name="Addr", default=0)
+    memory_bytes: Id = field(name="Bytes", default=0)
+    allocated: Id = field(name="Total Allocated", default=-1)
+    reserved: Id = field(name="Total Reserved", default=-1)
     dims: Raw = field(name="Input Dims", default=ABSENT)
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
@@ -60,10 +68,10 @@ class Event(Struct, gc=False):
 
 
 class _Times(Struct, gc=False):
-    """The times of an event as they are written."""
+    """The times of an event to the last digit."""
 
-    ts: Raw = ABSENT
-    dur: Raw = ABSENT
+    ts: Decimal | None = None
+    dur: Decimal | None = None
 
 
 _events = msgspec.json.Decoder(list[Event])
@@ -84,7 +92,7 @@ _LONE_LOW = re.compile(
 _FIELDS = msgspec.structs.fields(Args)
 KEYS = {f.name: f.encode_name for f in _FIELDS}
 """By the name of an argument here: its key in a trace."""
-INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type is int}
+INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type == Id}
 """Arguments that are integers, with what stands where one is absent."""
 RAW = tuple(f.name for f in _FIELDS if f.type is Raw)
 THREES = ("grid", "block")
@@ -135,14 +143,24 @@ def broken_at(run: bytes) -> int | None:
     return None
 
 
-def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
-    """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
+def decode_times(run: bytes) -> list[tuple[int, int]]:
+    """Start of every event of a run and what it lasts, in ns, exact for any decimal; -1: no duration.
+
+    Nothing where not all are events.
+    """
     text = b"[" + run + b"]"
     for mend in (bytes, repair):
         with contextlib.suppress(*FAULTS):
-            rows = _times.decode(mend(text))
-            return [row.ts for row in rows], [row.dur for row in rows]
-    return [], []
+            return [(_ns(row.ts, BAD_NS), _ns(row.dur, -1)) for row in _times.decode(mend(text))]
+    return []
+
+
+def _ns(value_us: Decimal | None, absent: int) -> int:
+    if value_us is None:
+        return absent
+    if not value_us.is_finite() or abs(value_us) >= LARGEST_US:
+        return BAD_NS
+    return int((value_us * 1000).to_integral_value(ROUND_HALF_UP))
 
 
 def decode_object(text: bytes) -> dict[str, Any]:
@@ -219,14 +237,6 @@ def _tidied_args(args: Any) -> Args:
         if isinstance(args.get(KEYS[name]), list):
             good[name] = Raw(msgspec.json.encode(args[KEYS[name]]))
     return Args(**good)
-
-
-def decode_tidily(run: bytes) -> tuple[list[Event], int]:
-    """As `decode_run`, for a run whose ids are beyond 64 bits: those ids are left out."""
-    raws = _loose.decode(repair(b"[" + run + b"]"))
-    tidied = [_tidy(raw) for raw in raws]
-    events = [event for event in tidied if event is not None]
-    return events, len(raws) - len(events)
 
 
 def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:

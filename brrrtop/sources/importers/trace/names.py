@@ -68,28 +68,6 @@ _PROFILER_RANGE = re.compile(
 
 _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \((\w[\w ]*) -> (\w[\w ]*)\))?")
 _MEMSET = re.compile(r"Memset(?: \((\w[\w ]*)\))?")
-_COPY_KINDS = {
-    "HD": CopyKind.HTOD,
-    "DH": CopyKind.DTOH,
-    "HA": CopyKind.HTOA,
-    "AH": CopyKind.ATOH,
-    "AA": CopyKind.ATOA,
-    "AD": CopyKind.ATOD,
-    "DA": CopyKind.DTOA,
-    "DD": CopyKind.DTOD,
-    "HH": CopyKind.HTOH,
-    "PP": CopyKind.PTOP,
-}
-_MEMORY_KINDS = {
-    "pageable": MemoryKind.PAGEABLE,
-    "pinned": MemoryKind.PINNED,
-    "device": MemoryKind.DEVICE,
-    "array": MemoryKind.ARRAY,
-    "managed": MemoryKind.MANAGED,
-    "device static": MemoryKind.DEVICE_STATIC,
-    "managed static": MemoryKind.MANAGED_STATIC,
-}
-
 _READS_BACK = re.compile(
     r"aten::(item|_local_scalar_dense|is_nonzero|nonzero|nonzero_static|equal|allclose|isclose"
     r"|to|_to_copy|copy_|cpu|masked_select|unique\w*|_unique\w*|index|index_put_|bincount|where"
@@ -141,11 +119,12 @@ def recompiles(name: str) -> int:
 def copy_kinds(name: str) -> tuple[int, int, int]:
     """`Memcpy HtoD (Pageable -> Device)` → copy, source and destination kind."""
     if match := _COPY.match(name):
-        kind = _COPY_KINDS.get((match[1] + match[2]).upper(), CopyKind.DTOD)
+        kind = CopyKind.__members__.get(f"{match[1]}TO{match[2]}".upper(), CopyKind.DTOD)
         return int(kind), memory_kind(match[3]), memory_kind(match[4])
     match = _MEMSET.match(name)
     return int(CopyKind.MEMSET), 0, memory_kind(match[1] if match else None)
 
 
 def memory_kind(word: str | None) -> int:
-    return int(_MEMORY_KINDS.get((word or "").strip().lower(), MemoryKind.UNKNOWN))
+    name = (word or "").strip().upper().replace(" ", "_")
+    return int(MemoryKind.__members__.get(name, MemoryKind.UNKNOWN))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
@@ -14,39 +13,31 @@ from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
-from brrrtop.sources.importers.trace import details, rocm, stacks
+from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK, Kind
+from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
-from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, told_apart
+from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
-from brrrtop.sources.importers.trace.processes import part_processes
-from brrrtop.sources.importers.trace.strides import strides_of
+from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
-_NO_TENSOR = frozenset(
-    {"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double"}
-)
+_SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)
 _U16, _U32, _I32 = (1 << 16) - 1, (1 << 32) - 1, (1 << 31) - 1
 
 
 class Records(Struct, frozen=True, eq=False):
     """A trace as wire arrays, each sorted by end, and what they refer to."""
 
-    kernels: Array
-    copies: Array
-    calls: Array
-    marks: Array
-    links: Array
-    """One a launch that some activity came from."""
-    link_times: I8
-    """End of the launching call (or of the activity, where that was not recorded)."""
+    tables: dict[Kind, tuple[Array, I8]]
+    """Calls, links, marks, kernels and copies, in the order in which they are sent, with their ends. Links
+    are one a launch that some activity came from; they end with the launching call, or with the activity
+    where that was not recorded."""
     names: dict[int, str]
     ops: list[list[Any]]
     """`[id, name, dims, types, concrete]`, and `strides` where they are told"""
@@ -74,24 +65,24 @@ def build(collected: Collected, base_ns: int) -> Records:
         collected, base_ns
     )
     part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
-    sampled = stacks.samples(frames, kernels, copies, collected.names)
+    sampled = host.stack_samples(frames, kernels, copies, collected.names)
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
     rocm.grids_in_blocks(kernels, calls, names)
-    shaped, signatures, strides = _signatures(collected)
+    shaped, signatures, strides = signatures_of(collected.signatures)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
-    kernel_records = _by_end(_kernels(kernels))
+    tables = {Kind.KERNELS: _by_end(_kernels(kernels))}
     kernels.clear()  # columns of millions of rows go as soon as they are not needed
     positions = op_of_launch(nest, ops.pop("external"), launches)
     by_position = ops.pop("signature")[nest.order]
     described = nest.innermost(positions, shaped[by_position])
     described = np.where(described >= 0, described, positions)
-    links, link_times, sent = _links(launches, described, by_position)
+    links, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
-    host_details = details.of_trace(
+    host_details = host.details_of(
         names,
         signatures,
         ops,
@@ -112,18 +103,16 @@ def build(collected: Collected, base_ns: int) -> Records:
     ]
     ops.clear()
     del nest
+    tables |= {
+        Kind.COPIES: _by_end(_copies(copies, names)),
+        Kind.CALLS: _by_end(_calls(calls, call_classes)),
+        Kind.MARKS: _by_end(np.concatenate(marks)),
+        Kind.LINKS: links,
+    }
     return Records(
-        kernels=kernel_records,
-        copies=_by_end(_copies(copies, names)),
-        calls=_by_end(_calls(calls, call_classes)),
-        marks=_by_end(np.concatenate(marks)),
-        links=links,
-        link_times=link_times,
+        tables={kind: tables[kind] for kind in _SENT},
         names=dict(enumerate(names)),
-        ops=[
-            _sendable([s + 1, *signatures[s], *strides_of(signatures[s][1], strides[s])])
-            for s in sent.tolist()
-        ],
+        ops=[sendable(s + 1, signatures[s], strides[s]) for s in sent.tolist()],
         silent=silent,
         details=host_details,
     )
@@ -221,57 +210,23 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     return launches
 
 
-def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8, I8]:
-    """Link records by time, their times, and the signatures they use."""
+def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[tuple[Array, I8], I8]:
+    """Link records by time with their times, and the signatures they use."""
     has_launch = positions >= 0
     order = np.argsort(launches["end_ns"][has_launch], kind="stable")
     used = signatures[positions[has_launch]][order]
     links = np.zeros(len(order), LINK)
     links["correlation"] = launches["correlation"][has_launch][order]
     links["op_id"] = used + 1
-    return links, launches["end_ns"][has_launch][order], np.flatnonzero(np.bincount(used))
+    return (links, launches["end_ns"][has_launch][order]), np.flatnonzero(np.bincount(used))
 
 
-def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]], list[bytes]]:
-    """Which signatures speak of tensors, all as `[name, dims, types, concrete]`, their strides as text."""
-    rows: list[list[Any]] = []
-    strides: list[bytes] = []
-    for name, dims, types, concrete, steps in collected.signatures:
-        rows.append([name, _list(dims), _list(types), _list(concrete)])
-        strides.append(steps)
-    shaped = [_says_shapes(row) for row in rows]
-    return np.array(shaped, np.bool_), rows, strides
-
-
-def _list(text: bytes) -> list[Any]:
-    try:
-        value = msgspec.json.decode(text) if text else []
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return []
-    return value if isinstance(value, list) else []
-
-
-def _sendable(row: list[Any]) -> list[Any]:
-    """An op as a frame may carry it: without its inputs where they are nothing that torch writes."""
-    try:
-        msgspec.convert(row, bodies.Op)
-    except msgspec.ValidationError:
-        return [*row[:2], [], [], []]
-    return row
-
-
-def _says_shapes(row: list[Any]) -> bool:
-    name, dims, types, _ = row
-    if "::" not in name or name.startswith("autograd::"):
-        return False
-    return any(dims) or any(isinstance(t, str) and t not in _NO_TENSOR for t in types)
-
-
-def _by_end(records: Array) -> Array:
+def _by_end(records: Array) -> tuple[Array, I8]:
     ends = np.ascontiguousarray(records["end_ns"])
     if len(ends) > 1 and (ends[1:] < ends[:-1]).any():
-        return records[np.argsort(ends, kind="stable")]
-    return records
+        order = np.argsort(ends, kind="stable")
+        return records[order], ends[order]
+    return records, ends
 
 
 def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
