@@ -58,10 +58,10 @@ NOBODY = (
 def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
     """`GPU 0 NVIDIA H200  really used ━━── 31%  nvidia-smi says 98%  41.2/140 GiB  512 W`."""
     real = gpu.gauges.get(Metric.SM_ACTIVE)
-    text = Text.styled(f"GPU {gpu.index} ", palette.style("text", bold=True))
+    text = palette.text(f"GPU {gpu.index} ", "text", bold=True)
     text.append(fitted(gpu.name, 18), palette.style("text"))
     pieces = [text]
-    busy = Text.styled("SMs busy ", palette.style("muted"))
+    busy = palette.text("SMs busy ", "muted")
     busy.append_text(meter(real, palette, 10, "good"))
     pieces.append(busy.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
     says = units.share(gpu.gauges.get(Metric.SMI_UTIL))
@@ -70,10 +70,10 @@ def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
         units.size(gpu.gauges.get(one))
         for one in (Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES)
     )
-    pieces.append(Text.styled(f"{used} of {total}", palette.style("text")))
+    pieces.append(palette.text(f"{used} of {total}", "text"))
     power = gpu.gauges.get(Metric.POWER_WATT)
     if power is not None:
-        pieces.append(Text.styled(f"{power:.0f} W", palette.style("muted")))
+        pieces.append(palette.text(f"{power:.0f} W", "muted"))
     return clipped(joined(pieces, width, "  "), width)
 
 
@@ -91,7 +91,7 @@ def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, wi
         for metric in (Metric.SM_ACTIVE, Metric.SMI_UTIL)
     )
     memory = units.size(sum(known)) if known else units.UNMEASURED
-    text = Text.styled(f"{one.pid:>8}  ", palette.style("text", bold=True))
+    text = palette.text(f"{one.pid:>8}  ", "text", bold=True)
     text.append(f"{fitted(one.user, 10)} {fitted(where, 5)} ", palette.style("text"))
     text.append(f"{memory:>9}  ", palette.style("text"))
     text.append(f"{units.share(_mean(real)):>8} ", palette.style("good", bold=True))

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 from rich.style import Style
+from rich.text import Text
 
 
 class BucketStyle(Struct, frozen=True):
@@ -183,6 +184,10 @@ class Palette(Struct, frozen=True, eq=False):
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""
         return self._style(hue if self.colour else None, None, bold)
+
+    def text(self, words: str, hue: str = "text", *, bold: bool = False) -> Text:
+        """The beginning of a line, in the hue of a bucket or role."""
+        return Text.styled(words, self.style(hue, bold=bold))
 
     def filled(self, bucket: str) -> Style:
         """Text on a field of the bucket's hue; without colour, plain."""

@@ -128,7 +128,7 @@ def sparkline(values: Sequence[float], palette: Palette, width: int, hue: str = 
     """The newest values of 0..1, one a cell, at the right edge."""
     newest = values[-width:] if width > 0 else ()
     glyphs = "".join(level(value, palette) for value in newest)
-    return Text.styled(glyphs.rjust(max(0, width)), palette.style(hue))
+    return palette.text(glyphs.rjust(max(0, width)), hue)
 
 
 def level(value: float, palette: Palette) -> str:

@@ -114,7 +114,7 @@ def facts(
 
 def pair(label: str, value: str, palette: Palette, *, bold: bool = False) -> Text:
     """A figure behind what it is."""
-    text = Text.styled(f"{label} ", palette.style("muted"))
+    text = palette.text(f"{label} ", "muted")
     return text.append(value, palette.style("text", bold=bold))
 
 

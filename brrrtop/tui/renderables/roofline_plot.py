@@ -222,4 +222,4 @@ def _axis(frame: Frame, palette: Palette) -> list[Text]:
     edge.append("└" + "".join(stroke), palette.style("rule"))
     title = "FLOP/byte"
     labels[: len(title)] = title
-    return [edge, Text.styled("".join(labels), palette.style("muted"))]
+    return [edge, palette.text("".join(labels), "muted")]

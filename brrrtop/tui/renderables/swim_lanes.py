@@ -121,7 +121,7 @@ def drawn(
         rows.remove(min(rows, key=lambda row: (row.name == GPU, _busy(row))))
     lines: list[Text] = []
     for row in rows:
-        name = Text.styled(fitted(SHORT.get(row.name, row.name), GUTTER), palette.style("muted"))
+        name = palette.text(fitted(SHORT.get(row.name, row.name), GUTTER), "muted")
         if row.name != GPU:
             lines.append(name.append_text(_thin(row, palette)))
             continue
@@ -199,7 +199,7 @@ def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
             room - len(label), max(0, round(part * room / 4) - (len(label) // 2 if part else 0))
         )
         signs[at : at + len(label)] = label
-    return Text.styled(" " * GUTTER + "".join(signs[:room]), palette.style("muted"))
+    return palette.text(" " * GUTTER + "".join(signs[:room]), "muted")
 
 
 def kinds_shown(rows: Sequence[Row]) -> list[str]:

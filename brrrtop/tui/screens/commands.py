@@ -52,7 +52,7 @@ class CommandList(Chooser, can_focus=False):
         first = max(0, min(at - height + 1, len(shown) - height))
         lines = []
         for place, (does, key, _) in enumerate(shown[first : first + height], first):
-            text = Text.styled("▸ " if place == at else "  ", palette.style("good", bold=True))
+            text = palette.text("▸ " if place == at else "  ", "good", bold=True)
             text.append(does, palette.style("text", bold=place == at))
             lines.append(sided(text, Text.styled(key, muted), width))
         if below:

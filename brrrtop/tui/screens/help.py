@@ -203,7 +203,7 @@ class Help(Scrolled):
 
 
 def _heading(title: str, palette: Palette, first: bool = False) -> list[Text]:
-    head = Text.styled(title, palette.style("compute", bold=True))
+    head = palette.text(title, "compute", bold=True)
     return [head] if first else [Text(), head]
 
 
@@ -214,7 +214,7 @@ def _entries(
     for name, sentence in entries:
         term, meaning = palette.keys(name), palette.keys(sentence)
         if cell_len(term) >= indent:
-            lines.append(Text.styled(term, palette.style("text", bold=True)))
+            lines.append(palette.text(term, "text", bold=True))
             term = ""
         bold, plain = palette.style("text", bold=True), palette.style("text")
         lines += hanging(f"{term:<{indent}}", meaning, width, bold, plain)

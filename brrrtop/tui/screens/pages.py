@@ -65,7 +65,7 @@ class Tables(Scrolled):
         lines: list[Text] = []
         for row in rows[1:]:
             if row.startswith(" "):
-                lines.append(Text.styled(row, self.palette.style("text")))
+                lines.append(self.palette.text(row, "text"))
             else:  # a title, or a sentence
                 lines += (
                     paragraph(row, width, heading)
@@ -89,7 +89,7 @@ class Code(Scrolled):
         )
         lines += [
             Text(),
-            Text.styled("What the GPU waits for", palette.style("compute", bold=True)),
+            palette.text("What the GPU waits for", "compute", bold=True),
         ]
         for part in booked(snapshot.estimate.account):
             if part.bucket.startswith("idle_"):
@@ -99,10 +99,8 @@ class Code(Scrolled):
                 text.append(f"{phrases.bucket(part.bucket)}  ", named)
                 lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
                 if part.bucket == "idle_input" and (place := loader_line(snapshot)):
-                    lines.append(Text.styled(f"       {place}", palette.style("text")))
-        places = (
-            Text.styled(f"       {one}", palette.style("text")) for one in sync_lines(snapshot)
-        )
+                    lines.append(palette.text(f"       {place}", "text"))
+        places = (palette.text(f"       {one}", "text") for one in sync_lines(snapshot))
         return stacked([*lines, *places], width)
 
 

@@ -180,7 +180,7 @@ def _titles(columns: Columns, palette: Palette) -> Text:
     for name, _, cells, _ in GAUGES[: columns.gauges]:
         title += f"{name:>{cells}}"
     title += f"  {'verdict'}" if columns.verdict else ""
-    return Text.styled(title, palette.style("muted"))
+    return palette.text(title, "muted")
 
 
 def _row(

@@ -59,7 +59,7 @@ class RooflinePane(Chooser, Pane):
             words = "The ceilings of this GPU are not known, so there is no roof to draw."
             if estimate is None:
                 words = "Nothing to plot yet."
-            return [*lines, Text.styled(words, palette.style("muted"))]
+            return [*lines, palette.text(words, "muted")]
         self._rows = plotted(estimate.kernels)[::-1]
         listed = min(6 if height >= LISTED_FROM else 1, len(self._rows))
         chosen = self._rows[self.at] if self._rows else None
@@ -85,16 +85,16 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
         return paragraph(words, width, palette.style("muted"))
     share = sum(kernel.share for kernel in shown)
     pieces = [
-        Text.styled(
+        palette.text(
             f"{len(shown)} of {len(estimate.kernels)} kernels, {units.share(share)} of the time, "
             "have known FLOPs and bytes",
-            palette.style("text"),
+            "text",
         ),
-        Text.styled("◆ all together", palette.style("muted")),
-        Text.styled("· earlier", palette.style("muted")),
+        palette.text("◆ all together", "muted"),
+        palette.text("· earlier", "muted"),
     ]
     if estimate.roofs:
-        pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", palette.style("muted")))
+        pieces.append(palette.text(f"roofs: {estimate.roofs.source}", "muted"))
     return [joined(pieces, width)]
 
 

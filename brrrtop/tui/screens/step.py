@@ -81,7 +81,7 @@ class StepPane(Pane, can_focus=True):
         if picture is None:
             words = "No GPU activity has been traced yet, so there is no step to draw."
             head = rule("one step", "", palette, width)
-            return [head, Text.styled(words, palette.style("muted"))]
+            return [head, palette.text(words, "muted")]
         view = self.view
         note = "stands still, f: follow" if self._kept is not None else ""
         if view != picture.span:
@@ -261,11 +261,11 @@ def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Te
     if lane is None or kernels is None or height < 2:
         return []
     bars, work = lane.bars, kernels.bars
-    lines = [Text.styled("longest gaps", palette.style("text", bold=True))]
+    lines = [palette.text("longest gaps", "text", bold=True)]
     for row in np.argsort(bars.starts_ns - bars.ends_ns, kind="stable")[: height - 1].tolist():
         start, end = int(bars.starts_ns[row]), int(bars.ends_ns[row])
         kind = picture.kinds[int(bars.kinds[row])]
-        text = Text.styled(f"{units.duration(end - start):>9}  ", palette.style("text", bold=True))
+        text = palette.text(f"{units.duration(end - start):>9}  ", "text", bold=True)
         text.append(f"{phrases.bucket(kind):<20}", palette.style(kind, bold=True))
         at = units.duration(max(0, start - picture.span.t0_ns))
         text.append(f"at {at:<9}", palette.style("muted"))

@@ -108,7 +108,7 @@ def _titles(bar: int, code: int, palette: Palette, width: int) -> Text:
         title += f"  {'range':<{SPAN - 2}}" + " " * bar
     if code:
         title += "  line of code"
-    return Text.styled(title, palette.style("muted"))
+    return palette.text(title, "muted")
 
 
 def _row(

@@ -48,7 +48,7 @@ class Advice(Pane, can_focus=True):
             note = f"chosen, enter: all {total}"
         lines = [rule("advice", note, palette, width)]
         if not total:
-            lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
+            lines.append(palette.text(why_none(snapshot), "muted"))
         lines += flowed
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
@@ -212,16 +212,16 @@ def _gain(advisory: Advisory, palette: Palette, width: int) -> Text:
     """What it saves; the range of what was simulated where that leaves room for the sentence."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
-        return Text.styled("to know    ", palette.style("muted"))
+        return palette.text("to know    ", "muted")
     if width < RANGED:
         gain = gain.split(" (")[0]
-    return Text.styled(f"{gain:<{10 + palette.ascii}} ", palette.style("good", bold=True))
+    return palette.text(f"{gain:<{10 + palette.ascii}} ", "good", bold=True)
 
 
 def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
     percent = units.share(advisory.confidence)
     words = f"{sureness(advisory.confidence)} {percent}" if width >= WORDY else f"{percent} sure"
-    return Text.styled(words, palette.style("muted"))
+    return palette.text(words, "muted")
 
 
 def detail_lines(
@@ -237,7 +237,7 @@ def detail_lines(
     for label, words, hue in pieces:
         flowed = [words] if cut and label != "try" else wrapped(words, _room(width))
         for i, line in enumerate(flowed):
-            text = Text.styled(f"{label if not i else '':>9}  ", palette.style(hue))
+            text = palette.text(f"{label if not i else '':>9}  ", hue)
             text.append(line, palette.style("text" if hue == "good" else hue))
             lines.append(clipped(text, width))
     return lines

@@ -32,7 +32,7 @@ class Title(Pane):
 def subject(snapshot: Snapshot, palette: Palette) -> Text:
     """brrrtop, the source, its rank and its device."""
     source, estimate = snapshot.source, snapshot.estimate
-    text = Text.styled("brrrtop ", palette.style("text", bold=True))
+    text = palette.text("brrrtop ", "text", bold=True)
     text.append(source.label, palette.style("compute", bold=True))
     facts = []
     if source.rank is not None and (source.world or 1) > 1:
@@ -106,11 +106,11 @@ class Status(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if self._says:
             says, failed = self._says
-            piece = Text.styled(says, self.palette.style("alarm" if failed else "good", bold=True))
+            piece = self.palette.text(says, "alarm" if failed else "good", bold=True)
             piece.truncate(width, overflow="ellipsis")
             return [piece]
         if snapshot.notice:
-            notice = Text.styled(snapshot.notice, self.palette.style("memory", bold=True))
+            notice = self.palette.text(snapshot.notice, "memory", bold=True)
             return [clipped(notice, width)]
         line = joined(status_pieces(snapshot, self.palette), width)
         # While nothing is judged the screen has nothing else to say, and says them in full.
@@ -122,12 +122,12 @@ class Status(Pane):
 
 def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     source = snapshot.source
-    facts = [Text.styled(source.kind, palette.style("text", bold=True))]
+    facts = [palette.text(source.kind, "text", bold=True)]
     if source.tier:
         facts[0].append(f"/{source.tier}", palette.style("muted"))
     if snapshot.lost_records:
         lost = f"⚠ {units.count(snapshot.lost_records)} records lost"
-        facts.append(Text.styled(lost, palette.style("alarm", bold=True)))
+        facts.append(palette.text(lost, "alarm", bold=True))
     live = source.kind == "live" and snapshot.freshness is Freshness.LIVE
     if live and (snapshot.age_ns or 0) >= OLD_NS:
         facts.append(pair("last heard", f"{units.duration(snapshot.age_ns)} ago", palette))

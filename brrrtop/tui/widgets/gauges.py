@@ -59,7 +59,7 @@ class Gauges(Pane):
 
 def absent(snapshot: Snapshot, palette: Palette) -> Text:
     """Why there is nothing to show."""
-    text = Text.styled("gauges ", palette.style("muted")).append(units.UNMEASURED)
+    text = palette.text("gauges ", "muted").append(units.UNMEASURED)
     kind = snapshot.source.kind
     why = "no counters in this source" if kind != "live" else "no counter has been read yet"
     if kind == "kineto":
@@ -79,7 +79,7 @@ def activity(snapshot: Snapshot, palette: Palette, bar_width: int) -> list[Text]
     pieces = []
     for label, gauge, hue in entries:
         value = gauges.get(gauge)
-        text = Text.styled(f"{label} ", palette.style("muted"))
+        text = palette.text(f"{label} ", "muted")
         if bar_width and gauge is not Metric.SMI_UTIL:
             text.append_text(meter(value, palette, bar_width, hue)).append(" ")
         pieces.append(text.append(units.share(value), palette.style(hue, bold=True)))
@@ -96,7 +96,7 @@ def trends(snapshot: Snapshot, palette: Palette) -> list[Text]:
     ):
         trend = snapshot.gauge_history.get(gauge, ())
         if len(trend) > 1:
-            text = Text.styled(f"{label} ", palette.style("muted"))
+            text = palette.text(f"{label} ", "muted")
             pieces.append(text.append_text(sparkline(trend, palette, min(TREND, len(trend)), hue)))
     return pieces
 
@@ -124,14 +124,14 @@ def state(gauges: Readings, palette: Palette, labels: bool) -> list[Text]:
 
 
 def _alarm(words: str, palette: Palette, hue: str = "alarm") -> Text:
-    return Text.styled(f"⚠ {words}", palette.style(hue, bold=True))
+    return palette.text(f"⚠ {words}", hue, bold=True)
 
 
 def _amount(label: str, value: str, limit: str, palette: Palette) -> Text:
     """`label used/total unit`, the unit once."""
     if value.split(" ")[-1] == limit.split(" ")[-1]:
         value = value.rsplit(" ", 1)[0]
-    text = Text.styled(f"{label} " if label else "", palette.style("muted"))
+    text = palette.text(f"{label} " if label else "", "muted")
     text.append(value, palette.style("text", bold=True))
     return text.append(f"/{limit}" if limit != units.UNMEASURED else "", palette.style("muted"))
 

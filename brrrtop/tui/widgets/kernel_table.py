@@ -59,7 +59,7 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         bullet, muted = "* " if palette.ascii else "• ", palette.style("muted")
         lines += hanging(bullet, note, width - 2, muted, palette.style("text"))
     if not ended and snapshot.source.tier not in (None, "nvml"):
-        lines.append(Text.styled(_ON_CPU, palette.style("muted")))
+        lines.append(palette.text(_ON_CPU, "muted"))
     return lines
 
 
@@ -118,7 +118,7 @@ class KernelTable(Chooser, Pane):
         if self.has_focus and inside:
             under_cursor(lines[HEAD_LINES + self.at - self._first], self.palette, width)
         if not self.kernels:
-            lines.append(Text.styled(self._nothing(), self.palette.style("muted")))
+            lines.append(self.palette.text(self._nothing(), "muted"))
         return lines
 
     def _note(self, room: int) -> str:

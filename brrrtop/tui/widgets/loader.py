@@ -86,12 +86,12 @@ def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         samples = f", by {units.count(row.samples)} stack samples" if row.samples else ""
         loop = loop_lines(row, "", palette)
         lines += [
-            Text.styled(loader.kind(row), palette.style("compute", bold=True)),
+            palette.text(loader.kind(row), "compute", bold=True),
             *facts((("made as", row.name), ("waits", loader.waits(row))), LABEL, palette, width),
             _recent(row, palette, width),
             *facts((*workers, *gain), LABEL, palette, width),
             Text(),
-            Text.styled(f"Where the loop {where}{samples}", palette.style("text", bold=True)),
+            palette.text(f"Where the loop {where}{samples}", "text", bold=True),
             *(loop or facts([("", no_samples(snapshot, "No sample"))], LABEL, palette, width)),
             Text(),
         ]
@@ -126,5 +126,5 @@ def _gain(snapshot: Snapshot) -> str:
 
 
 def _labelled(label: str, words: str, palette: Palette) -> Text:
-    text = Text.styled(f"{label:>{LABEL}}  ", palette.style("muted"))
+    text = palette.text(f"{label:>{LABEL}}  ", "muted")
     return text.append(words, palette.style("text"))

@@ -55,7 +55,7 @@ class Pace(Pane):
             )
         if estimate.steps.step_ns is not None:
             label = f"steps {_provenance(estimate.steps)}"
-            pieces.append(Text.styled(label, palette.style("muted")))
+            pieces.append(palette.text(label, "muted"))
         return rows(pieces, width, height, "  ")
 
 
@@ -99,14 +99,14 @@ def launch_pieces(estimate: Estimate, palette: Palette) -> list[Text]:
     is too short: one weighs kernels by their time, the other counts them, and both say so."""
     launch = estimate.launch
     if launch.lead_p50_ns is None:
-        text = Text.styled("launch lead ", palette.style("muted")).append(units.UNMEASURED)
+        text = palette.text("launch lead ", "muted").append(units.UNMEASURED)
         return [text.append(" no launch records", palette.style("muted"))]
     lead = pair("lead", units.duration(launch.lead_p50_ns), palette, bold=True)
     late = pair("late", f"{units.share(launch.share_under_10us)} of launches", palette, bold=True)
     if launch.rho is None:
         return [lead, late]
     words, hue = word = host_word(launch.lead_p50_ns, launch.rho, _wait_share(estimate))
-    host = Text.styled(words, palette.style(hue, bold=True))
+    host = palette.text(words, hue, bold=True)
     ahead = "" if word in (AHEAD, AHEAD_BETWEEN) else "ahead "
     host.append(f" ({ahead}{units.share(launch.rho)} by time)", palette.style("muted"))
     return [host, lead, late]

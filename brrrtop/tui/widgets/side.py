@@ -61,7 +61,7 @@ def edit_bars(snapshot: Snapshot, palette: Palette, width: int, count: int) -> l
 def _bar(name: str, step_ns: float, now_ns: float, gain: str, room: int, palette: Palette) -> Text:
     full = min(room, max(1, round(room * step_ns / now_ns)))
     sign, rest = ("#", ".") if palette.ascii else ("━", "╌")
-    text = Text.styled(fitted(name, NAME), palette.style("text" if gain else "muted"))
+    text = palette.text(fitted(name, NAME), "text" if gain else "muted")
     text.append(f"{units.duration(step_ns):>{TIME}} ", palette.style("text", bold=True))
     text.append(sign * full, palette.style("good" if gain else "muted"))
     text.append(rest * (room - full), palette.style("rule"))
@@ -76,14 +76,14 @@ def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     lines = []
     for one in samples.lines:
         share = one.count / samples.count
-        text = Text.styled(f"{units.share(share):>4} ", palette.style("text", bold=True))
+        text = palette.text(f"{units.share(share):>4} ", "text", bold=True)
         hue = f"idle_{one.reads_as}" if one.reads_as else "overhead"
         lines.append(clipped(text.append_text(code_line(one, share, hue, palette)), width))
     seconds = units.duration(samples.span_ns)
     summary = (
         f"{units.count(samples.count)} stack samples in {seconds}, outside waits that have a name"
     )
-    lines.append(Text.styled(summary, palette.style("muted")))
+    lines.append(palette.text(summary, "muted"))
     return lines
 
 

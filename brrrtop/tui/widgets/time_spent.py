@@ -59,7 +59,7 @@ class HistoryGraph(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         history = snapshot.history
         if not history:
-            return [Text.styled("no history yet", self.palette.style("muted"))]
+            return [self.palette.text("no history yet", "muted")]
         edges = column_edges(snapshot, width)
         shown = columns(history, edges, snapshot.now_ns)
         axis, steps = height >= AXIS_FROM, height >= STEPS_FROM
@@ -178,7 +178,7 @@ def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool)
 
 def _rest(parts: list[BucketTime], palette: Palette) -> Text:
     share = units.share(sum(part.share for part in parts))
-    return Text.styled(f"{len(parts)} more {share}", palette.style("muted"))
+    return palette.text(f"{len(parts)} more {share}", "muted")
 
 
 class StepStrip(Pane):

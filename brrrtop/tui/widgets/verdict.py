@@ -55,7 +55,7 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
     lines = []
     for i, line in enumerate(flowed):
         lead = badge if i == 0 else " " * len(badge)
-        text = Text.styled(lead, palette.style("text", bold=True))
+        text = palette.text(lead, "text", bold=True)
         lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
 
@@ -87,7 +87,7 @@ def verdict(estimate: Estimate, palette: Palette) -> Text:
 def confidence(estimate: Estimate, palette: Palette, width: int) -> Text:
     """How sure, and what else it may be; where that would cost the reason, the figure alone."""
     word = f"{sureness(estimate.confidence)} " if width >= WORDY else ""
-    text = Text.styled(word, palette.style("text"))
+    text = palette.text(word, "text")
     text.append(units.share(estimate.confidence), palette.style("text", bold=True))
     if not word:
         return text.append(" sure", palette.style("muted"))
