@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
@@ -32,6 +32,7 @@ from brrrtop.tui.widgets.pane import Pane
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
+T = TypeVar("T")
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
@@ -48,6 +49,12 @@ def _opening(module: str, pane: str) -> Callable[[BrrrtopApp], None]:
         app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), pane)())
 
     return action
+
+
+def _next(every: Sequence[T], shown: T | None, by: int) -> T:
+    """The one behind the shown one, or before it; from the ends round, the first where none is shown."""
+    at = every.index(shown) if shown in every else -by
+    return every[(at + by) % len(every)]
 
 
 class BrrrtopApp(PaintedApp[int]):
@@ -261,8 +268,7 @@ class BrrrtopApp(PaintedApp[int]):
         if self.snapshot.estimate is None or len(ids) < 2:
             self.say("only one GPU has activity here", failed=True)
             return
-        shown = self.snapshot.estimate.device.device_id
-        self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
+        self.action_show_device(_next(ids, self.snapshot.estimate.device.device_id, by))
 
     def action_show_device(self, device_id: int) -> None:
         self._feed.ask(lambda d: d.select_device(device_id))
@@ -284,8 +290,7 @@ class BrrrtopApp(PaintedApp[int]):
             return
         keys = [row.key for row in sorted(job.ranks, key=rank_order) if row.estimate is not None]
         if keys:
-            at = keys.index(job.shown) if job.shown in keys else -by
-            self.action_show_rank(keys[(at + by) % len(keys)])
+            self.action_show_rank(_next(keys, job.shown, by))
 
     def action_show_rank(self, key: str) -> None:
         self.ask("ranks", lambda d: d.select_rank(key))

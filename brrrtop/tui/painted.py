@@ -5,8 +5,8 @@ What every line goes through last, on its way to the terminal: nothing to obey, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from textual.theme import Theme as TextualTheme
 
 from brrrtop.text.printable import printable
 from brrrtop.tui.palette import Palette, Theme, to_ascii
-from brrrtop.tui.sixteen import Sixteen, ansi_theme
+from brrrtop.tui.sixteen import ansi_theme, in_sixteen
 from brrrtop.tui.terminal import textual_driver
 
 Result = TypeVar("Result")
@@ -37,7 +37,6 @@ class PaintedApp(App[Result]):
         if self.no_color:
             self.palette = replace(self.palette, colour=False)
         self._begin()
-        self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.animation_level = "none"
 
     def _begin(self) -> None:
@@ -54,13 +53,13 @@ class PaintedApp(App[Result]):
         self.stylesheet.set_variables(self.get_css_variables())
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = [*super().get_line_filters(), self._printable]
+        filters = [*super().get_line_filters(), HARMLESS]
         if not self.palette.colour:
-            filters.append(self._colourless)
+            filters.append(COLOURLESS)
         elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette))
+            filters.append(EachPiece(partial(in_sixteen, theme=self.palette.chosen)))
         if self.palette.ascii:
-            filters.append(self._asciified)
+            filters.append(ASCIIFIED)
         return filters
 
     def on_mount(self) -> None:
@@ -94,6 +93,23 @@ def textual_theme(theme: Theme) -> TextualTheme:
     )
 
 
+class EachPiece(LineFilter):
+    """Changes each piece of a line by itself."""
+
+    def __init__(self, change: Callable[[Segment], Segment]) -> None:
+        super().__init__()
+        self._change = change
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [self._change(segment) for segment in segments]
+
+
+def colourless(segment: Segment) -> Segment:
+    """Keeps bold, underline and reverse, and drops every colour, the background's too."""
+    text, style, control = segment
+    return Segment(text, _weight_only(style) if style else style, control)
+
+
 @lru_cache(1024)
 def _weight_only(style: Style) -> Style:
     return Style(
@@ -105,42 +121,28 @@ def _weight_only(style: Style) -> Style:
     )
 
 
-class Colourless(LineFilter):
-    """Keeps bold, underline and reverse, and drops every colour, the background's too."""
+def harmless(segment: Segment) -> Segment:
+    """Lets nothing through that a terminal would obey. Text is cleaned where it enters too.
 
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [
-            Segment(text, _weight_only(style) if style else style, control)
-            for text, style, control in segments
-        ]
-
-
-class Printable(LineFilter):
-    """Lets nothing through that a terminal would obey. Text is cleaned where it enters too."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [one if one.control else _printable(one) for one in segments]
-
-
-def _printable(segment: Segment) -> Segment:
-    """The segment, as wide as before: what has no width goes, what is not shown is a `?`."""
-    text = printable(segment.text)
+    As wide as before: what has no width goes, what is not shown is a `?`.
+    """
+    text = segment.text if segment.control else printable(segment.text)
     if text == segment.text:
         return segment
     shown = (printable(sign).ljust(cell_len(sign))[: cell_len(sign)] for sign in segment.text)
     return Segment("".join(shown), segment.style, segment.control)
 
 
-class Asciified(LineFilter):
+def asciified(segment: Segment) -> Segment:
     """Replaces every glyph beyond ASCII by one or two of the same width."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [segment if segment.text.isascii() else _to_ascii(segment) for segment in segments]
-
-
-def _to_ascii(segment: Segment) -> Segment:
+    if segment.text.isascii():
+        return segment
     text = "".join(
         character if character.isascii() else to_ascii(character).ljust(cell_len(character), "?")
         for character in segment.text
     )
     return Segment(text, segment.style, segment.control)
+
+
+HARMLESS, COLOURLESS, ASCIIFIED = EachPiece(harmless), EachPiece(colourless), EachPiece(asciified)
+"""Made once, as Textual keeps what a filter made of a line."""

@@ -12,10 +12,8 @@ from rich.color import Color, ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
-from textual.color import Color as Background
-from textual.filter import LineFilter
 
-from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, Palette, Theme
+from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, Theme
 
 
 def numbers(theme: Theme) -> dict[str, int]:
@@ -69,18 +67,10 @@ def ansi_theme() -> TerminalTheme:
     return TerminalTheme(_VGA[0], _VGA[15], list(_VGA[:8]), list(_VGA[8:]))
 
 
-class Sixteen(LineFilter):
-    """Puts the colours of a palette into the sixteen; any other goes to the nearest, as ever."""
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self._theme = palette.chosen
-
-    def apply(self, segments: list[Segment], background: Background) -> list[Segment]:
-        return [
-            Segment(text, mapped(style, self._theme) if style else style, control)
-            for text, style, control in segments
-        ]
+def in_sixteen(segment: Segment, theme: Theme) -> Segment:
+    """Puts the colours of a theme into the sixteen; any other goes to the nearest, as ever."""
+    text, style, control = segment
+    return Segment(text, mapped(style, theme) if style else style, control)
 
 
 @lru_cache(2048)

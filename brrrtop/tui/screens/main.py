@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.widgets import Input, Label
+from textual.widgets import Input
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Snapshot
@@ -16,7 +16,7 @@ from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.frame import KeyLine, Status, Title, TooSmall
+from brrrtop.tui.widgets.frame import KeyLine
 from brrrtop.tui.widgets.gauges import DeviceStrip, Gauges
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
@@ -47,26 +47,12 @@ class MainView(View):
     """Its classes before the first snapshot."""
 
     def compose(self) -> ComposeResult:
-        yield TooSmall()
-        yield Title()
-        yield DeviceStrip()
-        yield Banner()
-        yield Hero()
-        yield AccountPane()
-        yield HistoryGraph()
-        yield StepStrip()
-        yield Pace()
-        yield Gauges()
-        with Container(id="counsel"):
-            yield Advice()
-            yield Side()
-        yield Loader()
-        yield KernelTable()
-        with Container(id="filter"):
-            yield Label("filter ")
-            yield Input(placeholder="words in a kernel's name, family or side", id="words")
-        yield Status()
-        yield KeyLine(MAIN_KEYS, MAIN_LAST)
+        panes = (
+            DeviceStrip(), Banner(), Hero(), AccountPane(), HistoryGraph(), StepStrip(), Pace(),
+            Gauges(), Container(Advice(), Side(), id="counsel"), Loader(), KernelTable(),
+        )  # fmt: skip
+        hint = "words in a kernel's name, family or side"
+        yield from self.framed(panes, "filter ", hint, KeyLine(MAIN_KEYS, MAIN_LAST))
 
     def show(self, snapshot: Snapshot) -> None:
         self.update_classes(
@@ -131,13 +117,8 @@ class MainView(View):
     def table(self) -> KernelTable:
         return self.query_one(KernelTable)
 
-    @property
-    def words(self) -> Input:
-        return self.query_one("#words", Input)
-
     def action_filter(self) -> None:
-        self.query_one("#filter").display = True
-        self.set_focus(self.words)
+        self.ask_for_words()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """`/` goes before all other keys, as words typed after it may be here already; but it is a

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from brrrtop.model.snapshot import Snapshot
@@ -59,6 +61,25 @@ class View(Screen[None]):
             if isinstance(pane, KeyLine):
                 pane.frame((FOLLOW,) if snapshot.successor is not None else (), behind)
 
+    def framed(self, panes: Iterable[Widget], what: str, hint: str, keys: KeyLine) -> ComposeResult:
+        """The panes below the title and above the words typed, the status and the keys."""
+        yield TooSmall()
+        yield Title()
+        yield from panes
+        with Container(id="filter"):
+            yield Label(what)
+            yield Input(placeholder=hint, id="words", disabled=True)
+        yield Status()
+        yield keys
+
+    @property
+    def words(self) -> Input:
+        return self.query_one("#words", Input)
+
+    def ask_for_words(self) -> None:
+        self.query_one("#filter").display, self.words.disabled = True, False
+        self.set_focus(self.words)
+
     def on_screen_resume(self) -> None:
         """What came while another screen lay over this one is not waited for."""
         self.show(self.app.snapshot)
@@ -84,14 +105,8 @@ class SubView(View):
         self.body = body
 
     def compose(self) -> ComposeResult:
-        yield TooSmall()
-        yield Title()
-        yield self.body
-        with Container(id="filter"):
-            yield Label("search ")
-            yield Input(placeholder="words; Enter keeps them, Esc ends", id="words", disabled=True)
-        yield Status()
-        yield KeyLine(self.body.KEYS)
+        hint = "words; Enter keeps them, Esc ends"
+        yield from self.framed((self.body,), "search ", hint, KeyLine(self.body.KEYS))
 
     def on_mount(self) -> None:
         self.body.focus()
@@ -99,17 +114,15 @@ class SubView(View):
     def action_search(self) -> None:
         if isinstance(self.body, Scrolled):
             self.app.forget_toast()
-            box = self.query_one("#words", Input)
-            self.query_one("#filter").display, box.disabled = True, False
-            self.set_focus(box)
+            self.ask_for_words()
 
     def action_back(self) -> None:
         """Ends a search first, then leads back."""
-        box = self.query_one("#filter")
-        if not box.display and not (isinstance(self.body, Scrolled) and self.body.wanted):
+        asked = self.query_one("#filter").display
+        if not asked and not (isinstance(self.body, Scrolled) and self.body.wanted):
             self.app.action_main()
             return
-        self.query_one("#words", Input).value = ""
+        self.words.value = ""
         self.on_input_submitted()
 
     def on_input_changed(self, event: Input.Changed) -> None:

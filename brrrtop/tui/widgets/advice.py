@@ -16,7 +16,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import sureness
-from brrrtop.tui.renderables.line import clipped, rule, sided, wrapped
+from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import log_lines
 from brrrtop.views import whatif
@@ -83,12 +83,6 @@ class Advice(Pane, can_focus=True):
 
     def action_open(self) -> None:
         self.app.action_advice()
-
-    def on_focus(self) -> None:
-        self.call_after_refresh(self.redraw)  # once `has_focus` says so
-
-    def on_blur(self) -> None:
-        self.call_after_refresh(self.redraw)
 
     def on_click(self, _event: Click) -> None:
         self.app.action_advice()
@@ -201,11 +195,8 @@ def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
         ""
     ]
     text.append(first, palette.style("text", bold=True))
-    lines = [sided(text, sure, width)]
-    for line in wrapped(" ".join(rest), _room(width)):
-        indented = Text(" " * 11, no_wrap=True).append(line, palette.style("text", bold=True))
-        lines.append(clipped(indented, width))
-    return lines
+    bold = palette.style("text", bold=True)
+    return [sided(text, sure, width), *hanging(" " * 11, " ".join(rest), width - 1, bold, bold)]
 
 
 def _gain(advisory: Advisory, palette: Palette, width: int) -> Text:
@@ -235,11 +226,11 @@ def detail_lines(
     )
     lines = []
     for label, words, hue in pieces:
-        flowed = [words] if cut and label != "try" else wrapped(words, _room(width))
-        for i, line in enumerate(flowed):
-            text = palette.text(f"{label if not i else '':>9}  ", hue)
-            text.append(line, palette.style("text" if hue == "good" else hue))
-            lines.append(clipped(text, width))
+        lead, style = f"{label:>9}  ", palette.style("text" if hue == "good" else hue)
+        if cut and label != "try":
+            lines.append(clipped(palette.text(lead, hue).append(words, style), width))
+        else:
+            lines += hanging(lead, words, width - 1, palette.style(hue), style)
     return lines
 
 

@@ -135,12 +135,6 @@ class KernelTable(Chooser, Pane):
             return f'No kernel matches "{self.wanted}"; Esc clears the filter.'
         return "No kernels seen."
 
-    def on_focus(self) -> None:
-        self.call_after_refresh(self.redraw)  # once `has_focus` says so
-
-    def on_blur(self) -> None:
-        self.call_after_refresh(self.redraw)
-
     def reveal(self, place: int) -> None:
         """The first place is of whichever kernel comes first."""
         if not place:

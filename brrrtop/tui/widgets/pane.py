@@ -78,6 +78,12 @@ class Lined(Widget):
     def on_resize(self, _event: Resize) -> None:
         self.redraw()
 
+    def on_focus(self) -> None:
+        self.call_after_refresh(self.redraw)  # once `has_focus` says so
+
+    def on_blur(self) -> None:
+        self.call_after_refresh(self.redraw)
+
     def render_lines(self, crop: Region) -> list[Strip]:
         self._base = self.rich_style  # looked up in all ancestors
         return super().render_lines(crop)
