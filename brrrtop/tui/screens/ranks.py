@@ -96,7 +96,7 @@ def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
 
 def table_lines(job: JobSnapshot, at: int, palette: Palette, width: int) -> list[Text]:
     """Titles, a row a rank, and what the figures mean."""
-    columns = _columns(job.ranks, width)
+    columns = Columns(job.ranks, width)
     lines = [_titles(columns, palette)]
     for place, row in enumerate(job.ranks):
         line = _row(row, job, place == at, columns, palette, width)
@@ -140,7 +140,7 @@ def advice_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
 class Columns:
     """Which columns there is room for, and how wide the bar is."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, rows: Sequence[RankRow], width: int) -> None:
         room = width - MARK - RANK - STEP
         self.waits = room >= WAITS + LATE
         room -= (WAITS + LATE) * self.waits
@@ -160,13 +160,8 @@ class Columns:
             room -= cells
         if self.bar:
             self.bar += min(max(room, 0), LONGEST_BAR - self.bar)
-
-
-def _columns(rows: Sequence[RankRow], width: int) -> Columns:
-    columns = Columns(width)
-    known = [metric for _, metric, *_ in GAUGES if any(metric in row.gauges for row in rows)]
-    columns.gauges = columns.gauges if known else 0
-    return columns
+        if not any(metric in row.gauges for row in rows for _, metric, *_ in GAUGES):
+            self.gauges = 0
 
 
 def _titles(columns: Columns, palette: Palette) -> Text:
