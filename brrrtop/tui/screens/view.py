@@ -86,7 +86,7 @@ class View(Screen[None]):
 
     def redraw(self) -> None:
         """Draws everything anew, after a change of colours."""
-        for pane in self.query(Pane):
+        for pane in self.walk_children(Pane):
             pane.redraw()
         self.refresh(repaint=True)
 
