@@ -184,7 +184,7 @@ async def test_after_fg_and_at_a_wish_every_pane_is_drawn_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with shown(snapshots.snapshot()) as screen:
-        panes = {type(pane).__name__: pane for pane in screen.app.screen.query(Pane)}
+        panes = {type(pane).__name__: pane for pane in screen.app.screen.walk_children(Pane)}
         drawn: list[str] = []
         for name, pane in panes.items():
             whole = partial(lambda name, *parts, **_: parts or drawn.append(name), name)
