@@ -69,11 +69,6 @@ class Options:
     """Files are read however large they are."""
     steps: tuple[int, int] | None = None
 
-    @property
-    def file(self) -> str:
-        """The first of `files`."""
-        return self.files[0] if self.files else ""
-
     @cached_property
     def gates(self) -> tuple[Gate, ...]:
         """What `fail_if` asks for.

@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -136,7 +135,4 @@ def wrap(line: str, width: int) -> list[str]:
     if line.startswith("  again: "):
         return [line]
     indent = " " * (4 if line.startswith(" ") else 2)
-    return textwrap.wrap(
-        line, max(20, width), subsequent_indent=indent,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    return output.wrapped(line, max(20, width), rest=indent)
