@@ -117,9 +117,7 @@ def _session(source: LiveSource, options: Options) -> Session:
 
 
 def watch(
-    source: LiveSource,
-    options: Options,
-    successors: RestartedProcesses | None = None,
+    source: LiveSource, options: Options, successors: RestartedProcesses | None = None
 ) -> int:
     """Shows a live source in the way the options and the terminal ask for, then closes it.
 
