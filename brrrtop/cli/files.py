@@ -97,6 +97,8 @@ def baseline(options: Options) -> Baseline | None:
 
 @cache
 def _baseline(path: str, force: bool) -> Baseline:
+    from brrrtop.session.baseline import baseline_of
+
     with closing(open_source(path, force)) as source:
         return baseline_of(analyze(source, trimmed=True), Path(path).name)
 
