@@ -67,7 +67,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
-    with told_of_interrupts() as interrupts:
+    with told_of_interrupts() as tell_from_now_on:
         from brrrtop.cli.themes import palette_of
         from brrrtop.tui.app import BACK, BrrrtopApp
 
@@ -86,7 +86,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
         gc.enable()
-        interrupts.go_to(app.interrupt)
+        tell_from_now_on(app.interrupt)
         app.run()
     if app.fault is not None:
         raise app.fault
