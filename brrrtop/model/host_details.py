@@ -7,12 +7,12 @@ recorded with shapes have these; they come in no frame.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.tables import I8, Bool, Columns
+from brrrtop.model.tables import I8, Bool, Columns, Links
 
 
 class HostOps(Columns, frozen=True, eq=False):
@@ -66,30 +66,9 @@ class HostDetails(Struct, frozen=True, eq=False):
     signatures: Mapping[int, tuple[str, Any]]
     """Name and input shapes of each call."""
     ops: HostOps
-    launch_correlations: I8
-    """Sorted."""
-    launch_ops: I8
+    launches: Links
     """Row in `ops` of the innermost op behind each launch; -1: none."""
     frames: PythonFrames
     memory: MemoryEvents
     recorded_step: bool = False
     """All of it is of one step, whose host times recording stretched."""
-
-    def op_of(self, correlations: I8) -> I8:
-        """Row in `ops` of the op behind each correlation; -1: none is known."""
-        known = self.launch_correlations
-        if not len(known):
-            return np.full(len(correlations), -1, np.int64)
-        at = np.minimum(np.searchsorted(known, correlations), len(known) - 1)
-        hit = (known[at] == correlations) & (correlations != 0)
-        return np.where(hit, self.launch_ops[at], -1)
-
-
-@runtime_checkable
-class Detailed(Protocol):
-    """A source that may know more of the host than frames carry."""
-
-    @property
-    def details(self) -> HostDetails | None:
-        """Once its frames are read; None: nothing."""
-        ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,16 @@ from brrrtop.model.tables import (
     Marks,
     OpSignature,
     Samples,
+    Span,
 )
-from brrrtop.model.vocabulary import CopyKind, MemoryKind
+from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
 from brrrtop.protocol import frames
 from brrrtop.protocol.frames import LATEST_NS
 
 Records = npt.NDArray[np.void]
 I8 = npt.NDArray[np.int64]
 Translate = Callable[[Any], I8]
+Table = TypeVar("Table", bound=Columns)
 
 COPY_NAMES = {int(kind): kind.name.replace("TO", "to") for kind in CopyKind if kind}
 """`HtoD` and so on, by CUPTI's number."""
@@ -37,6 +39,8 @@ LONGEST_NS = 86_400 * 10**9
 """A longer kernel, copy, call or mark is a broken one."""
 FARTHEST_NS = 30 * LONGEST_NS
 """A record farther than this from when it was sent has a broken time."""
+RECOVERY_NS = 1_000_000_000
+"""After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
 _MOST_BLOCKS = float(1 << 62)
 _MOST_THREADS = (1 << 31) - 1
 _DEEPEST = 4
@@ -71,6 +75,20 @@ def plausible_samples(rows: Records) -> Records:
     spans, middles = (np.where(good, one, 0) for one in (ends - starts, starts + offsets))
     good &= (spans >= 0) & (spans <= LONGEST_NS) & (middles >= 0) & (middles <= LATEST_NS)
     return rows if good.all() else rows[good]
+
+
+def disturbances(rows: Records) -> list[tuple[Span, int]]:
+    """What recordings disturbed, recovery included, from mark records of the wire; with each how
+    long the step was that it tells the end of, in ns, 0 where it tells of none."""
+    spans = []
+    for row in plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
+        span = Span(int(row["start_ns"]), int(row["end_ns"]))
+        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
+    return spans
+
+
+def with_recovery(span: Span) -> Span:
+    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:
@@ -210,23 +228,20 @@ def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
     return tuple(_freeze(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
 
 
-def joined(tables: list[Any], empty: type[Columns]) -> Any:
+def joined(tables: list[Table], empty: type[Table]) -> Table:
     """Tables of one kind, one after the other."""
     if len(tables) == 1:
         return tables[0]
-    if not tables:
-        return _empty(empty)
-    fields = tables[0].__struct_fields__
-    return type(tables[0])(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
+    fields = empty.__struct_fields__
+    tables = tables or [_NO_ROWS[empty]()]
+    return empty(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
 
 
-def _empty(kind: type[Columns]) -> Any:
-    no_rows: dict[type[Columns], Callable[[], Any]] = {
-        Activities: lambda: kernels(np.empty(0, frames.KERNEL), _long),
-        Calls: lambda: calls(np.empty(0, frames.CALL), _long),
-        Marks: lambda: marks(np.empty(0, frames.MARK), _long),
-        Links: lambda: links(np.empty(0, frames.LINK)),
-        Gauges: lambda: gauges(np.empty(0, frames.GAUGE)),
-        Samples: lambda: samples(np.empty(0, frames.SAMPLE)),
-    }
-    return no_rows[kind]()
+_NO_ROWS: dict[type[Columns], Callable[[], Any]] = {
+    Activities: lambda: kernels(np.empty(0, frames.KERNEL), _long),
+    Calls: lambda: calls(np.empty(0, frames.CALL), _long),
+    Marks: lambda: marks(np.empty(0, frames.MARK), _long),
+    Links: lambda: links(np.empty(0, frames.LINK)),
+    Gauges: lambda: gauges(np.empty(0, frames.GAUGE)),
+    Samples: lambda: samples(np.empty(0, frames.SAMPLE)),
+}

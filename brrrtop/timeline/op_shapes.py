@@ -15,8 +15,8 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import columns
-from brrrtop.sources.disturbances import RECOVERY_NS, with_recovery
-from brrrtop.timeline.launch_sequence import NONE, Launched, Sequence, launches_in_order
+from brrrtop.protocol.columns import RECOVERY_NS, with_recovery
+from brrrtop.timeline.correlation import NONE, Launched, Sequence, launches_in_order
 from brrrtop.timeline.op_inference import half_of, signature
 
 LEAD_NS = 2_000_000_000
@@ -62,8 +62,7 @@ class RecordedStep(Struct, frozen=True, eq=False):
                 np.array([name_ids[op.name] for op in known], np.int64)[ids], ids.astype(np.int64),
                 nest.parents, np.full(count, -1, np.int64), np.zeros(count, np.bool_),
             ),
-            launch_correlations=correlations,
-            launch_ops=rows[first],
+            launches=Links(correlations, rows[first]),
             frames=NO_FRAMES,
             memory=NO_MEMORY,
             recorded_step=True,

@@ -72,8 +72,7 @@ def shared_spans(
     for window, offset in zip(windows, offsets, strict=True):
         if offset is None:
             continue
-        own = window.observed if window.observed is not None else (window.span,)
-        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in own]
+        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
         spans = mine if spans is None else _common(spans, mine)
     kept, steps = [], 0.0
     in_bursts = any(window.observed is not None for window in windows)
@@ -108,13 +107,8 @@ def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
 
 
 def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    both = []
-    for a in one:
-        for b in other:
-            low, high = max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)
-            if high > low:
-                both.append(Span(low, high))
-    return sorted(both, key=lambda span: span.t0_ns)
+    pairs = (Span(max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)) for a in one for b in other)
+    return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
 
 
 def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from brrrtop.errors import BadInput
 from brrrtop.protocol.bodies import FAULTS
-from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.importers.jax.events import Line, Profile
+from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn
@@ -53,24 +50,15 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(path: Path, force: bool = False) -> Profile:
     """The profile. Raises: BadInput: It is no such trace, or too large without `force`."""
-    file, size_bytes = open_input(path)
-    with file:
-        inflater = reader.Inflater(file, size_bytes)
-        blocks = reader.ahead(Budget(path.name, file, force).counted(inflater.blocks()))
-        try:
-            builder = _Builder()
-            runs = reader.Runs(blocks, path.name)
-            runs.start()
-            for run in runs:
-                with contextlib.suppress(Torn):
-                    builder.take(run)
-                    continue
-                runs.refuse(run)
-            builder.take_rest(runs.rest, inflater.fault)
-        except OSError as fault:
-            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
-        finally:
-            blocks.close()  # type: ignore[attr-defined]
+    builder = _Builder()
+    with reader.opened(path, force) as (runs, inflater):
+        runs.start()
+        for run in runs:
+            with contextlib.suppress(Torn):
+                builder.take(run)
+                continue
+            runs.refuse(run)
+        builder.take_rest(runs.rest, inflater.fault)
     return builder.profile()
 
 
@@ -136,17 +124,9 @@ class _Builder:
         if line is None:
             line = self._lines[key] = Line("", "", event.tid)
         args = event.args
-        line.add(
-            event.name,
-            round(event.ts * 1000),
-            round(event.dur * 1000),
-            args.correlation_id,
-            args.kernel_details
-            or args.memcpy_details
-            or args.Memset_details
-            or args.memset_details,
-            args.step_num,
-        )
+        details = next((text for key in DETAILS if (text := getattr(args, key))), "")
+        times = round(event.ts * 1000), round(event.dur * 1000)
+        line.events.append(Event(event.name, *times, args.correlation_id, details, args.step_num))
 
     def profile(self) -> Profile:
         """What was read, with the names that may come last."""
@@ -154,8 +134,7 @@ class _Builder:
             line.plane = self._planes.get(pid, "")
             line.name = self._names.get((pid, tid), "")
         self._profile.lines = list(self._lines.values())
-        empty: dict[str, Any] = {}
-        self._profile.planes = {name: dict(empty) for name in self._planes.values()}
+        self._profile.planes = {name: {} for name in self._planes.values()}
         if self._count >= MOST_EVENTS:
             self._profile.notes.append(
                 f"{self._count:,} events: such a file holds no more, and may lack some; give the xplane.pb "
