@@ -85,17 +85,17 @@ def told_of_interrupts() -> Iterator[Callable[[Callable[[], None]], None]]:
         KeyboardInterrupt: One came before there was an app to tell, or when that had a while to end.
     """
     came_s: list[float] = []
-    told: list[Callable[[], None]] = []
+    hearers: list[Callable[[], None]] = []
 
     def came(_number: int, _frame: FrameType | None) -> None:
         came_s.append(time.monotonic())
         if came_s[-1] - came_s[0] > PATIENCE_S:
             raise KeyboardInterrupt
-        for tell in told:
+        for tell in hearers:
             tell()
 
     def tell_from_now_on(tell: Callable[[], None]) -> None:
-        told.append(tell)
+        hearers.append(tell)
         if came_s:
             raise KeyboardInterrupt
 

@@ -15,7 +15,7 @@ CLOSING_MS = 3000
 GONE = "the collector does not take the metrics; watching goes on, and they are sent when it does"
 
 
-def _libraries(says: str, install: str, *names: str) -> list[Any]:
+def _import_modules(*names: str, says: str, install: str) -> list[Any]:
     """Modules that come with no installation of ours.
 
     Raises:
@@ -38,10 +38,10 @@ class PrometheusServer:
     """
 
     def __init__(self, newest: Callable[[], Iterable[Sample]], host: str, port: int) -> None:
-        client, core = _libraries(
-            "metrics are served by prometheus-client, which is not installed",
-            "`pip install 'brrrtop[export]'`",
+        client, core = _import_modules(
             "prometheus_client", "prometheus_client.core",
+            says="metrics are served by prometheus-client, which is not installed",
+            install="`pip install 'brrrtop[export]'`",
         )  # fmt: skip
         registry = client.CollectorRegistry()
         registry.register(_Collector(newest, core.GaugeMetricFamily))
@@ -99,11 +99,11 @@ class OtlpPusher:
         self, newest: Callable[[], Iterable[Sample]], endpoint: str | None, interval_s: float,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        api, sdk, export, http = _libraries(
-            "metrics are sent by OpenTelemetry's SDK, which is not installed",
-            "`pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`",
+        api, sdk, export, http = _import_modules(
             "opentelemetry.metrics", "opentelemetry.sdk.metrics", "opentelemetry.sdk.metrics.export",
             "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+            says="metrics are sent by OpenTelemetry's SDK, which is not installed",
+            install="`pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`",
         )  # fmt: skip
         where = {"endpoint": f"{endpoint.rstrip('/')}/v1/metrics"} if endpoint else {}
         logging.getLogger(http.__name__).setLevel(logging.CRITICAL)  # a line each second
