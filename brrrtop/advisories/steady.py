@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import rank, worth
+from brrrtop.advisories.advise import rank, worth
 from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted, rank
+from brrrtop.advisories.advise import parted, rank
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.protocol.frames import Frame, Kind

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
@@ -110,7 +110,7 @@ class Session:
             baseline=self._marking.baseline,
         )  # fmt: skip
         heir._log = EventLog(self._log.events)
-        heir._history.go_on_from(self._history)
+        heir._history = self._history
         return heir
 
     @property
