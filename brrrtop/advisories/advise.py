@@ -1,4 +1,4 @@
-"""All advice on one window: edits whose simulated gain is worth it, what no edit stands for, and its order."""
+"""All advice on one window: edits whose simulated gain is worth it, and what no edit stands for; ordered."""
 
 from __future__ import annotations
 
