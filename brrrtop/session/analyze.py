@@ -15,7 +15,7 @@ from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import Detailed
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.step_picture import StepPicture
-from brrrtop.model.tables import Span, Window
+from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
 from brrrtop.sources.source import Source
@@ -31,6 +31,7 @@ def analyze(
     trimmed: bool = False,
     silenced: frozenset[str] = frozenset(),
     worst: bool = False,
+    timeline: Timeline | None = None,
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -42,28 +43,12 @@ def analyze(
             nobody: what one run is to be compared with another by.
         silenced: Ids of advice that nobody wants to hear.
         worst: The picture is of the longest step, to be exported.
+        timeline: All of the source, where it has been read for more than this.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
     """
-    return analyze_rank(source, steps, device, trimmed=trimmed, silenced=silenced, worst=worst)[0]
-
-
-def analyze_rank(
-    source: Source,
-    steps: tuple[int, int] | None = None,
-    device: int | None = None,
-    *,
-    trimmed: bool = False,
-    silenced: frozenset[str] = frozenset(),
-    worst: bool = False,
-) -> tuple[Snapshot, Window]:
-    """The same with all that was recorded of its GPU, to be put beside other ranks.
-
-    Raises:
-        BadInput: As `analyze`.
-    """
-    timeline = read(source)
+    timeline = timeline or read(source)
     details = source.details if isinstance(source, Detailed) else None
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
@@ -102,8 +87,7 @@ def analyze_rank(
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
-    snapshot = verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
-    return snapshot, timeline.window(span, shown.estimate.device.device_id)
+    return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
 
 
 def read(source: Source) -> Timeline:
