@@ -70,7 +70,7 @@ class LiveSession(Present):
 
     def _note_log(self) -> None:
         """Records lines of the log that are new or were told anew."""
-        lines = dict(self.session.log)
+        lines = dict(self.session.log.lines)
         fresh = {n: one for n, one in lines.items() if self._noted.get(n) != one}
         if fresh:
             self._noted = lines
