@@ -8,7 +8,7 @@ from html import escape
 
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.host_tables import MemoryUse
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import StepPicture
 from brrrtop.text import phrases, units
 from brrrtop.text.printable import printable
 

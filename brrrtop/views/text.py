@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime
+from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.stack_samples import StackSamples
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
