@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -54,13 +56,8 @@ def analyze(
     give_back()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
-    if not ids:
-        raise _without_activity(source)
-    if device is not None and device not in ids:
-        listed = ", ".join(str(i) for i in sorted(ids))
-        raise BadInput(
-            f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}"
-        )
+    if not ids or (device is not None and device not in ids):
+        raise _without_activity(source, device, ids)
     chosen = None
     if steps is not None:
         chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
@@ -97,7 +94,12 @@ def read(source: Source) -> Timeline:
     return timeline
 
 
-def _without_activity(source: Source) -> BadInput:
+def _without_activity(source: Source, device: int | None, ids: Sequence[int]) -> BadInput:
+    """Why it cannot be judged: none of its GPUs did anything, or not the one that was asked for."""
+    if ids:
+        listed = ", ".join(str(i) for i in sorted(ids))
+        says = f"{source.info.label} has no activity on GPU {device}"
+        return BadInput(says, f"it has GPU {listed}")
     helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
     if source.info.kind == "recording":
         helps = (
