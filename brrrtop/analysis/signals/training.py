@@ -1,12 +1,12 @@
 """What kernels' names show of a training step: runs of unfused kernels, updates, recomputation, embeddings.
 
 A run of consecutive memory-side kernels on a stream is broken by anything that is no pointwise, norm,
-reduction or softmax kernel; `brrrtop.whatif` says what fusing them wins. The optimizer's update runs per parameter, in
-lists (foreach), or in one kernel (fused). Activation checkpointing makes the backward pass repeat the forward
-one. Gradients of embedding tables that are kept dense are a whole table of zeros for the few rows that were
-read: Autograd fills the gradient of the table with zeros (`at::zeros`, a kernel and no memset), then adds the
-rows of the batch into it: at most a sort and seven kernels later (ATen's Embedding.cu and
-EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
+reduction or softmax kernel; `brrrtop.whatif` says what fusing them wins. The optimizer's update runs per
+parameter, in lists (foreach), or in one kernel (fused). Activation checkpointing makes the backward pass
+repeat the forward one. Gradients of embedding tables that are kept dense are a whole table of zeros for the
+few rows that were read: Autograd fills the gradient of the table with zeros (`at::zeros`, a kernel and no
+memset), then adds the rows of the batch into it: at most a sort and seven kernels later (ATen's Embedding.cu
+and EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
 """
 
 from __future__ import annotations
