@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
 from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace import names as kineto_names
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
+from brrrtop.sources.importers.trace.columns import Array, Columns
 
 
 def rows_of(table: Columns, rows: Array) -> Columns:
