@@ -305,8 +305,7 @@ class Timeline:
         return Window(
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links,
             self._gauges_in(span, device_id),
-            self.names, self.ops, observed, self.losses.get("records", 0),
-            self.losses.get("zero_timestamps", 0), self.hello,
+            self.names, self.ops, observed, self.losses.get("records", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
