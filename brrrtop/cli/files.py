@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -69,7 +70,9 @@ def imports(path: Path) -> Iterator[str]:
                 yield top
 
 
+@cache
 def files() -> dict[str, set[str]]:
+    """What each file of the product imports from others."""
     result = {}
     for package in ("brrrtop", "collectors"):
         for path in (ROOT / package).rglob("*.py"):
