@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.attach import by_ptrace, preflight
+from collectors.attach import access as attach_access
+from collectors.attach import by_ptrace
 from collectors.attach import files as attach_files
 from collectors.attach.attach import find_agent
-from collectors.attach.by_remote_exec import RemoteExec
 from collectors.attach.files import AgentFiles
+from collectors.attach.method import why_not_remote
 from collectors.attach.ptrace import calls
 from collectors.attach.ptrace import threads as ptrace_threads
 from collectors.doctor import cuda, nvml
 from collectors.doctor.check import Check, Status, bad, fine, note, wait
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
-from collectors.process import access as process_access
 from collectors.process import candidates
 from collectors.process import process as processes
 from collectors.process.process import Process
@@ -163,7 +163,7 @@ def _yama() -> Check:
     if not scope:
         return fine("yama", "no Yama restriction on tracing")
     says = f"kernel.yama.ptrace_scope is {scope}: the kernel "
-    says += process_access.YAMA_SAYS.get(scope, "restricts tracing")
+    says += attach_access.YAMA_SAYS.get(scope, "restricts tracing")
     if scope < 3 and processes.has_ptrace_capability():
         return note("yama", f"{says}, and we are one")
     fix = RUN_INSTEAD if scope >= 3 else f"{processes.as_root('PID')}, or {RUN_INSTEAD}"
@@ -234,7 +234,7 @@ def _memory(process: Process) -> Check:
 
 def _python(process: Process) -> Check:
     try:
-        preflight.check(process, need_torch=False)
+        attach_access.check(process, need_torch=False)
     except CollectorError as fault:
         return bad("python", fault.message, fault.action)
     python = process.python
@@ -257,7 +257,7 @@ def _way_in(process: Process) -> Check:
     try:
         by_ptrace.make_plan(process)
     except CollectorError as fault:
-        if not RemoteExec().why_not(process):
+        if not why_not_remote(process):
             return fine("way in", f"sys.remote_exec, which stops nothing ({fault.message})")
         return bad("way in", fault.message, fault.action or RUN_INSTEAD)
     return fine("way in", "ptrace, for less than a millisecond")
