@@ -18,7 +18,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.method import why_not_remote
 from collectors.attach.ptrace import calls
 from collectors.attach.ptrace import threads as ptrace_threads
-from collectors.doctor import cuda, nvml
+from collectors.doctor import cuda
 from collectors.doctor.check import Check, Status, bad, fine, note, wait
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
 from collectors.process import candidates
@@ -98,7 +98,7 @@ def _host(files: AgentFiles | None) -> Iterator[Check]:
     yield _agent(files)
     yield _tracing_here()
     yield _yama()
-    yield nvml.check(None)
+    yield cuda.nvml(None)
 
 
 def _machine() -> Check:
@@ -182,13 +182,13 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield access
     if access.status is Status.BAD:
         yield _yama()
-        yield nvml.check(process.pid)
+        yield cuda.nvml(process.pid)
         return
     yield _memory(process)
     python = _python(process)
     yield python
     if python.status is Status.BAD:
-        yield nvml.check(process.pid)
+        yield cuda.nvml(process.pid)
         return
     yield _way_in(process)
     yield _threads(process)
@@ -196,7 +196,7 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
         yield _place(process, files)
     yield _there_already(process)
     yield from cuda.checks(process)
-    yield nvml.check(process.pid)
+    yield cuda.nvml(process.pid)
 
 
 def _known_check(process: Process) -> Check:

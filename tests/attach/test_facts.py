@@ -31,7 +31,7 @@ from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps
 from collectors.process import process as processes
 from collectors.process.candidates import candidates, check_trains, trainers_instead
-from collectors.process.end import ProcessEnd
+from collectors.process.proc import ProcessEnd
 from tests.attach import children
 from tests.attach.children import Child, python
 
