@@ -22,13 +22,12 @@ from brrrtop.protocol.frames import Frame, Kind, WireError
 from brrrtop.protocol.requests import detach
 from brrrtop.protocol.status import StatusCode
 from brrrtop.text.printable import printable
-from collectors.attach import bootstrap, by_ptrace, client, cupti_file, preflight
+from collectors.attach import access, bootstrap, by_ptrace, client, cupti_file
 from collectors.attach import files as attach_files
-from collectors.attach.by_ptrace import LoadedLibrary, ParkedThread, PendingCall
-from collectors.attach.by_remote_exec import RemoteExec
+from collectors.attach.by_ptrace import LOADED_LIBRARY, PARKED_THREAD, PENDING_CALL
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
-from collectors.attach.method import Attempt, Method
+from collectors.attach.method import REMOTE_EXEC, Attempt, Method
 from collectors.attach.ptrace import threads
 from collectors.errors import (
     RUN_INSTEAD,
@@ -41,8 +40,8 @@ from collectors.errors import (
 from collectors.process import process as processes
 from collectors.process.process import Process
 
-METHODS: tuple[Method, ...] = (PendingCall(), ParkedThread(), RemoteExec())
-NATIVE_METHODS: tuple[Method, ...] = (LoadedLibrary(),)
+METHODS = (PENDING_CALL, PARKED_THREAD, REMOTE_EXEC)
+NATIVE_METHODS = (LOADED_LIBRARY,)
 """Into a program that is not Python."""
 _MAIN_PATIENCE_S = 0.5
 _LOOK_EVERY_S = 0.1
@@ -180,7 +179,7 @@ def attach(
     again = True
     while True:
         try:
-            preflight.check(process, need_torch)
+            access.check(process, need_torch)
             there = find_agent(process)
             if there is not None:
                 return shared(there)
@@ -216,22 +215,18 @@ def _agent_of_others(process: Process) -> Client | None:
         time.sleep(_OTHERS_EVERY_S)
 
 
+@dataclass(slots=True)
 class _Entry:
     """One attach under way."""
 
-    def __init__(
-        self,
-        process: Process,
-        place: Place,
-        options: str,
-        handshake_s: float | None,
-        deadline: float,
-        says: Callable[[str], None],
-    ) -> None:
-        self._process, self._place, self._deadline = process, place, deadline
-        self._options, self._handshake_s, self._says = options, handshake_s, says
-        self._text = ""
-        self._attempts: list[Attempt] = []
+    _process: Process
+    _place: Place
+    _options: str
+    _handshake_s: float | None
+    _deadline: float
+    _says: Callable[[str], None]
+    _text: str = ""
+    _attempts: list[Attempt] = field(default_factory=list)
 
     def connect(self, methods: Sequence[Method]) -> tuple[Client, tuple[Attempt, ...]]:
         """A connection, and how each way that was tried went; else the place is removed.
@@ -263,7 +258,7 @@ class _Entry:
         for method in methods:
             if time.monotonic() > self._deadline:
                 break
-            if isinstance(method, RemoteExec):
+            if method is REMOTE_EXEC:
                 if any(attempt.entered for attempt in self._attempts):
                     break  # whoever did not run what was accepted runs no script either
             else:

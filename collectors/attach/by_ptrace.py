@@ -14,17 +14,17 @@ import platform
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from collectors.attach import bootstrap, elf
+from collectors.attach import access, bootstrap, elf
 from collectors.attach.files import Place
-from collectors.attach.method import Attempt, Stop
+from collectors.attach.method import Attempt, Method, Stop
 from collectors.attach.ptrace import calls
 from collectors.errors import RUN_INSTEAD, CollectorError, Unsupported
-from collectors.process import access
 from collectors.process import process as processes
 from collectors.process.process import Process
 
@@ -62,6 +62,13 @@ _USER_ADDRESSES = 1 << 48
 Patterns = dict[str, tuple[bytes, ...]]
 """By name: the forms that a piece of code has."""
 _GRACE_S = 5.0
+_ASLEEP = "no thread of the trainer sleeps in a system call from which one could be started"
+_NO_THREAD = {
+    "pending": "no thread of the trainer could be used",
+    "thread": _ASLEEP,
+    "library": _ASLEEP,
+}
+"""Why there was no attempt, by what was to be done."""
 _WORKER = (
     "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
     "sys.modules['collectors'] = ours; from collectors.attach.ptrace.worker import main; main()"
@@ -315,82 +322,55 @@ def probe(process: Process) -> CollectorError | None:
     return CollectorError(first["says"])
 
 
-class _Ptrace:
-    """What both have in common."""
-
-    name = ""
-    handshake_s = 6.0
-    needs_main_thread = False
-    job = ""
-
-    def enter(self, process: Process, text: str, place: Place | None, limit_s: float) -> Attempt:
-        try:
-            plan = make_plan(process)
-        except Unsupported as fault:
-            if not process.still_the_same():
-                raise access.refusal(process, errno.ESRCH) from fault
-            return Attempt(self.name, False, fault.message, fault.action)
-        job = {
-            **make_job(process, plan, self.job, text, place),
-            "limit_s": limit_s,
-            "main_only": self.main_only(process),
-        }
-        return self._judge(process, run_worker(job, limit_s))
-
-    def _judge(self, process: Process, answer: dict[str, Any]) -> Attempt:
-        tries = answer["tries"]
-        stops = tuple(
-            Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
-            for t in tries
-            if "tid" in t
-        )
-        if answer["ok"]:
-            return Attempt(self.name, True, stops=stops)
-        last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
-        if last["errno"] or not process.still_the_same():
-            raise access.refusal(process, last["errno"])
-        return Attempt(self.name, False, last["says"], last.get("action", ""), stops=stops)
-
-    nobody = "no thread of the trainer could be used"
-
-    @staticmethod
-    def main_only(process: Process) -> bool:
-        """Only the main thread will do."""
-        return False
+def _enter(
+    name: str, do: str, process: Process, text: str, place: Place | None, limit_s: float
+) -> Attempt:
+    try:
+        plan = make_plan(process)
+    except Unsupported as fault:
+        if not process.still_the_same():
+            raise access.refusal(process, errno.ESRCH) from fault
+        return Attempt(name, False, fault.message, fault.action)
+    job = {
+        **make_job(process, plan, do, text, place),
+        "limit_s": limit_s,
+        "main_only": do == "pending" and _wakes_no_main(process),
+    }
+    answer = run_worker(job, limit_s)
+    tries = answer["tries"]
+    stops = tuple(
+        Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
+        for t in tries
+        if "tid" in t
+    )
+    if answer["ok"]:
+        return Attempt(name, True, stops=stops)
+    last: dict[str, Any] = tries[-1] if tries else {"says": _NO_THREAD[do], "errno": 0}
+    if last["errno"] or not process.still_the_same():
+        raise access.refusal(process, last["errno"])
+    return Attempt(name, False, last["says"], last.get("action", ""), stops=stops)
 
 
-class PendingCall(_Ptrace):
-    """Queues the start of the thread with the interpreter, for when its main thread comes by."""
+def _wakes_no_main(process: Process) -> bool:
+    """Before 3.13 a call queued by another thread does not wake the main one.
 
-    name = "pending call"
-    needs_main_thread = True
-    job = "pending"
-
-    @staticmethod
-    def main_only(process: Process) -> bool:
-        """Before 3.13 a call queued by another thread does not wake the main one.
-
-        Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
-        when the thread that computes it may run them.
-        """
-        python = process.python
-        return python is None or python.version is None or python.version < (3, 13)
-
-
-class ParkedThread(_Ptrace):
-    """Starts the thread from one that sleeps in the kernel, never from a running one.
-
-    Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
-    child that another thread forks in those microseconds hangs, and so does who waits for it.
+    Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
+    when the thread that computes it may run them.
     """
-
-    name = "parked thread"
-    job = "thread"
-    nobody = "no thread of the trainer sleeps in a system call from which one could be started"
+    python = process.python
+    return python is None or python.version is None or python.version < (3, 13)
 
 
-class LoadedLibrary(ParkedThread):
-    """Into a program that is not Python: a thread of ours loads the library and starts the agent."""
+PENDING_CALL = Method(
+    "pending call", partial(_enter, "pending call", "pending"), needs_main_thread=True
+)
+"""Queues the start of the thread with the interpreter, for when its main thread comes by."""
+PARKED_THREAD = Method("parked thread", partial(_enter, "parked thread", "thread"))
+"""Starts the thread from one that sleeps in the kernel, never from a running one.
 
-    name = "loaded library"
-    job = "library"
+Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
+child that another thread forks in those microseconds hangs, and so does who waits for it.
+"""
+LOADED_LIBRARY = Method("loaded library", partial(_enter, "loaded library", "library"))
+"""Into a program that is not Python: a thread of ours, started as in `PARKED_THREAD`, loads the
+library and starts the agent."""

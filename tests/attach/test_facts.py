@@ -22,6 +22,7 @@ from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
 from collectors.attach import by_ptrace, elf
+from collectors.attach.access import refusal
 from collectors.attach.files import AgentFiles
 from collectors.doctor import cuda
 from collectors.doctor.check import Check, Status, bad, fine, wait
@@ -29,9 +30,8 @@ from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps
 from collectors.process import process as processes
-from collectors.process.access import refusal
 from collectors.process.candidates import candidates, check_trains, trainers_instead
-from collectors.process.end import ProcessEnd
+from collectors.process.proc import ProcessEnd
 from tests.attach import children
 from tests.attach.children import Child, python
 
