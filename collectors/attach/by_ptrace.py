@@ -13,11 +13,12 @@ import json
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from collectors.attach import access, bootstrap, elf
@@ -59,8 +60,6 @@ _FOR = {
 _CHECKED_BYTES = 16
 _USER_ADDRESSES = 1 << 48
 """The addresses below are a program's own, whatever the machine; [vsyscall] is not."""
-Patterns = dict[str, tuple[bytes, ...]]
-"""By name: the forms that a piece of code has."""
 _GRACE_S = 5.0
 _ASLEEP = "no thread of the trainer sleeps in a system call from which one could be started"
 _NO_THREAD = {
@@ -77,14 +76,65 @@ _WORKER = (
 any name and is never searched, least of all before the standard library."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """Addresses in the trainer, and the bytes that must be found there before they are used."""
 
+    process: Process
     machine: str
-    functions: dict[str, int]
-    gadgets: dict[str, int]
-    expected: dict[int, str]
+    arch: ModuleType
+    functions: dict[str, int] = field(default_factory=dict)
+    gadgets: dict[str, int] = field(default_factory=dict)
+    expected: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def lacking(self) -> list[str]:
+        """Pieces of code that were not found yet."""
+        return sorted(self.arch.GADGETS.keys() - self.gadgets.keys())
+
+    def search(self, path: str, wanted: frozenset[str] = frozenset()) -> None:
+        """Takes functions, and pieces of code that are lacking, from a mapped file."""
+        mapping = next((m for m in self.process.maps if m.path == path and m.executable), None)
+        if mapping is None:
+            return
+        ours = self.process.outside(path)
+        try:
+            image = elf.read(ours, wanted)
+            if image.machine != self.machine:
+                raise Unsupported(
+                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
+                    f"{self.machine}",
+                    "use a brrrtop of the trainer's architecture",
+                )
+            bias = image.bias(mapping.start, mapping.offset)
+            for name, address in image.symbols.items():
+                self.functions.setdefault(name, address + bias)
+                code = elf.code_at(ours, image, address, _CHECKED_BYTES)
+                self.expected[address + bias] = code.hex()
+            for name in self.lacking:
+                for form in self.arch.GADGETS[name]:
+                    at = elf.gadget(ours, form, self.arch.GADGET_ALIGN)
+                    if at is not None:
+                        self.gadgets[name] = at + bias
+                        self.expected[at + bias] = form.hex()
+                        break
+        except OSError:
+            return
+
+    def search_vdso(self) -> None:
+        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
+        page = next((m for m in self.process.maps if m.path == "[vdso]"), None)
+        if page is None or not self.lacking:
+            return
+        try:
+            code = calls.read_memory(self.process.pid, page.start, page.end - page.start)
+        except OSError:
+            return
+        for name in self.lacking:
+            for form in self.arch.GADGETS[name]:
+                at = elf.find_aligned(code, form, 0, len(code), self.arch.GADGET_ALIGN)
+                if at >= 0:
+                    self.gadgets.setdefault(name, page.start + at)
 
 
 def make_plan(process: Process) -> Plan:
@@ -101,20 +151,20 @@ def make_plan(process: Process) -> Plan:
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", RUN_INSTEAD)
     arch = import_module(f"collectors.attach.ptrace.{machine}")
-    search = _Search(process, machine, arch.GADGET_ALIGN)
+    plan = Plan(process, machine, arch)
     if python is None and not hasattr(arch, "library_code"):
         raise Unsupported(
             f"a program that is not Python cannot be entered on {machine}", RUN_INSTEAD
         )
     wanted = _NATIVE if python is None else _WANTED
     for path in _in_order(process, process.exe if python is None else python.path):
-        search.search(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
+        plan.search(path, wanted | _HANDING | {*_BINDS})
     for path in _others(process):
-        if arch.GADGETS.keys() <= search.gadgets.keys():
+        if not plan.lacking:
             break
-        search.search(path, frozenset(), arch.GADGETS)
-    search.search_vdso(arch.GADGETS)
-    missing = sorted(wanted - search.functions.keys())
+        plan.search(path)
+    plan.search_vdso()
+    missing = sorted(wanted - plan.functions.keys())
     if missing:
         whose = "the C library" if python is None else python.says
         raise Unsupported(
@@ -122,14 +172,12 @@ def make_plan(process: Process) -> Plan:
             "disk since it started",
             RUN_INSTEAD,
         )
-    lacking = sorted(arch.GADGETS.keys() - search.gadgets.keys())
-    if lacking:
+    if plan.lacking:
         raise Unsupported(
-            f"no library of the trainer has the code that {_FOR[lacking[0]]}", RUN_INSTEAD
+            f"no library of the trainer has the code that {_FOR[plan.lacking[0]]}", RUN_INSTEAD
         )
-    version = None if python is None else python.version
-    functions = search.functions | _bind(version, search.functions)
-    return Plan(machine, functions, search.gadgets, search.expected)
+    plan.functions |= _bind(None if python is None else python.version, plan.functions)
+    return plan
 
 
 def _bind(version: tuple[int, int] | None, functions: dict[str, int]) -> dict[str, int]:
@@ -168,67 +216,6 @@ def _others(process: Process) -> list[str]:
         return not stays, libraries[path].end - libraries[path].start
 
     return sorted(libraries, key=rank)
-
-
-class _Search:
-    """Looks through mapped files, and remembers what was found where."""
-
-    def __init__(self, process: Process, machine: str, align: int) -> None:
-        self._process, self._machine, self._align = process, machine, align
-        self.functions: dict[str, int] = {}
-        self.gadgets: dict[str, int] = {}
-        self.expected: dict[int, str] = {}
-
-    def search(self, path: str, wanted: frozenset[str], patterns: Patterns) -> None:
-        mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
-        if mapping is None:
-            return
-        ours = self._process.outside(path)
-        try:
-            image = elf.read(ours, wanted)
-            if image.machine != self._machine:
-                raise Unsupported(
-                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
-                    f"{self._machine}",
-                    "use a brrrtop of the trainer's architecture",
-                )
-            bias = image.bias(mapping.start, mapping.offset)
-            for name, address in image.symbols.items():
-                self.functions.setdefault(name, address + bias)
-                self._expect(ours, image, address, bias)
-            for name, forms in patterns.items():
-                if name not in self.gadgets:
-                    self._find(ours, name, forms, bias)
-        except OSError:
-            return
-
-    def _find(self, path: str, name: str, forms: tuple[bytes, ...], bias: int) -> None:
-        for form in forms:
-            at = elf.gadget(path, form, self._align)
-            if at is not None:
-                self.gadgets[name] = at + bias
-                self.expected[at + bias] = form.hex()
-                return
-
-    def search_vdso(self, patterns: Patterns) -> None:
-        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
-        page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
-        if page is None or patterns.keys() <= self.gadgets.keys():
-            return
-        try:
-            code = calls.read_memory(self._process.pid, page.start, page.end - page.start)
-        except OSError:
-            return
-        for name, forms in patterns.items():
-            for form in forms:
-                at = code.find(form)
-                while at >= 0 and at % self._align:
-                    at = code.find(form, at + 1)
-                if at >= 0:
-                    self.gadgets.setdefault(name, page.start + at)
-
-    def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
-        self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()
 
 
 def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 from collectors.errors import NoSuchProcess, NotPermitted, NotTheTrainer
@@ -59,21 +60,15 @@ def short_name(command: str) -> str:
     return f"{program.rpartition('/')[2]}{space}{rest}"
 
 
-def _read_all() -> dict[int, Process]:
+def running() -> dict[int, Process]:
+    """All processes of this host but ourselves and the kernel's, by pid."""
     result = {}
     for pid in processes.pids():
-        try:
+        with suppress(NoSuchProcess):
             one = processes.read(pid)
-        except NoSuchProcess:
-            continue
-        if one.cmdline and pid != os.getpid():
-            result[pid] = one
+            if one.cmdline and pid != os.getpid():
+                result[pid] = one
     return result
-
-
-def running() -> list[Process]:
-    """All processes of this host but ourselves and the kernel's."""
-    return list(_read_all().values())
 
 
 _settled: set[tuple[int, int]] = set()
@@ -149,7 +144,7 @@ def candidates(
         compute_pids: Processes with a context on a GPU, as NVML lists them.
         matching: Looks only into processes for which this holds; None: into all.
     """
-    everyone = _read_all()
+    everyone = running()
     for pid, start_ticks in [*_settled]:
         if pid not in everyone or everyone[pid].start_ticks != start_ticks:
             _settled.discard((pid, start_ticks))
@@ -183,7 +178,7 @@ def trainers_instead(pid: int) -> list[Candidate]:
 
 def _family(pid: int) -> list[Candidate]:
     """The process, its parent and all below it, as far as they may train."""
-    everyone = _read_all()
+    everyone = running()
     me = everyone.get(pid)
     if me is None:
         return []

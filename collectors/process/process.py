@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -251,9 +250,7 @@ def mapped_bytes(process: Process, name: str) -> int:
 
 def pids() -> Iterator[int]:
     """The numbers of all processes that /proc shows us."""
-    for name in os.listdir("/proc"):
-        if re.fullmatch(r"\d+", name):
-            yield int(name)
+    yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
 def yama_scope() -> int | None:
