@@ -118,7 +118,7 @@ def monitor(args: argparse.Namespace) -> None:
     from brrrtop.cli.options import Options
     from brrrtop.session.job_session import Member
     from brrrtop.session.live import LiveSession
-    from brrrtop.session.live_job import LiveJob, LiveRank
+    from brrrtop.session.live_job import LiveJob
     from brrrtop.session.session import Session
     from brrrtop.sources.live import LiveSource
 
@@ -133,8 +133,8 @@ def monitor(args: argparse.Namespace) -> None:
         source = LiveSource(agent, os.getpid())
         session = Session(source)
         rank = agent.hello["rank"]
-        member = Member(str(rank), f"rank {rank}", rank, session)
-        ranks.append(LiveRank(member, LiveSession(session, source), source))
+        driver = LiveSession(session, source)
+        ranks.append(Member(str(rank), f"rank {rank}", rank, session, driver=driver))
     job = LiveJob(ranks)
     reports = args.monitor == "json"
     options = Options(verb="attach", json=reports, interval=1.0 if reports else 0.5)

@@ -23,7 +23,7 @@ from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
 from brrrtop.analysis.signals.training import Optimizer, optimizer, recomputed_ns
 from brrrtop.analysis.signals.transfers import Transfers, transfers
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
-from brrrtop.kernel_names.architecture import least_capability
+from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec import Meta, MsgspecError, Struct, field, json
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.tables import Device
 
-SCHEMA = "brrrtop.calibration/1"
+SCHEMA: Literal["brrrtop.calibration/1"] = "brrrtop.calibration/1"
+Rate = Annotated[float, Meta(gt=0)]
 
 
-class Calibration(Struct, frozen=True):
+class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
     """Rates reached on one idle GPU."""
 
     name: str
     uuid: str | None
-    bytes_per_s: float
+    bytes_per_s: Rate
     """Read plus written by a large copy on the device."""
-    flop_per_s: dict[str, float] = field(default_factory=dict)
+    flop_per_s: dict[str, Rate] = field(default_factory=dict)
     """By precision, of a large square matrix product."""
     date: str = ""
     torch: str = ""
@@ -34,6 +34,11 @@ class Calibration(Struct, frozen=True):
         if device.uuid and self.uuid:
             return _bare(device.uuid) == _bare(self.uuid)
         return bool(device.name) and device.name == self.name and not device.mig
+
+
+class _File(Struct, frozen=True):
+    schema: Literal["brrrtop.calibration/1"]
+    gpus: tuple[Calibration, ...]
 
 
 def _bare(uuid: str) -> str:
@@ -55,20 +60,9 @@ def calibration_of(device: Device) -> Calibration | None:
 @lru_cache(maxsize=1)
 def _kept() -> tuple[Calibration, ...]:
     """All calibrations; a file that makes no sense counts as none."""
-    try:
-        document = json.loads(path().read_text("utf-8"))
-        rows = document["gpus"] if document.get("schema") == SCHEMA else []
-        return tuple(_read(row) for row in rows)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return ()
-
-
-def _read(row: dict[str, Any]) -> Calibration:
-    known = Calibration(**row)
-    rates = [known.bytes_per_s, *known.flop_per_s.values()]
-    if not all(isinstance(rate, (int, float)) and rate > 0 for rate in rates):
-        raise ValueError("a rate is no positive number")
-    return known
+    with suppress(OSError, MsgspecError):
+        return json.decode(path().read_bytes(), type=_File).gpus
+    return ()
 
 
 def keep(made: Calibration) -> Path:
@@ -80,12 +74,12 @@ def keep(made: Calibration) -> Path:
     _kept.cache_clear()
     device = Device(0, made.name, uuid=made.uuid)
     others = [one for one in _kept() if not one.fits(device)]
-    document = {"schema": SCHEMA, "gpus": [asdict(one) for one in (*others, made)]}
+    document = json.format(json.encode(_File(SCHEMA, (*others, made))), indent=1)
     where = path()
     fresh = where.with_suffix(f".{os.getpid()}")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        fresh.write_bytes(document + b"\n")
         fresh.replace(where)
     except OSError as fault:
         raise BrrrtopError(

@@ -67,13 +67,13 @@ class Ceilings(Struct, frozen=True):
     flop_per_s: dict[str, float]
     """By precision; a missing key means the unit does not exist or nobody says."""
     bytes_per_s: float | None
-    sm_count: int | None
-    capability: tuple[int, int] | None
-    tensor_clock_hz: float | None
-    """Clock at which the tensor figures hold."""
     source: str
     confidence: str
     """`high`, `medium`, `low`, `formula` or `measured`."""
+    sm_count: int | None = None
+    capability: tuple[int, int] | None = None
+    tensor_clock_hz: float | None = None
+    """Clock at which the tensor figures hold."""
     compute_attained: float | None = None
     """Share of a compute ceiling that a calibration reached."""
     memory_attained: float | None = None
@@ -85,9 +85,7 @@ class Ceilings(Struct, frozen=True):
     @property
     def attainable_compute(self) -> float:
         """Share of a compute ceiling that a good kernel reaches."""
-        if self.compute_attained:
-            return self.compute_attained
-        return ATTAINABLE_COMPUTE.get(self.capability[0] if self.capability else 0, 0.8)
+        return self.compute_attained or _usual_share(self.capability)
 
     @property
     def attainable_memory(self) -> float:
@@ -112,30 +110,27 @@ class Ceilings(Struct, frozen=True):
         return next((self.flop_per_s[unit] for unit in units if unit in self.flop_per_s), None)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _usual_share(capability: tuple[int, int] | None) -> float:
+    return ATTAINABLE_COMPUTE.get(capability[0] if capability else 0, 0.8)
+
+
+def _number(text: str, unit: float = 1.0) -> float | None:
+    return float(text) * unit if text else None
 
 
 def _row_ceilings(row: dict[str, str]) -> Ceilings:
-    rates = {p: value * 1e12 for p in PRECISIONS if (value := _number(row[p]))}
-    bandwidth = _number(row["mem_gbs"])
-    clock = _number(row["mhz_tensor"])
-    sm, memory = _number(row["sm"]), _number(row["mem_gb"])
     major, _, minor = row["cc"].partition(".")
     return Ceilings(
         part=row["part"],
-        flop_per_s=rates,
-        bytes_per_s=bandwidth * 1e9 if bandwidth else None,
-        sm_count=int(sm) if sm else None,
+        flop_per_s={p: rate for p in PRECISIONS if (rate := _number(row[p], 1e12))},
+        bytes_per_s=_number(row["mem_gbs"], 1e9),
+        sm_count=int(row["sm"]) if row["sm"] else None,
         capability=(int(major), int(minor or 0)) if major else None,
-        tensor_clock_hz=clock * 1e6 if clock else None,
+        tensor_clock_hz=_number(row["mhz_tensor"], 1e6),
         source=row["source"],
         confidence=row["confidence"],
-        memory_bytes=memory * 1e9 if memory else None,
-        cache_bytes=cache * 1e6 if (cache := _number(row["l2_mb"])) else None,
+        memory_bytes=_number(row["mem_gb"], 1e9),
+        cache_bytes=_number(row["l2_mb"], 1e6),
     )
 
 
@@ -159,9 +154,6 @@ def highest() -> Ceilings:
             for precision in PRECISIONS
         },
         bytes_per_s=max(part.bytes_per_s or 0.0 for part in parts),
-        sm_count=None,
-        capability=None,
-        tensor_clock_hz=None,
         source="the highest of all parts",
         confidence="low",
     )
@@ -233,7 +225,9 @@ def _slice_of(device: Device, whole: Ceilings | None) -> Ceilings | None:
         made = by_formula(device)
         return None if made is None else replace(made, bytes_per_s=None)
     sms = min(1.0, device.sm_count / whole.sm_count)
-    slice_bytes = _slice_bytes(device)
+    named = _MIG_NAME.search(device.name or "")
+    # From its profile's name where nobody measured it.
+    slice_bytes = device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
     eighths = None
     if slice_bytes and whole.memory_bytes:
         eighths = min(8, max(1, round(8 * slice_bytes / whole.memory_bytes)))
@@ -249,12 +243,6 @@ def _slice_of(device: Device, whole: Ceilings | None) -> Ceilings | None:
         + (f", {eighths}/8 of the memory" if eighths else ""),
         confidence="medium",
     )
-
-
-def _slice_bytes(device: Device) -> float | None:
-    """Memory of a MIG instance, from its profile's name where nobody measured it."""
-    named = _MIG_NAME.search(device.name or "")
-    return device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
 
 
 def _attainable(ceilings: Ceilings, made: Calibration) -> Ceilings:
@@ -277,7 +265,7 @@ def _attainable(ceilings: Ceilings, made: Calibration) -> Ceilings:
 
 def _from_measurement(device: Device, made: Calibration) -> Ceilings:
     """Ceilings of a part nobody published: what was reached, over what is usually reached."""
-    share = ATTAINABLE_COMPUTE.get(device.capability[0] if device.capability else 0, 0.8)
+    share = _usual_share(device.capability)
     return Ceilings(
         part=made.name,
         flop_per_s={precision: rate / share for precision, rate in made.flop_per_s.items()},

@@ -15,7 +15,7 @@ from brrrtop.analysis.kernels import labels, table
 from brrrtop.analysis.kernels.labels import Labels
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals import stack_samples
-from brrrtop.kernel_names.architecture import least_capability
+from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.estimate import Estimate, Roofs
 from brrrtop.model.tables import I8, Window
 from brrrtop.model.vocabulary import NAMED
@@ -71,7 +71,9 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         observed_share=booked.duration_ns / window.span.duration_ns
         if window.span.duration_ns
         else 1.0,
-        roofs=_roofs(ceilings),
+        roofs=Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)
+        if ceilings
+        else None,
         capability_at_least=_named_capability(window),
         sampled=evidence.summary(window),
         looks=stack_samples.looks(window, NAMED),
@@ -93,9 +95,3 @@ def _named_capability(window: Window) -> tuple[int, int] | None:
     if window.device.capability is not None or window.device.name is not None:
         return None
     return least_capability(window.names[i] for i in used(window.activities.name_ids))
-
-
-def _roofs(ceilings: Ceilings | None) -> Roofs | None:
-    if ceilings is None:
-        return None
-    return Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)

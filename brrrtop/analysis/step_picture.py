@@ -11,8 +11,8 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
-from brrrtop.model.step_picture import Bars, Lane, StepPicture
-from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window
+from brrrtop.model.snapshot import Bars, Lane, StepPicture
+from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window, picked
 from brrrtop.model.vocabulary import PAINT, CallClass, MarkClass
 
 STRETCH_NS = 100_000_000
@@ -34,16 +34,14 @@ _MARKS = {
 }
 """What Python's lane shows, the most specific in front."""
 _CALLS = {
-    int(CallClass.OTHER): "host",
     int(CallClass.LAUNCH): "launching",
     int(CallClass.GRAPH_LAUNCH): "launching",
     int(CallClass.SYNC): "idle_sync",
     int(CallClass.ALLOC): "idle_allocator",
     int(CallClass.COPY): "copy",
-    int(CallClass.EVENT): "host",
     int(CallClass.MODULE): "idle_compile",
 }
-_LAYERS = ("annotation", "launching", "optimizer")
+_LAYERS = {"annotation": 0, "launching": 1, "optimizer": 2}
 """Of Python's lane, from the back to the front; what names a cause is before all of them."""
 
 
@@ -84,16 +82,12 @@ def _choose(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
     if spans:
         near = min(abs(one.duration_ns - usual) for one in spans) + usual // 20
         alike = [i for i, one in enumerate(spans) if abs(one.duration_ns - usual) <= near]
-        best = max(alike, key=lambda i: (_calls_seen(judged.window, spans[i]), i))
+        # A host that is far ahead makes its last calls before the last steps.
+        best = max(alike, key=lambda i: (len(_touching(judged.window.calls, spans[i])), i))
         return spans[best], best + 1
     whole = _observed_span(judged.window, judged.window.span.t1_ns - 1)
     end_ns = min(whole.t1_ns, int(judged.window.activities.ends_ns.max()))
     return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
-
-
-def _calls_seen(window: Window, span: Span) -> int:
-    """Calls while a step ran: a host that is far ahead makes its last ones before the last steps."""
-    return len(_touching(window.calls, span))
 
 
 def _observed_span(window: Window, at_ns: int) -> Span:
@@ -127,14 +121,10 @@ def _python(window: Window, span: Span, names: dict[str, int]) -> Bars:
     if main is not None and (marks.tids == main).any():
         marks = marks.take((marks.tids == main) | (marks.classes != MarkClass.OP))
     kinds = np.array([_KIND[_MARKS[one]] for one in marks.classes.tolist()], np.uint8)
-    depth = np.array([_depth(KINDS[one]) for one in kinds.tolist()], np.int64)
+    depth = np.array([_LAYERS.get(KINDS[one], len(_LAYERS)) for one in kinds.tolist()], np.int64)
     order = np.lexsort((marks.starts_ns, depth))
     labels = [window.names[i] for i in marks.name_ids[order].tolist()]
     return _bars(marks.starts_ns[order], marks.ends_ns[order], kinds[order], labels, names)
-
-
-def _depth(kind: str) -> int:
-    return _LAYERS.index(kind) if kind in _LAYERS else len(_LAYERS)
 
 
 def _main_thread(window: Window) -> int | None:
@@ -157,10 +147,7 @@ def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lan
     kinds = labels.buckets.astype(np.uint8)  # `KINDS` begins with the buckets
     for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
         mine = rows[labels.classes[rows] == kind]
-        call = judged.call_rows[mine]
-        launched = np.full(len(mine), -1, np.int64)
-        if len(calls):
-            launched = np.where(call >= 0, calls.starts_ns[np.maximum(call, 0)], -1)
+        launched = picked(calls.starts_ns, judged.call_rows[mine], -1)
         yield Lane(
             name,
             _bars(

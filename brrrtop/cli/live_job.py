@@ -13,7 +13,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob, LiveRank
+from brrrtop.session.live_job import LiveJob
 from brrrtop.session.session import Session
 from collectors.attach.attach import Attached, attach
 from collectors.attach.client import Client
@@ -40,19 +40,19 @@ def rank_options(options: Options, rank: int | None, pid: int) -> Options:
 def opened(
     client: Client, pid: int, rank: int | None, options: Options, cmdline: str,
     device_id: int | None = None,
-) -> LiveRank:  # fmt: skip
+) -> Member:  # fmt: skip
     """A rank with what watches it, or with the reason why it is not."""
     try:
         source = live.open_live(client, pid, rank_options(options, rank, pid), cmdline)
     except (CollectorError, BrrrtopError) as fault:
         return _unwatched(pid, rank, fault)
     session = Session(source, device_id=device_id, silenced=options.silenced)
-    member = Member(str(pid), f"pid {pid}", rank, session)
-    return LiveRank(member, LiveSession(session, source), source)
+    driver = LiveSession(session, source)
+    return Member(str(pid), f"pid {pid}", rank, session, driver=driver)
 
 
-def _unwatched(pid: int, rank: int | None, fault: CollectorError | BrrrtopError) -> LiveRank:
-    return LiveRank(Member(str(pid), f"pid {pid}", rank, None, fault.message))
+def _unwatched(pid: int, rank: int | None, fault: CollectorError | BrrrtopError) -> Member:
+    return Member(str(pid), f"pid {pid}", rank, None, fault.message)
 
 
 class JobProcesses:
@@ -65,17 +65,17 @@ class JobProcesses:
         self._attached: list[Attached] = []
         self._known: set[int] = set()
 
-    def open(self, candidates: Sequence[Candidate]) -> list[LiveRank]:
+    def open(self, candidates: Sequence[Candidate]) -> list[Member]:
         """Each of them watched, or with the reason why it is not."""
         self._known |= {one.pid for one in candidates}
         return [self._open(one) for one in candidates]
 
-    def newcomers(self) -> list[LiveRank]:
+    def newcomers(self) -> list[Member]:
         """Ranks that started since."""
         fresh = [one for one in ranks_of(self._pid) if one.pid not in self._known and one.on_gpu]
         return self.open(fresh)
 
-    def _open(self, one: Candidate) -> LiveRank:
+    def _open(self, one: Candidate) -> Member:
         try:
             attached = attach(one.pid, self._files)
         except CollectorError as fault:
@@ -104,13 +104,13 @@ class LaunchedRanks:
         ranks = [self._open(pid, first)]
         return LiveJob(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
 
-    def newcomers(self) -> list[LiveRank]:
+    def newcomers(self) -> list[Member]:
         """Ranks whose agents appeared since."""
         fresh = sorted(set(self._launched.sockets()) - self._known)
         self._known.update(fresh)
         return [self._open(pid) for pid in fresh]
 
-    def _open(self, pid: int, client: Client | None = None) -> LiveRank:
+    def _open(self, pid: int, client: Client | None = None) -> Member:
         try:
             client = client or self._launched.connect(pid)
         except CollectorError as fault:
@@ -140,12 +140,10 @@ def watch(
         ranks = processes.open(candidates)
         seen = [one for one in ranks if one.driver is not None]
         for rank in ranks:
-            if rank.member.why is not None:
-                output.say(f"brrrtop: {rank.member.label}: {rank.member.why}")
+            if rank.why is not None:
+                output.say(f"brrrtop: {rank.label}: {rank.why}")
         if not seen:
-            raise BrrrtopError(
-                f"none of the {len(ranks)} ranks can be attached to: {ranks[0].member.why}"
-            )
+            raise BrrrtopError(f"none of the {len(ranks)} ranks can be attached to: {ranks[0].why}")
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
         job = LiveJob(ranks, processes.newcomers, options.silenced)
         return live.shown(job, options, gates, "all ranks of the job")

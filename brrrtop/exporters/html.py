@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from brrrtop.exporters import svg
-from brrrtop.exporters.rows import tables_of
+from brrrtop.exporters.tables import tables_of
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
@@ -93,11 +93,8 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     device = estimate.device.name or "GPU of unknown model"
-    facts = [
-        snapshot.source.label,
-        device,
-        f"{units.duration(estimate.account.duration_ns)} judged",
-    ]
+    judged = f"{units.duration(estimate.account.duration_ns)} judged"
+    facts = [snapshot.source.label, device, judged]
     if estimate.steps.step_ns:
         facts.append(f"step {units.duration(estimate.steps.step_ns)}")
     yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
@@ -128,44 +125,34 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield _with_heading("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
 
 
-_COLUMNS = {
-    "kernels": ("name", "side", "evidence", "roof_share", "count", "total_ns", "mean_ns", "share"),
-    "ops": ("name", "count", "device_self_ns", "device_total_ns", "cpu_self_ns", "module", "place"),
-    "op_shapes": ("name", "shapes", "count", "device_self_ns", "cpu_self_ns"),
+_TABLES = {
+    "kernels": ("Kernels", "name side evidence roof_share count total_ns mean_ns share"),
+    "ops": ("Ops", "name count device_self_ns device_total_ns cpu_self_ns module place"),
+    "op_shapes": ("Ops by input shapes", "name shapes count device_self_ns cpu_self_ns"),
     "modules": (
-        "name",
-        "parent",
-        "count",
-        "device_total_ns",
-        "device_self_ns",
-        "backward_ns",
-        "roof_share",
+        "Modules",
+        "name parent count device_total_ns device_self_ns backward_ns roof_share",
     ),
-    "stalls": ("place", "inside", "idle_ns", "share"),
-    "copies": ("kind", "count", "size_bytes", "total_ns", "bytes_per_s"),
-    "annotations": ("name", "count", "device_ns", "host_ns"),
-    "inference": ("phase", "count", "device_ns", "tokens"),
-    "memory_alive_at_peak": ("name", "size_bytes", "blocks"),
+    "stalls": ("Where the host was while the GPU idled", "place inside idle_ns share"),
+    "copies": ("Copies", "kind count size_bytes total_ns bytes_per_s"),
+    "annotations": ("Annotated ranges", "name count device_ns host_ns"),
+    "inference": ("Inference", "phase count device_ns tokens"),
+    "memory_alive_at_peak": ("In use at the memory's peak", "name size_bytes blocks"),
 }
-_TITLES = {
-    "kernels": "Kernels", "ops": "Ops", "op_shapes": "Ops by input shapes", "modules": "Modules",
-    "stalls": "Where the host was while the GPU idled", "copies": "Copies",
-    "annotations": "Annotated ranges", "inference": "Inference",
-    "memory_alive_at_peak": "In use at the memory's peak",
-}  # fmt: skip
+"""Of each table of `tables_of` that is shown: its title, and which columns."""
 
 
 def _tables(snapshot: Snapshot) -> Iterator[str]:
     tables = tables_of(snapshot)
-    for name, keys in _COLUMNS.items():
-        rows = tables.get(name)
+    for name, (title, columns) in _TABLES.items():
+        keys, rows = columns.split(), tables.get(name)
         if rows:
             cells = [[shown(key, row.get(key)) for key in keys] for row in rows[:_MOST_ROWS]]
             table = _table([key.removesuffix("_ns").replace("_", " ") for key in keys], cells)
             rest = len(rows) - _MOST_ROWS
             more = f'<p class="muted">and {rest} more</p>' if rest > 0 else ""
             opened = " open" if name in ("kernels", "modules", "stalls") else ""
-            yield f"<details{opened}><summary><b>{_TITLES[name]}</b></summary>{table}{more}</details>"
+            yield f"<details{opened}><summary><b>{title}</b></summary>{table}{more}</details>"
 
 
 def shown(key: str, value: Any) -> str:

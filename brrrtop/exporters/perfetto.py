@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.step_picture import Bars, Lane, StepPicture
+from brrrtop.model.snapshot import Bars, Lane, Snapshot, StepPicture
 from brrrtop.model.tables import I8
 from brrrtop.text import phrases
 from brrrtop.views.json_report import document

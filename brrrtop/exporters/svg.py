@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from brrrtop.model.estimate import Estimate, KernelRow, Side
+from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.host_tables import MemoryUse
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import StepPicture
 from brrrtop.text import phrases, units
 from brrrtop.text.printable import printable
 
@@ -114,7 +114,9 @@ def roofline(estimate: Estimate) -> str | None:
     for row in placed:
         x, y = at(_intensity(row), row.flop_per_s or 1.0)
         radius = 3 + 22 * math.sqrt(row.share)
-        drawn.append(_circle(x, y, radius, hue(_kind(row)), f"{row.name} {units.share(row.share)}"))
+        drawn.append(
+            _circle(x, y, radius, hue(row.side.value), f"{row.name} {units.share(row.share)}")
+        )
     drawn.append(_text(_LEFT, height - 6, "FLOP per byte of DRAM traffic, logarithmic"))
     drawn.append(_text(0, 16, "FLOP/s"))
     return _svg(height, drawn)
@@ -122,10 +124,6 @@ def roofline(estimate: Estimate) -> str | None:
 
 def _intensity(row: KernelRow) -> float:
     return (row.flop_per_s or 1.0) / (row.bytes_per_s or 1.0)
-
-
-def _kind(row: KernelRow) -> str:
-    return row.side.value if isinstance(row.side, Side) else str(row.side)
 
 
 def memory(use: MemoryUse) -> str:

@@ -1,18 +1,106 @@
-"""Every table as a file of its own in one folder: CSV, or Parquet where pyarrow is installed."""
+"""Every table of a report: as flat rows, and as a file of its own in a folder, CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from brrrtop.errors import BrrrtopError
-from brrrtop.exporters.rows import Row, columns_of, tables_of
-from brrrtop.model.snapshot import Snapshot
+from msgspec import Struct
+from msgspec.structs import asdict
 
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases
+from brrrtop.views.json_report import document
+
+Row = dict[str, Any]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Spreadsheets run a cell that begins so; names in a trace are other people's."""
+
+
+def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
+    """Rows by table; tables without any are left out. What nobody measured is None."""
+    tables = snapshot.tables
+    memory = tables.memory
+    report = document(snapshot)
+    result: dict[str, list[Row]] = {
+        "account": _account(snapshot),
+        "kernels": [_flat(row) for row in report["kernels"]],
+        "whatif": [_flat(row) for row in report["whatif"] or ()],
+        "advisories": [_flat(row) for row in report["advisories"] or ()],
+        "ops": _rows(tables.ops),
+        "op_shapes": _rows(tables.op_shapes),
+        "modules": _rows(tables.modules),
+        "frames": _rows(tables.frames),
+        "stalls": _rows(tables.stalls),
+        "loaders": _rows(tables.loaders),
+        "queue": _rows([tables.queue] if tables.queue else ()),
+        "copies": _rows(tables.copies),
+        "annotations": _rows(tables.annotations),
+        "inference": _rows(tables.phases),
+    }
+    if memory is not None:
+        result["memory_alive_at_peak"] = _rows(memory.alive)
+        result["memory_timeline"] = [
+            {"time_ns": time_ns, "allocated_bytes": used}
+            for time_ns, used in zip(memory.times_ns, memory.allocated_bytes, strict=True)
+        ]
+    return {name: rows for name, rows in result.items() if rows}
+
+
+def _account(snapshot: Snapshot) -> list[Row]:
+    rows = []
+    for estimate in snapshot.devices or (() if snapshot.estimate is None else (snapshot.estimate,)):
+        whole = estimate.account.duration_ns
+        rows += [
+            {
+                "device_id": estimate.device.device_id,
+                "bucket": key,
+                "time_ns": int(time_ns),
+                "share": time_ns / whole if whole else None,
+            }
+            for key, time_ns in phrases.buckets(estimate.account)
+        ]
+    return rows
+
+
+def _rows(table: Iterable[Any]) -> list[Row]:
+    return [_flat(asdict(row)) for row in table]
+
+
+def _flat(row: Mapping[str, Any]) -> Row:
+    """Mappings as a column a key, `sides_ns` as `sides_ns.compute`; all else as text or a number."""
+    result: Row = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            result |= {f"{key}.{inner}": _plain(one) for inner, one in value.items()}
+        else:
+            result[key] = _plain(value)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Struct):
+        return str(value)
+    if isinstance(value, tuple):
+        return "; ".join(str(_plain(one)) for one in value)
+    return value.item() if getattr(value, "ndim", None) == 0 else str(value)
+
+
+def _columns_of(rows: list[Row]) -> list[str]:
+    """Keys of all rows, in order of appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
@@ -28,13 +116,13 @@ def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
         if arrow is None:
             _write_csv(path / f"{name}.csv", rows)
         else:
-            columns = {key: [row.get(key) for row in rows] for key in columns_of(rows)}
+            columns = {key: [row.get(key) for row in rows] for key in _columns_of(rows)}
             arrow.parquet.write_table(arrow.table(columns), path / f"{name}.parquet")
 
 
 def _write_csv(path: Path, rows: list[Row]) -> None:
     with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns_of(rows))
+        writer = csv.DictWriter(file, _columns_of(rows))
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.tables import I8, Bool, Columns
+from brrrtop.model.tables import I8, Bool, Columns, Links
 
 
 class HostOps(Columns, frozen=True, eq=False):
@@ -66,23 +66,12 @@ class HostDetails(Struct, frozen=True, eq=False):
     signatures: Mapping[int, tuple[str, Any]]
     """Name and input shapes of each call."""
     ops: HostOps
-    launch_correlations: I8
-    """Sorted."""
-    launch_ops: I8
+    launches: Links
     """Row in `ops` of the innermost op behind each launch; -1: none."""
     frames: PythonFrames
     memory: MemoryEvents
     recorded_step: bool = False
     """All of it is of one step, whose host times recording stretched."""
-
-    def op_of(self, correlations: I8) -> I8:
-        """Row in `ops` of the op behind each correlation; -1: none is known."""
-        known = self.launch_correlations
-        if not len(known):
-            return np.full(len(correlations), -1, np.int64)
-        at = np.minimum(np.searchsorted(known, correlations), len(known) - 1)
-        hit = (known[at] == correlations) & (correlations != 0)
-        return np.where(hit, self.launch_ops[at], -1)
 
 
 @runtime_checkable

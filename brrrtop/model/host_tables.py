@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from brrrtop.model.stack_samples import Line
+from brrrtop.model.estimate import Line
 from brrrtop.model.tables import StrEnum
 
 

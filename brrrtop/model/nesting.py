@@ -25,6 +25,11 @@ class Nest:
         self.parents = self._climb(parents, self._ends)
         """Position in `order` of the op that holds each; -1: outermost."""
 
+    @property
+    def durations_ns(self) -> I8:
+        """By position in `order`."""
+        return self._ends - self._starts
+
     def _climb(self, candidates: I8, ends: I8) -> I8:
         """From a candidate upwards to the first op that lasts until `ends`.
 

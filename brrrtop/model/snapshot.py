@@ -7,20 +7,16 @@ measured zero is 0. Shares are 0..1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.comparison import Baseline, Comparison
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import NO_TABLES, HostTables
-from brrrtop.model.tables import StrEnum
-
-if TYPE_CHECKING:
-    from brrrtop.model.comparison import Baseline, Comparison
-    from brrrtop.model.ranks import JobSnapshot
-    from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.ranks import JobSnapshot
+from brrrtop.model.tables import I4, I8, U1, Columns, Span, StrEnum
 
 
 class Freshness(StrEnum):
@@ -102,6 +98,43 @@ class SourceInfo(Struct, frozen=True):
     """Of the notes, those on gauges that are missing: no kernel waits for them."""
     job: str | None = None
     """The same for all ranks of one start of a job; None where nobody says."""
+
+
+class Bars(Columns, frozen=True, eq=False):
+    """Bars of one lane, sorted by start. They may overlap: of two, the later one is on top."""
+
+    starts_ns: I8
+    ends_ns: I8
+    kinds: U1
+    """Into `StepPicture.kinds`."""
+    name_ids: I4
+    """Into `StepPicture.names`; -1: none."""
+    launched_ns: I8
+    """When the host launched it; -1: not known, or nothing that is launched."""
+
+
+class Lane(Struct, frozen=True, eq=False):
+    name: str
+    """`Python`, `calls`, `kernels`, `copies`, `communication`, `gaps`."""
+    bars: Bars
+
+
+class StepPicture(Struct, frozen=True, eq=False):
+    """The bars of one step. Bars that straddle its edges are included whole."""
+
+    span: Span
+    lanes: tuple[Lane, ...]
+    """Of the host first. Lanes of which nothing was recorded are left out."""
+    kinds: tuple[str, ...]
+    """Sides of kernels, buckets of the account, and what the host did: `launching`, `optimizer`,
+    `annotation`."""
+    names: tuple[str, ...]
+    step: int | None = None
+    """Its number among those of the window, from 1; None: no steps are known, this is a stretch."""
+    steps: int = 0
+
+    def lane(self, name: str) -> Lane | None:
+        return next((lane for lane in self.lanes if lane.name == name), None)
 
 
 class Snapshot(Struct, frozen=True, eq=False):

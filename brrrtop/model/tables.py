@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from brrrtop.model.intervals import merge
+
 I8 = npt.NDArray[np.int64]
 I4 = npt.NDArray[np.int32]
 U1 = npt.NDArray[np.uint8]
@@ -52,6 +54,18 @@ def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
     """Starts and ends of spans."""
     pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
+
+
+def spans_of(starts: I8, ends: I8) -> tuple[Span, ...]:
+    """Spans from their starts and ends."""
+    return tuple(Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def picked(values: I8 | I4, rows: I8, otherwise: int | I8) -> I8:
+    """Each row's value; `otherwise`, one for all or of the shape of `rows`, where a row is -1."""
+    if not len(values):
+        return np.full(len(rows), otherwise, np.int64)
+    return np.where(rows >= 0, values[np.maximum(rows, 0)], otherwise)
 
 
 class Device(Struct, frozen=True):
@@ -138,6 +152,11 @@ class Marks(Columns, frozen=True, eq=False):
     name_ids: I8
     classes: I4
     """`brrrtop.model.vocabulary.MarkClass`"""
+
+    def union(self, *classes: int) -> tuple[I8, I8]:
+        """Merged intervals of the marks of these classes."""
+        rows = np.isin(self.classes, np.array(classes, np.int64))
+        return merge(self.starts_ns[rows], self.ends_ns[rows])
 
 
 class Links(Columns, frozen=True, eq=False):
@@ -250,3 +269,8 @@ class Window(Struct, frozen=True, eq=False):
     watched: Marks | None = None
     """Stack samples of the minute around the span, and what was marked at the time that names a
     cause; None: nothing was sampled."""
+
+    @property
+    def traced(self) -> tuple[Span, ...]:
+        """What was traced of it, sorted and disjoint."""
+        return (self.span,) if self.observed is None else self.observed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from brrrtop.protocol.frames import LATEST_NS
 Records = npt.NDArray[np.void]
 I8 = npt.NDArray[np.int64]
 Translate = Callable[[Any], I8]
+Table = TypeVar("Table", bound=Columns)
 
 COPY_NAMES = {int(kind): kind.name.replace("TO", "to") for kind in CopyKind if kind}
 """`HtoD` and so on, by CUPTI's number."""
@@ -210,23 +211,20 @@ def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
     return tuple(_freeze(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
 
 
-def joined(tables: list[Any], empty: type[Columns]) -> Any:
+def joined(tables: list[Table], empty: type[Table]) -> Table:
     """Tables of one kind, one after the other."""
     if len(tables) == 1:
         return tables[0]
-    if not tables:
-        return _empty(empty)
-    fields = tables[0].__struct_fields__
-    return type(tables[0])(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
+    fields = empty.__struct_fields__
+    tables = tables or [_NO_ROWS[empty]()]
+    return empty(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
 
 
-def _empty(kind: type[Columns]) -> Any:
-    no_rows: dict[type[Columns], Callable[[], Any]] = {
-        Activities: lambda: kernels(np.empty(0, frames.KERNEL), _long),
-        Calls: lambda: calls(np.empty(0, frames.CALL), _long),
-        Marks: lambda: marks(np.empty(0, frames.MARK), _long),
-        Links: lambda: links(np.empty(0, frames.LINK)),
-        Gauges: lambda: gauges(np.empty(0, frames.GAUGE)),
-        Samples: lambda: samples(np.empty(0, frames.SAMPLE)),
-    }
-    return no_rows[kind]()
+_NO_ROWS: dict[type[Columns], Callable[[], Any]] = {
+    Activities: lambda: kernels(np.empty(0, frames.KERNEL), _long),
+    Calls: lambda: calls(np.empty(0, frames.CALL), _long),
+    Marks: lambda: marks(np.empty(0, frames.MARK), _long),
+    Links: lambda: links(np.empty(0, frames.LINK)),
+    Gauges: lambda: gauges(np.empty(0, frames.GAUGE)),
+    Samples: lambda: samples(np.empty(0, frames.SAMPLE)),
+}

@@ -13,8 +13,7 @@ from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import Detailed
-from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
 from brrrtop.model.tables import Span, Window
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach

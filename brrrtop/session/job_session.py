@@ -17,6 +17,7 @@ from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, with_job
+from brrrtop.session.live import LiveSession
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 
@@ -33,6 +34,8 @@ class Member(Struct, eq=False):
     session: Session | None
     """None: it cannot be watched or read."""
     why: str | None = None
+    driver: LiveSession | None = None
+    """Of a live rank that is watched."""
     shift_ns: int = 0
     """What the first rank's clock is ahead of its own, where files were written at different times."""
 

@@ -28,25 +28,25 @@ class LiveSession(Present):
         self, session: Session, source: LiveSource, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         super().__init__()
-        self._session = session
-        self._source = source
+        self.session = session
+        self.source = source
         self._now_ns = now_ns
         self._last_ns = 0
         self._noted: dict[int, Event] = {}
 
     @property
     def can(self) -> frozenset[str]:
-        return CAN if self._source.tier != "nvml" else CAN - {"continuous"}
+        return CAN if self.source.tier != "nvml" else CAN - {"continuous"}
 
     @property
     def recording_stopped(self) -> str | None:
         """Why the file of `--record` ends early; None while it does not."""
-        return self._source.tee.stopped
+        return self.source.tee.stopped
 
     @property
     def ended(self) -> str | None:
         """Why nothing more comes; None while something may."""
-        return self._session.timeline.ended
+        return self.session.timeline.ended
 
     def advance(self) -> Snapshot:
         """The state as of now; while paused, the one at which it was paused."""
@@ -54,9 +54,9 @@ class LiveSession(Present):
         now_ns = self._now_ns()
         fell = now_ns < self._last_ns - FELL_NS
         self._last_ns = now_ns if fell else max(now_ns, self._last_ns + 1)
-        snapshot = self._session.advance(self._last_ns, self._last_ns)
-        learned_ns = self._session.timeline.shapes.learned_ns
-        self._source.wishes.see_verdict(snapshot.estimate, learned_ns)
+        snapshot = self.session.advance(self._last_ns, self._last_ns)
+        learned_ns = self.session.timeline.shapes.learned_ns
+        self.source.wishes.see_verdict(snapshot.estimate, learned_ns)
         self._note_log()
         if self._frozen is None:
             return snapshot
@@ -70,34 +70,34 @@ class LiveSession(Present):
 
     def _note_log(self) -> None:
         """Records lines of the log that are new or were told anew."""
-        lines = dict(self._session.log)
+        lines = dict(self.session.log)
         fresh = {n: one for n, one in lines.items() if self._noted.get(n) != one}
         if fresh:
             self._noted = lines
-            self._source.tee.add(Frame(Kind.STATUS, noted(fresh), self._last_ns))
+            self.source.tee.add(Frame(Kind.STATUS, noted(fresh), self._last_ns))
             if self.ended is not None:  # a recording closes with its end
-                self._source.tee.add(Frame(Kind.END, {"reason": self.ended}, self._last_ns))
+                self.source.tee.add(Frame(Kind.END, {"reason": self.ended}, self._last_ns))
 
     def select_device(self, device_id: int) -> None:
-        self._session.select_device(device_id)
+        self.session.select_device(device_id)
 
     def mark_baseline(self) -> str:
-        return self._session.mark(self._frozen)
+        return self.session.mark(self._frozen)
 
     def silence(self, kind: str) -> str:
-        says = self._session.silence(kind)
+        says = self.session.silence(kind)
         if self._frozen is not None:
             every = sorted((*self._frozen.advisories, *self._frozen.silenced), key=rank)
-            shown, quiet = parted(every, self._session.silenced)
+            shown, quiet = parted(every, self.session.silenced)
             self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
         return says
 
     def continuous(self, on: bool) -> str:
-        return self._source.continuous(on)
+        return self.source.continuous(on)
 
     def shapes(self) -> str:
         """Has the op shapes of one step recorded; what came of it is told in the log."""
-        return self._source.shapes()
+        return self.source.shapes()
 
     def burst(self) -> str:
         """Has a few steps traced now, whatever the pause; says so.
@@ -105,16 +105,16 @@ class LiveSession(Present):
         Raises:
             BrrrtopError: Nothing can be traced, or everything is.
         """
-        self._source.require_tracing()
-        if self._source.tier == "continuous":
+        self.source.require_tracing()
+        if self.source.tier == "continuous":
             raise BrrrtopError("every step is traced already", "c goes back to bursts")
-        self._source.governor.want_burst()
+        self.source.governor.want_burst()
         return "tracing the next steps"
 
     def save(self, path: str) -> str:
         """Writes the last minutes to a new file."""
-        count = self._source.tee.save(path)
+        count = self.source.tee.save(path)
         return f"saved {units.count(count)} frames to {path}"
 
     def close(self) -> None:
-        self._source.close()
+        self.source.close()

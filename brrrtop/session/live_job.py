@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
@@ -27,14 +26,6 @@ BURSTS_LEAST = 2
 TRIES_MOST = 5
 
 
-class LiveRank(Struct, frozen=True, eq=False):
-    """A rank, with what watches it; without where it cannot be watched."""
-
-    member: Member
-    driver: LiveSession | None = None
-    source: LiveSource | None = None
-
-
 class LiveJob(Present):
     """Implements what the screens ask of a driver, for all ranks of a job on this host.
 
@@ -46,21 +37,19 @@ class LiveJob(Present):
 
     def __init__(
         self,
-        ranks: Sequence[LiveRank],
-        newcomers: Callable[[], Sequence[LiveRank]] | None = None,
+        ranks: Sequence[Member],
+        newcomers: Callable[[], Sequence[Member]] | None = None,
         silenced: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
         look_s: float = LOOK_S,
         all_in_view: bool = False,
     ) -> None:
         super().__init__()
-        self._ranks = {one.member.key: one for one in ranks}
         self._newcomers = newcomers
         self._clock = clock
         self._looked_s = clock()
         self._look_s = look_s
-        members = [one.member for one in ranks]
-        self.job = JobSession(members, silenced, BURSTS_LEAST, all_in_view)
+        self.job = JobSession(ranks, silenced, BURSTS_LEAST, all_in_view)
         self._bursts = 0
         self._steps_least = STEPS_LEAST
         self._tries = 0
@@ -74,16 +63,12 @@ class LiveJob(Present):
         """The newest of each rank that is watched, by key."""
 
     @property
-    def _live(self) -> list[tuple[str, LiveSession, LiveSource]]:
-        return [
-            (key, one.driver, one.source)
-            for key, one in self._ranks.items()
-            if one.driver is not None and one.source is not None and one.member.session is not None
-        ]
+    def _live(self) -> list[tuple[Member, LiveSession]]:
+        return [(one, one.driver) for one in self.job.members if one.driver is not None]
 
     @property
     def _shown(self) -> LiveSession:
-        driver = self._ranks[self.job.shown.key].driver
+        driver = self.job.shown.driver
         assert driver is not None
         return driver
 
@@ -94,13 +79,13 @@ class LiveJob(Present):
     @property
     def ended(self) -> str | None:
         """Why nothing more comes of any rank; None while something may."""
-        reasons = [driver.ended for _, driver, _ in self._live]
+        reasons = [driver.ended for _, driver in self._live]
         return reasons[0] if reasons and all(reasons) else None
 
     @property
     def recording_stopped(self) -> str | None:
         """Why a file of `--record` ends early; None while none does."""
-        stopped = (driver.recording_stopped for _, driver, _ in self._live)
+        stopped = (driver.recording_stopped for _, driver in self._live)
         return next((why for why in stopped if why is not None), None)
 
     def advance(self) -> Snapshot:
@@ -108,13 +93,13 @@ class LiveJob(Present):
         self._take_newcomers()
         self._burst_together()
         snapshots: dict[str, Snapshot] = {}
-        for key, driver, _ in self._live:
+        for one, driver in self._live:
             try:
-                snapshots[key] = driver.advance()
+                snapshots[one.key] = driver.advance()
             except BrrrtopError as fault:  # one rank's end is not that of the others
                 if len(self._live) == 1:
                     raise
-                self.lose(key, fault.message)
+                self.lose(one.key, fault.message)
         self.snapshots = snapshots
         whole = self.job.combine(snapshots)
         self._retry(whole)
@@ -126,10 +111,10 @@ class LiveJob(Present):
 
     def lose(self, key: str, why: str) -> None:
         """Lets go of one rank; its row says why."""
-        one = self._ranks[key]
-        one.member.session, one.member.why = None, why
-        if one.driver is not None:
-            one.driver.close()
+        for one, driver in self._live:
+            if one.key == key:
+                one.session, one.driver, one.why = None, None, why
+                driver.close()
 
     def _burst_together(self) -> None:
         """Orders the others' bursts in the moment in which the first rank's governor orders its own.
@@ -154,7 +139,8 @@ class LiveJob(Present):
 
     @property
     def _able(self) -> list[tuple[str, LiveSource]]:
-        return [(key, source) for key, _, source in self._live if source.tier == "bursts"]
+        live = ((one.key, driver.source) for one, driver in self._live)
+        return [(key, source) for key, source in live if source.tier == "bursts"]
 
     def _retry(self, whole: Snapshot) -> None:
         """Has further bursts made until ranks are compared in enough of them, of twice the steps where one
@@ -180,25 +166,22 @@ class LiveJob(Present):
             return
         self._looked_s = self._clock()
         for one in self._newcomers():
-            self._replace_ended(one.member)
-            self._ranks[one.member.key] = one
-            self.job.join(one.member)
+            self._replace_ended(one)
+            self.job.join(one)
 
     def _replace_ended(self, newcomer: Member) -> None:
         """A rank that came back takes the row of the one that ended."""
         for old in list(self.job.members):
-            before = self._ranks[old.key]
-            over = before.driver is None or before.driver.ended is not None or old.session is None
+            over = old.driver is None or old.driver.ended is not None
             if over and old.rank is not None and old.rank == newcomer.rank:
                 self.job.members.remove(old)
-                del self._ranks[old.key]
-                if before.driver is not None:
-                    before.driver.close()
+                if old.driver is not None:
+                    old.driver.close()
 
     def exited(self, says: str) -> None:
         """Takes the word of whoever waited for the job; what its ranks sent before is read first."""
-        for _, _, source in self._live:
-            source.exited(says)
+        for _, driver in self._live:
+            driver.source.exited(says)
 
     def select_rank(self, key: str) -> None:
         self.job.select_rank(key)
@@ -216,12 +199,12 @@ class LiveJob(Present):
 
     def continuous(self, on: bool) -> str:
         """Traces every step of all ranks, or in bursts again: one alone would slow the others unseen."""
-        says = [driver.continuous(on) for _, driver, source in self._live if source.tier != "nvml"]
+        says = [driver.continuous(on) for _, driver in self._live if driver.source.tier != "nvml"]
         return f"{says[0]}, on {len(says)} ranks" if says else self._shown.continuous(on)
 
     def burst(self) -> str:
         """Has a few steps of all ranks traced now; says so."""
-        says = [driver.burst() for _, driver, source in self._live if source.tier != "nvml"]
+        says = [driver.burst() for _, driver in self._live if driver.source.tier != "nvml"]
         return f"{says[0]}, on {len(says)} ranks" if says else self._shown.burst()
 
     def shapes(self) -> str:
@@ -233,7 +216,7 @@ class LiveJob(Present):
 
     def close(self) -> None:
         """Lets go of all ranks at once, whatever happens to one of them: each may take seconds."""
-        drivers = [driver for _, driver, _ in self._live]
+        drivers = [driver for _, driver in self._live]
         with ThreadPoolExecutor(max(len(drivers), 1)) as pool:
             faults = [fault for fault in pool.map(_close, drivers) if fault is not None]
         if faults:

@@ -110,14 +110,14 @@ class RestartingSession(LiveSession):
             raise BrrrtopError(
                 "no successor has been seen", "start the training again by the same command"
             )
-        pid, before = self._heir.pid, self._source.info.label
+        pid, before = self._heir.pid, self.source.info.label
         try:
             source = self._successors.enter(pid)
         except BrrrtopError as fault:
             self._refused[pid] = fault.message
             raise
-        self._session = self._session.succeeded_by(source)
-        self._source = source
+        self.session = self.session.succeeded_by(source)
+        self.source = source
         self._frozen = self._gone = self._heir = None
         self._noted = {}
         self._notice = f"watching pid {pid}, which runs what {before} ran"
@@ -127,21 +127,21 @@ class RestartingSession(LiveSession):
         """The last of a trainer: its figures are kept unless a person chose others."""
         at = datetime.fromtimestamp(self._last_ns / 1e9).astimezone().strftime("%H:%M:%S")
         reason = (self.ended or "the trainer ended").removeprefix(self._whose())
-        judged, chosen = self._session.judged, self._session.baseline
+        judged, chosen = self.session.judged, self.session.baseline
         kept = "" if chosen is None else "; the baseline stays"
         ours = chosen is None or chosen is self._kept
         if ours and judged is not None and not judged.estimate.steps.warming_up:
-            self._session.mark(label=f"{self._source.info.label}, exited {at}")
-            self._kept = self._session.baseline
+            self.session.mark(label=f"{self.source.info.label}, exited {at}")
+            self._kept = self.session.baseline
             kept = "; its last figures are the baseline"
         self._note_log()
-        self._source.close()
+        self.source.close()
         self._kept_words = kept
         return f"{at} {reason}"
 
     def _whose(self) -> str:
         """How the end of this trainer begins; the title names it already."""
-        return f"the trainer (pid {self._source.info.pid}) "
+        return f"the trainer (pid {self.source.info.pid}) "
 
     def _enters_by_itself(self) -> bool:
         heir = self._heir

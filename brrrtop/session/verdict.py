@@ -14,8 +14,7 @@ from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import NO_TABLES, HostTables
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
 

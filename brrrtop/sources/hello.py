@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from brrrtop.model.snapshot import SourceInfo
 
-
-def live_info(
-    hello: Mapping[str, Any],
-    pid: int | None,
-    tier: str,
-    notes: Iterable[str],
-    waits: Iterable[str] = (),
-    gauges: Iterable[str] = (),
-) -> SourceInfo:
-    """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
-    return SourceInfo(
-        kind="live",
-        label=f"pid {pid}" if pid is not None else "this machine's GPUs",
-        pid=pid,
-        rank=hello.get("rank"),
-        world=hello.get("world"),
-        job=hello.get("job"),
-        cmdline=command_line(hello.get("cmdline")),
-        torch=hello.get("torch"),
-        tier=tier,
-        notes=tuple(notes),
-        waits=frozenset(waits),
-        gauges=frozenset(gauges),
-    )
+_FACTS = {
+    "pid": int,
+    "rank": int,
+    "world": int,
+    "cmdline": str,
+    "torch": str,
+    "tier": str,
+    "job": str,
+}
 
 
-def with_hello(info: SourceInfo, hello: object) -> SourceInfo:
+def with_hello(info: SourceInfo, hello: Mapping[str, Any]) -> SourceInfo:
     """`info` with what a hello says; values of unexpected types are left out."""
-    if not isinstance(hello, dict):
-        return info
-
-    def of(key: str, kind: type) -> object:
-        value = hello.get(key)
-        if kind is str:
-            value = command_line(value)
-        return value if isinstance(value, kind) and not isinstance(value, bool) else None
-
-    facts = {key: of(key, int) for key in ("pid", "rank", "world")}
-    facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier", "job")}
-    notes = hello.get("notes")
-    texts = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
-    known = {key: value for key, value in facts.items() if value is not None}
+    words, notes = hello.get("cmdline"), hello.get("notes")
+    facts = {**hello, "cmdline": " ".join(map(str, words)) if isinstance(words, list) else words}
+    known = {key: facts[key] for key, kind in _FACTS.items() if type(facts.get(key)) is kind}
+    texts = map(str, notes) if isinstance(notes, list) else ()
     return replace(info, **known, notes=tuple(dict.fromkeys((*texts, *info.notes))))
-
-
-def command_line(words: object) -> str | None:
-    """A command line as one string, whether it came as words or as one."""
-    if isinstance(words, list):
-        return " ".join(map(str, words))
-    return words if isinstance(words, str) else None

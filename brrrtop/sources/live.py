@@ -26,7 +26,7 @@ from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import Agent, AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.hello import live_info
+from brrrtop.sources.hello import with_hello
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS
 from brrrtop.sources.tee import Sink, Tee
@@ -99,8 +99,14 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        facts = (*self._feeds.says, *self._holds())
-        return live_info(self._hello, self._pid, self.tier, self._notes(), self._waits(), facts)
+        info = SourceInfo(
+            kind="live",
+            label=f"pid {self._pid}" if self._pid is not None else "this machine's GPUs",
+            waits=frozenset(filter(None, (self._agent_state.waits, self.governor.waiting))),
+            gauges=frozenset(filter(None, (*self._feeds.says, self._holds))),
+        )
+        notes = tuple(self._notes())
+        return replace(with_hello(info, self._hello), pid=self._pid, tier=self.tier, notes=notes)
 
     @property
     def span(self) -> Span | None:
@@ -116,8 +122,7 @@ class LiveSource:
         A frame that comes after a reader has passed its time is stamped with the present, so that
         a replay lets every frame out at the same reading as here.
         """
-        if not self._closed and self._ended is None:
-            self._gather()
+        self.poll()
         self._pending.sort(key=lambda frame: frame.sent_ns)
         while self._pending:
             if until_ns is not None and max(self._pending[0].sent_ns, self._floor_ns) > until_ns:
@@ -179,14 +184,12 @@ class LiveSource:
         self._load.tell_end(says)
         self._second_ns = 0
 
-    def poll(self) -> None:
-        """Takes in what has arrived and gives the orders that are due, without letting anything out."""
-        if not self._closed and self._ended is None:
-            self._gather()
-
     # --- gathering ------------------------------------------------------------------
 
-    def _gather(self) -> None:
+    def poll(self) -> None:
+        """Takes in what has arrived and gives the orders that are due, without letting anything out."""
+        if self._closed or self._ended is not None:
+            return
         now_ns = self._now_ns()
         if now_ns < self._gathered_ns - FELL_NS:
             self._clock_fell(now_ns)
@@ -360,26 +363,16 @@ class LiveSource:
         waits = None
         if self._link.there and self._agent_state.hurdle is None:
             waits = stage_line(self._status.get("stage")) or self.governor.waiting
-        agent = (
-            self._ended or self._link.lost,
-            self._agent_state.hurdle,
-            self.governor.forbidden,
-            waits,
-        )
         known = (
-            *agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, *self._holds()
+            self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden, waits,
+            self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, self._holds,
         )  # fmt: skip
         return list(dict.fromkeys(line for line in known if line is not None))
 
-    def _holds(self) -> list[str]:
+    @property
+    def _holds(self) -> str | None:
         """A note that is no reason for anything on screen."""
-        holds = self._agent_state.holds if self._link.there else None
-        return [] if holds is None else [holds]
-
-    def _waits(self) -> list[str]:
-        """Those of the notes that tell what is waited for."""
-        known = (self._agent_state.waits, self.governor.waiting)
-        return [line for line in known if line is not None]
+        return self._agent_state.holds if self._link.there else None
 
     def refuse(self, fault: Exception) -> bool:
         """Lets go of the agent whose frames could not be taken in; False: there never was one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
@@ -15,58 +14,54 @@ HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
 
-WAITS: Mapping[str, str] = MappingProxyType(
-    {
-        "idle_launch": "waits for Python to launch the next kernel",
-        "idle_sync": "waits for Python, which waited for the GPU",
-        "idle_allocator": "waits for the memory allocator",
-        "idle_compile": "waits for torch.compile",
-        "idle_gc": "waits for Python's garbage collector",
-        "idle_checkpoint": "waits while a checkpoint is saved",
-        "idle_logging": "waits while the loop logs",
-        "idle_evaluation": "waits while the loop evaluates",
-        "idle_io": "waits while the loop reads or writes files",
-        "idle_host": "waits for the loop, which is busy with something else",
-        "idle_device": "waits in its own queue",
-        "idle_other_process": "works for another process",
-        "idle_unknown": "waits; the cause is not known",
-        "exposed_comm": "waits for the other GPUs",
-        "exposed_copy": "waits for copies from and to the host",
-        "underfilled": "runs kernels too small to fill it",
-    }
-)
+WAITS: Mapping[str, str] = {
+    "idle_launch": "waits for Python to launch the next kernel",
+    "idle_sync": "waits for Python, which waited for the GPU",
+    "idle_allocator": "waits for the memory allocator",
+    "idle_compile": "waits for torch.compile",
+    "idle_gc": "waits for Python's garbage collector",
+    "idle_checkpoint": "waits while a checkpoint is saved",
+    "idle_logging": "waits while the loop logs",
+    "idle_evaluation": "waits while the loop evaluates",
+    "idle_io": "waits while the loop reads or writes files",
+    "idle_host": "waits for the loop, which is busy with something else",
+    "idle_device": "waits in its own queue",
+    "idle_other_process": "works for another process",
+    "idle_unknown": "waits; the cause is not known",
+    "exposed_comm": "waits for the other GPUs",
+    "exposed_copy": "waits for copies from and to the host",
+    "underfilled": "runs kernels too small to fill it",
+}
 """What the GPU does while it does not compute, after `the GPU`; `idle_input` has words of its own."""
 
-WITH: Mapping[str, str] = MappingProxyType(
-    {
-        "dataloader-stall": "the batch ready",
-        "launch-bound-compile": "torch.compile",
-        "cuda-graphs": "CUDA graphs",
-        "sync-point": "no waits for the GPU in the loop",
-        "fused-optimizer": "a fused optimizer",
-        "pin-memory": "pinned memory",
-        "overlap-copies": "copies that overlap",
-        "underfilled-kernels": "a bigger batch",
-        "bigger-batch": "a bigger batch, per sample",
-        "host-stall": "that work off the loop",
-        "python-overhead": "that line out of the loop",
-        "gc-pause": "no collections in the loop",
-        "allocator-retries": "memory to spare",
-        "allocation-churn": "no allocations in the loop",
-        "checkpoint-stall": "saves in the background",
-        "logging-stall": "less logging",
-        "fuse-pointwise": "torch.compile",
-        "fused-norm": "a fused norm",
-        "enable-tf32-or-amp": "tensor cores in use",
-        "use-bf16": "bf16",
-        "low-precision-storage": "tensors in bf16",
-        "channels-last": "channels-last",
-        "flash-attention": "fused attention",
-        "tensor-core-alignment": "padded sizes",
-        "exposed-communication": "communication hidden behind compute",
-        "straggler": "no late rank",
-    }
-)
+WITH: Mapping[str, str] = {
+    "dataloader-stall": "the batch ready",
+    "launch-bound-compile": "torch.compile",
+    "cuda-graphs": "CUDA graphs",
+    "sync-point": "no waits for the GPU in the loop",
+    "fused-optimizer": "a fused optimizer",
+    "pin-memory": "pinned memory",
+    "overlap-copies": "copies that overlap",
+    "underfilled-kernels": "a bigger batch",
+    "bigger-batch": "a bigger batch, per sample",
+    "host-stall": "that work off the loop",
+    "python-overhead": "that line out of the loop",
+    "gc-pause": "no collections in the loop",
+    "allocator-retries": "memory to spare",
+    "allocation-churn": "no allocations in the loop",
+    "checkpoint-stall": "saves in the background",
+    "logging-stall": "less logging",
+    "fuse-pointwise": "torch.compile",
+    "fused-norm": "a fused norm",
+    "enable-tf32-or-amp": "tensor cores in use",
+    "use-bf16": "bf16",
+    "low-precision-storage": "tensors in bf16",
+    "channels-last": "channels-last",
+    "flash-attention": "fused attention",
+    "tensor-core-alignment": "padded sizes",
+    "exposed-communication": "communication hidden behind compute",
+    "straggler": "no late rank",
+}
 """What a gain comes with, by the id of its advice."""
 
 

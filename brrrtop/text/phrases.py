@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from brrrtop.model.account import Account
 from brrrtop.model.comparison import Experiment
-from brrrtop.model.estimate import Estimate, Regime, Side
+from brrrtop.model.estimate import Estimate, Line, Regime, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.stack_samples import Line
 from brrrtop.text import units
 
 NOTHING_YET = "nothing to judge yet"

@@ -44,7 +44,6 @@ NEAR_STEPS_NS = 2_000_000_000
 COUNT_HOLDS_NS = 15_000_000_000
 """Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
 where two more were missed nothing is known."""
-"""In the note on the gauges of a GPU that processes use side by side (`collectors.gpu.nvidia.processes`)."""
 
 MOST_NAMES = 1 << 22
 """Ids of names that are kept, and different names: an agent has 65,535, a trace of hours 100,000.
@@ -176,26 +175,25 @@ class Timeline:
             self._copy_ids[key] = self._intern(columns.copy_name(*key))
         return self._copy_ids[key]
 
-    def _add_activities(self, table: Activities) -> None:
-        if not len(table):
-            return
-        self._activities.add(table, table.starts_ns, table.ends_ns)
-        first, last = int(table.starts_ns.min()), int(table.ends_ns.max())
-        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
-
     def _plausible(self, rows: Any, key: str = "start_ns") -> Any:
         return columns.plausible(rows, self._sent_ns, key)
 
     def _add_kernels(self, rows: Any) -> None:
-        kept = self._plausible(rows)
-        self._broken_records += len(rows) - len(kept)
-        self._add_activities(columns.kernels(kept, self._translate))
+        self._add_activities(rows, lambda kept: columns.kernels(kept, self._translate))
 
     def _add_copies(self, rows: Any) -> None:
+        self._add_activities(rows, lambda kept: columns.copies(kept, self._copy_name))
+
+    def _add_activities(self, rows: Any, table_of: Callable[[Any], Activities]) -> None:
         kept = self._plausible(rows)
         self._broken_records += len(rows) - len(kept)
-        self._add_activities(columns.copies(kept, self._copy_name))
+        if not len(kept):
+            return
+        table = table_of(kept)
+        self._activities.add(table, table.starts_ns, table.ends_ns)
+        first, last = int(table.starts_ns.min()), int(table.ends_ns.max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
 
     def _add_calls(self, rows: Any) -> None:
         table = columns.calls(self._plausible(rows), self._translate)
@@ -267,7 +265,7 @@ class Timeline:
 
     def active_devices(self, span: Span) -> list[int]:
         """Devices with activity in the span, busiest first."""
-        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        acts = self._activities.between(span.t0_ns, span.t1_ns)
         inside = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns)
         ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
         busy = np.bincount(inverse, (acts.ends_ns - acts.starts_ns)[inside], len(ids))
@@ -281,7 +279,7 @@ class Timeline:
 
     def window(self, span: Span, device_id: int) -> Window:
         """One device's slice, sorted, with the calls and marks that may explain it."""
-        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        acts = self._activities.between(span.t0_ns, span.t1_ns)
         keep = (
             (acts.ends_ns > span.t0_ns)
             & (acts.starts_ns < span.t1_ns)
@@ -289,14 +287,11 @@ class Timeline:
             & ~self.shapes.disturbed(acts.starts_ns)
         )
         acts = in_order(acts, keep, acts.starts_ns)
-        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
+        calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
         made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
         calls = in_order(calls, made, calls.starts_ns)
-        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        marks = in_order(
-            marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
-        )
-        links: Links = self._links.between(0, 1 << 62)
+        marks = self.marks_between(span)
+        links = self._links.between(0, 1 << 62)
         links = in_order(links, slice(None), links.correlations)
         self.learn()
         if self.shapes.learned_ns is not None:
@@ -326,14 +321,14 @@ class Timeline:
         if self.observed is None:
             return np.empty(0, np.int64)
         low, high = span.t0_ns - NEAR_STEPS_NS, span.t1_ns + NEAR_STEPS_NS
-        marks: Marks = self._marks.between(low, high)
+        marks = self._marks.between(low, high)
         ends = marks.ends_ns[marks.classes == MarkClass.STEP]
         outside = (ends < span.t0_ns) | (ends >= span.t1_ns)
         return np.sort(ends[outside & (ends >= low) & (ends < high)])
 
     def _gauges_in(self, span: Span, device_id: int) -> Gauges:
         """Readings in the span, and the count of other processes that held when it began."""
-        table: Gauges = self._gauges.between(span.t0_ns - COUNT_HOLDS_NS, span.t1_ns)
+        table = self._gauges.between(span.t0_ns - COUNT_HOLDS_NS, span.t1_ns)
         here = (table.device_ids == device_id) | (table.device_ids < 0)
         inside = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
         before = (
@@ -342,8 +337,7 @@ class Timeline:
         before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
         if before.any():
             before &= table.times_ns == table.times_ns[before].max()
-        kept: Gauges = in_order(table, (here & inside) | before, table.times_ns)
-        return kept
+        return in_order(table, (here & inside) | before, table.times_ns)
 
     def _traced_before(self, span: Span) -> int:
         """When the last burst before the span ended; before all times without one.
@@ -359,18 +353,18 @@ class Timeline:
         if self.traced is None or not self.looks_taken:
             return None
         around = watched.watch_around(span, self.traced, self.newest_ns or 0)
-        marks: Marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
+        marks = self._marks.between(around.t0_ns, around.t1_ns)
+        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
     ) -> Samples | None:
         if not self._samples.chunks:
             return None
-        table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
+        table = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        samples: Samples = in_order(table, keep, table.starts_ns)
+        samples = in_order(table, keep, table.starts_ns)
         return self._clock.placed(samples, acts, (span,) if observed is None else observed)
 
     def take_new_samples(self) -> bool:
@@ -413,8 +407,8 @@ class Timeline:
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""
-        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
-        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
+        acts = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
+        calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
         return acts, in_order(calls, slice(None), calls.starts_ns)
 
     def _carry_links(self, span: Span) -> Links:
@@ -426,17 +420,15 @@ class Timeline:
         return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
 
     def marks_between(self, span: Span, *mark_classes: MarkClass) -> Marks:
-        """Marks of these classes that touch the span, sorted by start."""
-        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        keep = (
-            np.isin(marks.classes, mark_classes)
-            & (marks.ends_ns >= span.t0_ns)
-            & (marks.starts_ns < span.t1_ns)
-        )
-        return in_order(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
+        """Marks that touch the span, sorted by start; of these classes, or of all."""
+        marks = self._marks.between(span.t0_ns, span.t1_ns)
+        keep = (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns)
+        if mark_classes:
+            keep &= np.isin(marks.classes, mark_classes)
+        return in_order(marks, keep, marks.starts_ns)
 
     def gauges_between(self, span: Span) -> Gauges:
         """Gauge readings of all devices in the span, sorted by time."""
-        table: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
+        table = self._gauges.between(span.t0_ns, span.t1_ns)
         keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
-        return in_order(table, keep, table.times_ns)  # type: ignore[no-any-return]
+        return in_order(table, keep, table.times_ns)

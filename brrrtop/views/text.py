@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime
+from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.stack_samples import StackSamples
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
@@ -23,18 +22,20 @@ _BAR_WIDTH = 28
 _KERNELS_SHOWN = 12
 _SIGNS = {"compute": "█", "memory": "▓", "overhead": "░", "unknown": "·"}
 _ASCII_SIGNS = {"compute": "C", "memory": "M", "overhead": "o", "unknown": "?"}
-_ASCII = {
-    "█": "#",
-    "·": "-",
-    "–": "-",
-    "…": "~",
-    "≤": "<=",
-    "≥": ">=",
-    "×": "x",
-    "°": "",
-    "µ": "u",
-    "→": "->",
-}
+_ASCII = str.maketrans(
+    {
+        "█": "#",
+        "·": "-",
+        "–": "-",
+        "…": "~",
+        "≤": "<=",
+        "≥": ">=",
+        "×": "x",
+        "°": "",
+        "µ": "u",
+        "→": "->",
+    }
+)
 _KINDS = {
     "live": "live", "recording": "recording", "kineto": "profiler trace", "nsys": "Nsight Systems",
     "jax": "JAX profile",
@@ -51,9 +52,7 @@ def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
 
 def in_ascii(text: str) -> str:
     """The report without anything beyond ASCII."""
-    for sign, plain in _ASCII.items():
-        text = text.replace(sign, plain)
-    return text.encode("ascii", "replace").decode("ascii")
+    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
 def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
@@ -149,13 +148,8 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
     yield "  " + "   ".join(
-        f"{signs[name]} {label} {units.share(getattr(estimate.split, name))}"
-        for name, label in (
-            ("compute", "compute"),
-            ("memory", "memory"),
-            ("overhead", "overhead"),
-            ("unknown", "unknown"),
-        )
+        f"{sign} {name} {units.share(getattr(estimate.split, name))}"
+        for name, sign in signs.items()
     )
 
 

@@ -31,10 +31,6 @@ class Nodes(Struct, frozen=True, eq=False):
     waits: Bool
 
 
-def _sum(named: dict[str, F8], like: F8) -> F8:
-    return sum(named.values(), np.zeros(len(like)))
-
-
 def before(nodes: Nodes, repeats: Iterations) -> tuple[F8, I8]:
     """Host time between calls, and from when it counts; the first one's wraps round to the last."""
     reach = np.maximum.accumulate(nodes.ends_ns)
@@ -80,7 +76,8 @@ def without_calls(
     """
     spacing, previous = before(nodes, repeats)
     gap = np.maximum(nodes.starts_ns - idle_from, 0).astype(np.float64)
-    marked = _sum(named(window, previous, nodes.starts_ns, spacing), spacing) > 0
+    parts = named(window, previous, nodes.starts_ns, spacing).values()
+    marked = sum(parts, np.zeros(len(spacing))) > 0
     host = (gap > BACK_TO_BACK_NS) & ((spacing <= DISPATCH_NS) | marked)
     return np.where(host, spacing, 0.0), np.where(host, 0.0, gap)
 

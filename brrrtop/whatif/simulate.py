@@ -21,9 +21,6 @@ from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.step import Step
 
-Pair = tuple[float, float]
-"""When the host and when the device is done."""
-
 PASSES = 4
 """Times the steps are repeated: the last one is told, when what came before the first is forgotten."""
 CLOSE = 1.01
@@ -36,44 +33,31 @@ def period_ns(step: Step) -> float:
     """Time of one step in the steady state."""
     if not len(step):
         return 0.0
-    from_host, from_device = _pass(*_segments(step))
-    host = device = 0.0
-    begun = ended = 0.0
+    whole = _product(*_segments(step))
+    done = np.zeros(2)
+    begun = done
     for _ in range(PASSES):
-        begun, ended = host, device
-        host, device = (
-            max(begun + from_host[0], ended + from_device[0]),
-            max(begun + from_host[1], ended + from_device[1]),
-        )
-    return max(host - begun, device - ended, step.batch_ns * step.count) / step.count
+        begun, done = done, (whole + done).max(axis=1)
+    return max(float((done - begun).max()), step.batch_ns * step.count) / step.count
 
 
-def _pass(work: F8, reach: F8, spent: F8, waits: Bool) -> tuple[Pair, Pair]:
-    """What all stretches in turn make of the host's time and of the device's: when host and device are
-    done, had only the one or only the other begun at 0.
+def _product(work: F8, reach: F8, spent: F8, waits: Bool) -> F8:
+    """What all stretches in turn make of the host's time and of the device's: a matrix over (max, +), by
+    whose row (the host, the device) is done when that of the column alone had begun at 0.
 
-    Each stretch is a matrix over (max, +); neighbours are multiplied until one is left.
+    Each stretch is such a matrix; neighbours are multiplied until one is left.
     """
     count = len(work)
-    size = 1 << (count - 1).bit_length()
     # What is beyond the stretches changes nothing.
-    host_host, device_device = np.zeros(size), np.zeros(size)
-    host_device, device_host = np.full(size, -np.inf), np.full(size, -np.inf)
-    host_host[:count] = np.where(waits, np.maximum(spent, reach), spent)
-    host_device[:count][waits] = work[waits]
-    device_host[:count], device_device[:count] = reach, work
-    while len(host_host) > 1:
-        h_h, h_d, d_h, d_d = host_host[::2], host_device[::2], device_host[::2], device_device[::2]
-        then_h_h, then_h_d = host_host[1::2], host_device[1::2]
-        then_d_h, then_d_d = device_host[1::2], device_device[1::2]
-        host_host = np.maximum(then_h_h + h_h, then_h_d + d_h)
-        host_device = np.maximum(then_h_h + h_d, then_h_d + d_d)
-        device_host = np.maximum(then_d_h + h_h, then_d_d + d_h)
-        device_device = np.maximum(then_d_h + h_d, then_d_d + d_d)
-    return (
-        (float(host_host[0]), float(device_host[0])),
-        (float(host_device[0]), float(device_device[0])),
-    )
+    product = np.full((2, 2, 1 << (count - 1).bit_length()), -np.inf)
+    product[0, 0], product[1, 1] = 0.0, 0.0
+    product[0, 0, :count] = np.where(waits, np.maximum(spent, reach), spent)
+    product[0, 1, :count] = np.where(waits, work, -np.inf)
+    product[1, 0, :count], product[1, 1, :count] = reach, work
+    while product.shape[2] > 1:
+        first, then = product[:, :, ::2], product[:, :, 1::2]
+        product = np.maximum(then[:, :1] + first[:1], then[:, 1:] + first[1:])
+    return product[:, :, 0]
 
 
 def _segments(step: Step) -> tuple[F8, F8, F8, Bool]:

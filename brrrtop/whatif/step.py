@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.estimate import Analysis
@@ -187,18 +187,9 @@ class Step(Struct, frozen=True, eq=False):
         """Only these nodes; the host's time before those left out is gone with them."""
         if kept.dtype == np.bool_:
             kept = np.flatnonzero(kept)
-        return replace(
-            self,
-            before_ns=self.before_ns[kept],
-            call_ns=self.call_ns[kept],
-            waits=self.waits[kept],
-            latency_ns=self.latency_ns[kept],
-            gap_ns=self.gap_ns[kept],
-            device_ns=self.device_ns[kept],
-            named_ns={cause: part[kept] for cause, part in self.named_ns.items()},
-            rows=self.rows[kept],
-            kernels=self.kernels.take(kept),
-        )
+        columns = {n: c[kept] for n, c in asdict(self).items() if isinstance(c, np.ndarray)}
+        named = {cause: part[kept] for cause, part in self.named_ns.items()}
+        return replace(self, **columns, named_ns=named, kernels=self.kernels.take(kept))
 
 
 def step_of(judged: Analysis) -> Step | None:
@@ -339,6 +330,11 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
     acts = window.activities
     on_device = acts.copy_kinds == CopyKind.DTOD
 
+    def rate(group: Group) -> float | None:
+        if judged.ceilings is None or group.precision is None:
+            return None
+        return judged.ceilings.rate(group.precision, group.facts.tensor_cores)
+
     def known(value: Callable[[Group], float | None]) -> F8:
         column = np.full(len(groups), np.nan)
         for group in used(of_row):
@@ -353,7 +349,7 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         size_bytes=known(lambda group: group.size_bytes),
         elements=_elements(judged, of_row, place, launch, acts),
         waves=known(lambda group: group.waves),
-        rates=known(lambda group: _rate(judged, group)),
+        rates=known(rate),
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
@@ -431,13 +427,6 @@ def _written_out(window: Window) -> Bool:
     if attention is not None:
         inside[attention.rows] = True
     return inside
-
-
-def _rate(judged: Analysis, group: Group) -> float | None:
-    """FLOP/s of the units that a group's kernels run on; None where nobody says."""
-    if judged.ceilings is None or group.precision is None:
-        return None
-    return judged.ceilings.rate(group.precision, group.facts.tensor_cores)
 
 
 def _elsewhere(seen: Joined, nodes: Nodes) -> Bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.kernel_names.architecture import least_capability
-from brrrtop.kernel_names.facts import name_facts
+from brrrtop.kernel_names.facts import least_capability, name_facts
 from brrrtop.kernel_names.families import FAMILIES, OTHER, Family, family_of
 
 

@@ -25,7 +25,7 @@ from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LOOK_S, LiveJob, LiveRank
+from brrrtop.session.live_job import LOOK_S, LiveJob
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.text.ranks import sentence
@@ -80,14 +80,12 @@ class Bench:
         self.now_ns = START_NS
         self.agents: list[RankAgent] = []
         self.loads: list[FakeLoad] = []
-        self.fresh: list[LiveRank] = []
+        self.fresh: list[Member] = []
         ranks = [self.rank(number, late) for number, late in enumerate(late_ns)]
         broken = Member("9", "pid 9", len(late_ns), None, "traced by gdb already")
-        self.job = LiveJob(
-            [*ranks, LiveRank(broken)], self._newcomers, clock=lambda: self.now_ns / SECOND
-        )
+        self.job = LiveJob([*ranks, broken], self._newcomers, clock=lambda: self.now_ns / SECOND)
 
-    def rank(self, number: int, late_ns: int, agent: RankAgent | None = None) -> LiveRank:
+    def rank(self, number: int, late_ns: int, agent: RankAgent | None = None) -> Member:
         agent, load = agent or RankAgent(self.now_ns, number, late_ns), FakeLoad()
         self.agents.append(agent)
         self.loads.append(load)
@@ -98,9 +96,9 @@ class Bench:
         session = Session(source)
         key = f"{len(self.agents)}"
         driver = LiveSession(session, source, lambda: self.now_ns)
-        return LiveRank(Member(key, f"pid {key}", number, session), driver, source)
+        return Member(key, f"pid {key}", number, session, driver=driver)
 
-    def _newcomers(self) -> list[LiveRank]:
+    def _newcomers(self) -> list[Member]:
         fresh, self.fresh = self.fresh, []
         return fresh
 
@@ -307,15 +305,15 @@ def test_a_rank_is_opened_and_paused(late: Bench) -> None:
 def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: Bench) -> None:
     host, key = Host(Options(), "node"), ("127.0.0.1", "29500", "2")
     host.watched = {}
-    ranks = [one for one in late.job._ranks.values() if one.driver is not None]
+    ranks = [one for one in late.job.job.members if one.driver is not None]
     first, second = ranks
     for one in ranks:
-        process = SimpleNamespace(pid=int(one.member.key), still_the_same=lambda: False)
-        watched = Watched(process, {"pid": one.member.key}, driver=one.driver)  # type: ignore[arg-type]
+        process = SimpleNamespace(pid=int(one.key), still_the_same=lambda: False)
+        watched = Watched(process, {"pid": one.key}, driver=one.driver)  # type: ignore[arg-type]
         host.watched[process.pid] = watched
         if one is first:
             host._join(watched, key, one)
-    host._join(host.watched[int(second.member.key)], key, second)
+    host._join(host.watched[int(second.key)], key, second)
 
     def gauge(name: str) -> dict[str, float]:
         return {s.labels["pid"]: s.value for s in host.newest if s.name == name}
@@ -387,7 +385,7 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             assert debugger.stdout is not None and debugger.stdout.readline() == b"holds\n"
             buffered, free = processes.open(candidates)
             assert buffered.driver is None
-            assert "another debugger holds process" in (buffered.member.why or "")
+            assert "another debugger holds process" in (buffered.why or "")
             assert free.driver is not None
             free.driver.close()
         finally:

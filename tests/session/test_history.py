@@ -10,8 +10,7 @@ import pytest
 import brrrtop.data
 from brrrtop.cli.files import FromFirstActivity
 from brrrtop.model import intervals
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session

@@ -13,6 +13,7 @@ from brrrtop.model.estimate import (
     Estimate,
     KernelRow,
     Launch,
+    Line,
     Neighbours,
     Regime,
     Roofs,
@@ -21,16 +22,17 @@ from brrrtop.model.estimate import (
 )
 from brrrtop.model.host_tables import HostTables, LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.model.snapshot import (
+    Bars,
     Event,
     Freshness,
     HistoryPoint,
+    Lane,
     Overhead,
     SinceAttach,
     Snapshot,
     SourceInfo,
+    StepPicture,
 )
-from brrrtop.model.stack_samples import Line
-from brrrtop.model.step_picture import Bars, Lane, StepPicture
 from brrrtop.model.tables import Device, Span
 
 T0_NS = 1_760_000_000_000_000_000

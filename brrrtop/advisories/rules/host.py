@@ -8,7 +8,7 @@ from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
 from brrrtop.analysis.signals.host_activity import cpu_work, pauses, recompiles, retries
 from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
-from brrrtop.model.stack_samples import Line
+from brrrtop.model.estimate import Line
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text import phrases, units
 

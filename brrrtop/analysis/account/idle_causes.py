@@ -45,15 +45,10 @@ Causes = defaultdict[str, I8]
 """Time of every gap by cause."""
 
 
-def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
-    rows = np.isin(marks.classes, np.array([int(c) for c in classes]))
-    return intervals.merge(marks.starts_ns[rows], marks.ends_ns[rows])
-
-
 def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     layers = []
     for cause, classes in PAINT:
-        starts, ends = _ranges(marks, classes)
+        starts, ends = marks.union(*classes)
         extra = {
             "allocator": calls.classes == CallClass.ALLOC,
             "compile": calls.classes == CallClass.MODULE,
@@ -259,7 +254,7 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
 def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
     """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch."""
     ops = marks.take(~_on_host(marks, starts, ends))
-    dispatch = Cover(*_ranges(ops, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
+    dispatch = Cover(*ops.union(MarkClass.OP, MarkClass.OPTIMIZER)).between(starts, ends)
     away = np.maximum(rest - dispatch, 0)
     return np.where(away > DISPATCH_NS, away, 0)
 

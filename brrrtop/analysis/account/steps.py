@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.annotated_steps import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.model.estimate import Steps
-from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Marks, Span, Window, edges
+from brrrtop.model.tables import (
+    I8,
+    Activities,
+    ActivityType,
+    Calls,
+    Marks,
+    Span,
+    Window,
+    edges,
+    picked,
+    spans_of,
+)
 from brrrtop.model.vocabulary import CallClass, MarkClass
 
 WARM_UP_STEPS = 3
@@ -52,8 +61,7 @@ def _warming_up(window: Window, steps: Steps, call_rows: I8) -> bool:
     steps only the first ones loaded any, as CUDA does at each one's first launch."""
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
-    traced = (window.span,) if window.observed is None else window.observed
-    traced_ns = sum(span.duration_ns for span in traced)
+    traced_ns = sum(span.duration_ns for span in window.traced)
     if traced_ns and loading_ns(window, call_rows) >= LOADING_SHARE * traced_ns:
         return True
     loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
@@ -138,11 +146,8 @@ def _whole(ranges: HostSteps, window: Window, call_rows: I8) -> I8:
 
 def _gpu_end(window: Window, call_rows: I8, host_end_ns: int) -> int:
     """End of the device work launched before a host time; of all of it when no launch is known."""
-    ends = window.activities.ends_ns
-    known = call_rows >= 0
-    if known.any():
-        launched = window.calls.starts_ns[np.maximum(call_rows, 0)]
-        ends = ends[~known | (launched < host_end_ns)]
+    launched = picked(window.calls.starts_ns, call_rows, -1)
+    ends = window.activities.ends_ns[launched < host_end_ns]
     return int(ends.max()) if len(ends) else host_end_ns
 
 
@@ -185,7 +190,7 @@ def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
         # As many bursts have begun before a free step's end as have ended before its start.
         free = np.searchsorted(lows, every[1:]) == np.searchsorted(highs, every[:-1], "right")
         mean_ns = int(np.diff(every)[free].mean()) if free.any() else None
-    spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
+    spans = spans_of(starts, ends)
     return Steps(len(spans), step_ns, "marks", 1.0, spans, run_mean_ns=mean_ns)
 
 
@@ -217,12 +222,6 @@ def _from_period(window: Window, call_rows: I8) -> Steps:
         if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
             return Steps()
         times = activities.starts_ns[rows[at]]
-        spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
-        return Steps(
-            len(gaps),
-            int(np.median(np.diff(times))),
-            "period",
-            round(match * regular * 0.9, 3),
-            spans,
-        )
+        step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
+        return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
     return Steps()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.analysis.account.launches import AHEAD_NS
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, picked
 from brrrtop.model.vocabulary import CallClass
 
 _NONE = 0.01
@@ -36,11 +36,7 @@ def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8,
         call_rows: Row of each activity's call, -1 where none was recorded.
     """
     known = call_rows >= 0
-    if not len(calls) or not len(activities):
-        zero = np.zeros(len(activities), np.int64)
-        return zero, zero, np.zeros(len(activities), np.bool_)
-    rows = np.maximum(call_rows, 0)
-    starts, ends = calls.starts_ns[rows], calls.ends_ns[rows]
+    starts, ends = (picked(times, call_rows, 0) for times in (calls.starts_ns, calls.ends_ns))
     leads = activities.starts_ns - ends
     kernels = activities.types == ActivityType.KERNEL
     late = known & kernels & (leads < AHEAD_NS)
@@ -114,8 +110,5 @@ def unrecorded_from(
 
 def _graph_nodes(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
     """Which activities are nodes of a graph; old profilers write no graph ids, but tell the call."""
-    nodes: Bool = activities.graph_ids > 0
-    if len(calls):
-        rows = np.maximum(call_rows, 0)
-        nodes = nodes | ((call_rows >= 0) & (calls.classes[rows] == CallClass.GRAPH_LAUNCH))
-    return nodes
+    by_call = picked(calls.classes, call_rows, -1) == CallClass.GRAPH_LAUNCH
+    return np.asarray((activities.graph_ids > 0) | by_call)

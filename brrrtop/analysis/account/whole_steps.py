@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.model.intervals import holders
-from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window, edges
+from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window, edges, picked, spans_of
 from brrrtop.model.vocabulary import MarkClass
 
 ENOUGH = 0.5
@@ -42,7 +42,7 @@ def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8, tuple[Span, 
     host = _join(times[:-1][whole], times[1:][whole])
     mask = _inside(window.calls.starts_ns, host)
     rows = call_rows[kept]
-    moved = np.where(mask, np.cumsum(mask) - 1, -1) if len(mask) else np.full(1, -1, np.int64)
+    moved = np.where(mask, np.cumsum(mask) - 1, -1)
     return (
         replace(
             window,
@@ -50,8 +50,8 @@ def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8, tuple[Span, 
             calls=window.calls.take(mask),
             observed=spans,
         ),
-        np.where(rows >= 0, moved[np.maximum(rows, 0)], -1),
-        _spans(begins, ends) if (call_rows >= 0).any() else (),
+        picked(moved, rows, -1),
+        spans_of(begins, ends) if (call_rows >= 0).any() else (),
     )
 
 
@@ -72,17 +72,14 @@ def _bounds(activities: Activities, calls: Calls, call_rows: I8, times: I8) -> t
     order = np.argsort(launched, kind="stable")
     reach = np.maximum.accumulate(activities.ends_ns[rows[order]])
     counts = np.searchsorted(launched[order], times)
-    return np.where(counts > 0, reach[np.maximum(counts - 1, 0)], -1), counts
+    return picked(reach, counts - 1, -1), counts
 
 
 def _whole(bounds: I8, counts: I8, observed: tuple[Span, ...]) -> Bool:
     """Which steps between two bounds lie in one traced span and launched what steps launch."""
-    if not observed:
-        return np.zeros(max(len(bounds) - 1, 0), np.bool_)
     begun, ended = edges(observed)
-    at = np.searchsorted(begun, bounds, "right") - 1
-    within = (at >= 0) & (bounds <= ended[np.maximum(at, 0)])
-    whole = within[:-1] & within[1:] & (at[:-1] == at[1:]) & (bounds[1:] > bounds[:-1])
+    at = holders(begun, ended + 1, bounds)  # work that ends with a span is in it
+    whole = (at[:-1] >= 0) & (at[:-1] == at[1:]) & (bounds[1:] > bounds[:-1])
     launches = np.diff(counts)
     if whole.any():
         whole &= launches >= ENOUGH * np.median(launches[whole])
@@ -95,11 +92,7 @@ def _join(starts: I8, ends: I8) -> tuple[Span, ...]:
         return ()
     opens = np.concatenate(([True], starts[1:] != ends[:-1]))
     closes = np.concatenate((opens[1:], [True]))
-    return _spans(starts[opens], ends[closes])
-
-
-def _spans(starts: I8, ends: I8) -> tuple[Span, ...]:
-    return tuple(Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+    return spans_of(starts[opens], ends[closes])
 
 
 def _inside(times: I8, spans: tuple[Span, ...]) -> Bool:

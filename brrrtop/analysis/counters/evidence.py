@@ -202,9 +202,8 @@ def _usable(window: Window) -> Samples | None:
         return None
     lengths = samples.ends_ns - samples.starts_ns
     known = samples.errors_ns <= WORST_OFFSET * lengths  # NaN is not
-    spans = window.observed if window.observed is not None else (window.span,)
     starts, ends = (t + samples.offsets_ns for t in (samples.starts_ns, samples.ends_ns))
-    traced = intervals.Cover(*intervals.merge(*edges(spans))).between(starts, ends)
+    traced = intervals.Cover(*intervals.merge(*edges(window.traced))).between(starts, ends)
     rows = np.flatnonzero(known & (traced == ends - starts))[-MOST_SAMPLES:]
     return samples.take(rows) if len(rows) >= LEAST_SAMPLES else None
 

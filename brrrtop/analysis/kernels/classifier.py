@@ -18,7 +18,7 @@ from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import ActivityType, Device, Window
+from brrrtop.model.tables import ActivityType, Window
 from brrrtop.model.vocabulary import Metric
 
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
@@ -64,6 +64,13 @@ class Group(Struct, frozen=True):
     def mean_ns(self) -> float:
         return max(self.total_ns / self.count, 1.0)
 
+    @property
+    def share_of_own_roof(self) -> float | None:
+        """Of its side's ceiling, as its amounts count; None where none sets its time, or nobody tells."""
+        if self.side is Side.COMPUTE:
+            return self.compute_share_of_roof
+        return self.memory_share_of_roof if self.side is Side.MEMORY else None
+
 
 class Classifier:
     """Decides group by group; holds what the decisions share.
@@ -76,7 +83,9 @@ class Classifier:
     def __init__(self, window: Window, ceilings: Ceilings | None) -> None:
         self._window = window
         self._ceilings = ceilings
-        self._device = _complete(window.device, ceilings)
+        self._device = window.device
+        if ceilings and window.device.capability is None:
+            self._device = replace(window.device, capability=ceilings.capability)
         self._sms = window.device.sm_count or (ceilings.sm_count if ceilings else None)
         self._torch_new = _is_new(window.hello.get("torch"))
         clock = mean_reading(window, Metric.SM_CLOCK_HZ)
@@ -213,13 +222,6 @@ class Classifier:
         if not size or not self._ceilings or not self._ceilings.bytes_per_s:
             return None
         return size / (mean_ns * 1e-9) / self._ceilings.bytes_per_s
-
-
-def _complete(device: Device, ceilings: Ceilings | None) -> Device:
-    """The device with the capability its part is known to have."""
-    if device.capability is None and ceilings is not None:
-        return replace(device, capability=ceilings.capability)
-    return device
 
 
 def _is_new(torch: object) -> bool:

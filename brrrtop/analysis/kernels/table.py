@@ -61,6 +61,8 @@ def _row(
     main = groups[int(np.argmax(times))]
     roofs = [share_of_roof(g) for g in groups]
     level, roof = _evidence_of(groups, shares)
+    most_flop = _highest_flop_per_s(main, ceilings)
+    most_bytes = (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s
     measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
     return KernelRow(
         name=main.name,
@@ -75,20 +77,8 @@ def _row(
         if measured
         else None,
         roof_share_why=None if measured else why_no_share(main, ceilings),
-        flop_per_s=_rate(
-            [g.flop for g in groups],
-            counts,
-            times,
-            roof,
-            _highest_flop_per_s(main, ceilings),
-        ),
-        bytes_per_s=_rate(
-            [g.size_bytes for g in groups],
-            counts,
-            times,
-            roof,
-            (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s,
-        ),
+        flop_per_s=_rate([g.flop for g in groups], counts, times, roof, most_flop),
+        bytes_per_s=_rate([g.size_bytes for g in groups], counts, times, roof, most_bytes),
         precision=main.precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
     )
@@ -100,14 +90,8 @@ def share_of_roof(group: Group) -> float | None:
     Above the ceiling by more than that is uncertain the shapes count what was not moved, or not
     multiplied.
     """
-    share = _of_side(group)
+    share = group.share_of_own_roof
     return None if share is None or share > NOT_MOVED else min(share, 1.0)
-
-
-def _of_side(group: Group) -> float | None:
-    if group.side is Side.COMPUTE:
-        return group.compute_share_of_roof
-    return group.memory_share_of_roof if group.side is Side.MEMORY else None
 
 
 def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
@@ -119,7 +103,7 @@ def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
     if ceilings is None:
         return "no ceilings are known for this GPU"
     computes = group.side is Side.COMPUTE
-    if _of_side(group) is not None:
+    if group.share_of_own_roof is not None:
         if computes:
             return "its shapes count more FLOPs than the units do: another algorithm spared some"
         return "cached: its shapes count more bytes than DRAM could move"

@@ -72,8 +72,7 @@ def shared_spans(
     for window, offset in zip(windows, offsets, strict=True):
         if offset is None:
             continue
-        own = window.observed if window.observed is not None else (window.span,)
-        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in own]
+        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
         spans = mine if spans is None else _common(spans, mine)
     kept, steps = [], 0.0
     in_bursts = any(window.observed is not None for window in windows)

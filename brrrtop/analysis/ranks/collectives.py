@@ -93,7 +93,7 @@ def collectives_of(window: Window) -> Collectives:
         name_ids=names,
         op_names=tuple(op.name if op else "" for op in ops),
         work=Cover(*intervals.merge_unsorted(acts.starts_ns[work], acts.ends_ns[work])),
-        recorded=edges((window.span,) if window.observed is None else window.observed),
+        recorded=edges(window.traced),
     )
 
 

@@ -25,7 +25,7 @@ from collections import Counter
 
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.analysis.signals.stack_samples import bounds
-from brrrtop.model.stack_samples import Line
+from brrrtop.model.estimate import Line
 from brrrtop.model.tables import Window
 from brrrtop.model.vocabulary import MarkClass
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.joined import Joined, mark_spans
+from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -157,8 +157,7 @@ def syncs(joined: Joined) -> Syncs | None:
     if not len(calls):
         return None
     waits = _waits(joined)
-    saves = intervals.Cover(*mark_spans(window, MarkClass.CHECKPOINT))
-    waits &= saves.between(calls.ends_ns - 1, calls.ends_ns) == 0
+    waits &= intervals.holders(*window.marks.union(MarkClass.CHECKPOINT), calls.ends_ns - 1) < 0
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(joined)

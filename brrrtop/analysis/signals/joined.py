@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
-from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges
+from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
 from brrrtop.model.vocabulary import MarkClass
 
 READ_BACK_BYTES = 4096
@@ -73,12 +73,6 @@ class Joined(Struct, frozen=True, eq=False):
         return int(self.durations_ns[rows].sum())
 
 
-def mark_spans(window: Window, mark_class: int) -> tuple[I8, I8]:
-    """Merged intervals of the marks of one class."""
-    rows = window.marks.classes == int(mark_class)
-    return intervals.merge_unsorted(window.marks.starts_ns[rows], window.marks.ends_ns[rows])
-
-
 def gaps(window: Window) -> tuple[I8, I8, I8]:
     """Idle gaps between activities: rows that end them, their starts and their ends, each (g,).
 
@@ -113,9 +107,7 @@ def joined(window: Window, call_rows: I8) -> Joined:
     activities = window.activities
     roles, traits = tables(window)
     known = call_rows >= 0
-    launched = activities.starts_ns
-    if len(window.calls):
-        launched = np.where(known, window.calls.starts_ns[np.maximum(call_rows, 0)], launched)
+    launched = picked(window.calls.starts_ns, call_rows, activities.starts_ns)
     low, high = intervals.clip(
         activities.starts_ns, activities.ends_ns, window.span.t0_ns, window.span.t1_ns
     )
@@ -136,8 +128,7 @@ def joined(window: Window, call_rows: I8) -> Joined:
 
 
 def _within(window: Window, mark_class: int, times: I8) -> Bool:
-    cover = intervals.Cover(*mark_spans(window, mark_class))
-    return np.asarray(cover.between(times, times + 1) > 0)
+    return np.asarray(intervals.holders(*window.marks.union(mark_class), times) >= 0)
 
 
 def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:

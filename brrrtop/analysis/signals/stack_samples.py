@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
-from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.model.estimate import Line, StackSamples
 from brrrtop.model.tables import I8, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
@@ -84,10 +84,8 @@ def bounds(part: float, count: int) -> tuple[float, float]:
 def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
     """Rows of the samples that no mark of these classes holds."""
     rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-    spans = np.isin(marks.classes, np.array([int(c) for c in named]))
-    cover = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
-    at = marks.starts_ns[rows]
-    return np.asarray(rows[cover.between(at, at + 1) == 0])
+    inside = intervals.holders(*marks.union(*named), marks.starts_ns[rows]) >= 0
+    return np.asarray(rows[~inside])
 
 
 def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait, used
-from brrrtop.analysis.signals.joined import Joined, mark_spans
+from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, edges
 from brrrtop.model.vocabulary import MarkClass
@@ -46,7 +46,7 @@ class Optimizer(Struct, frozen=True):
 
 def optimizer(joined: Joined) -> Optimizer | None:
     """The optimizer in the window; None when neither marks nor kernels show one."""
-    starts, ends = mark_spans(joined.window, MarkClass.OPTIMIZER)
+    starts, ends = joined.window.marks.union(MarkClass.OPTIMIZER)
     ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
     rows = joined.in_optimizer & joined.kernels
     if not ranged and not _believable(joined, rows):

@@ -24,7 +24,7 @@ from brrrtop.model.host_tables import (
     Queue,
 )
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import F8, I8, ActivityType, Marks
+from brrrtop.model.tables import F8, I8, ActivityType, Marks, picked
 from brrrtop.model.vocabulary import CallClass, MarkClass
 
 FULL = 1_000
@@ -212,9 +212,7 @@ def _alive_rows(details: HostDetails, events: MemoryEvents) -> list[AliveRow]:
     nest = Nest(ops.tids, ops.starts_ns, ops.ends_ns)
     tids, times, sizes = events.tids, events.times_ns, events.size_bytes
     at = nest.outermost(nest.holder(tids, times, times), np.ones(len(ops), np.bool_))
-    names = np.full(len(at), -1, np.int64)
-    if len(ops):
-        names = np.where(at >= 0, ops.name_ids[nest.order][np.maximum(at, 0)], -1)
+    names = picked(ops.name_ids[nest.order], at, -1)
     used, keys = np.unique(names, return_inverse=True)
     amounts, counts = sums(keys, len(used), sizes), np.bincount(keys, minlength=len(used))
     return [

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables import device, ops, python_frames
 from brrrtop.analysis.tables.launched import DeviceWork, device_work, unjudged_work
 from brrrtop.model.host_details import HostDetails
-from brrrtop.model.host_tables import FrameRow, HostTables, ModuleRow, StallRow
-from brrrtop.model.tables import I8, Window
+from brrrtop.model.host_tables import HostTables
+from brrrtop.model.tables import Window
+from brrrtop.text.python_frames import is_users
 
 
 def host_tables(
@@ -42,22 +42,11 @@ def host_tables(
 def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) -> HostTables:
     """The tables and those of ops, modules, frames and memory."""
     times = ops.op_times(details, work)
-    nothing = np.full(len(times.rows), -1, np.int64)
-    modules: list[ModuleRow] = []
-    frames: list[FrameRow] = []
-    stalls: list[StallRow] = []
-    module_of: I8 = nothing
-    place_of: I8 = nothing
-    if len(details.frames):
-        nest = python_frames.frame_nest(details, python_frames.modules_among(details))
-        homes = python_frames.homes(nest, details, times, work)
-        modules = python_frames.module_rows(nest, details, times, work, homes)
-        module_of = nest.names_of(homes[0])
-        users = python_frames.frame_nest(details, python_frames.users_among(details))
-        places, _ = python_frames.homes(users, details, times, work)
-        frames = python_frames.frame_rows(users, details, times, work, places)
-        place_of = users.names_of(places)
-        stalls = python_frames.stall_rows(users, details, work)
+    modules = python_frames.FrameNest(details, python_frames.is_module)
+    users = python_frames.FrameNest(details, is_users)
+    homes = python_frames.homes(modules, details, times, work)
+    places, _ = python_frames.homes(users, details, times, work)
+    module_of, place_of = modules.names_of(homes[0]), users.names_of(places)
     busy = int(work.durations_ns.sum())
     known = int(work.durations_ns[times.rows].sum())
     return replace(
@@ -65,9 +54,9 @@ def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) ->
         ops=tuple(ops.by_name(details, times, module_of, place_of, details.names)),
         op_shapes=tuple(ops.by_shapes(details, times)),
         ops_of_one_step=details.recorded_step,
-        modules=tuple(modules),
-        frames=tuple(frames),
-        stalls=tuple(stalls),
+        modules=tuple(python_frames.module_rows(modules, details, times, work, homes)),
+        frames=tuple(python_frames.frame_rows(users, details, times, work, places)),
+        stalls=tuple(python_frames.stall_rows(users, details, work)),
         memory=device.memory_use(details, work.window.device.device_id),
         unattributed_ns=busy - known if len(details.ops) else None,
     )

@@ -24,7 +24,7 @@ class DeviceWork(Struct, frozen=True, eq=False):
     sides: I8
     """Into `BUCKETS`."""
     roof_shares: F8
-    """NaN: not known."""
+    """Over the roof of its side; NaN: nobody knows."""
 
     @property
     def calls(self) -> tuple[I8, I8, I8, I8]:
@@ -40,7 +40,8 @@ def device_work(judged: Analysis) -> DeviceWork:
     window, labels = judged.window, judged.labels
     acts, span = window.activities, window.span
     low, high = intervals.clip(acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns)
-    roofs = np.array([_roof_share(judged, row) for row in range(len(labels.groups))], np.float64)
+    shares = [group.share_of_own_roof for group in labels.groups]
+    roofs = np.array([np.nan if one is None else min(one, 1.0) for one in shares], np.float64)
     return DeviceWork(
         window,
         high - low,
@@ -58,16 +59,6 @@ def unjudged_work(window: Window) -> DeviceWork:
         window, acts.ends_ns - acts.starts_ns, call_of(acts, window.calls, window.observed),
         nothing, np.full(len(acts), np.nan),
     )  # fmt: skip
-
-
-def _roof_share(judged: Analysis, row: int) -> float:
-    """Of a group, over the roof of its side; NaN: nobody knows."""
-    group = judged.labels.groups[row]
-    share = {
-        Side.COMPUTE: group.compute_share_of_roof,
-        Side.MEMORY: group.memory_share_of_roof,
-    }.get(group.side)
-    return np.nan if share is None else min(share, 1.0)
 
 
 def with_ancestors(own: F8 | I8, parents: I8) -> F8:

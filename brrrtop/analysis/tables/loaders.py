@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from brrrtop.analysis.signals.stack_samples import by_line, reading
 from brrrtop.model import intervals
 from brrrtop.model.advice import WhatIf
+from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.model.percentile import percentile
-from brrrtop.model.stack_samples import Line
 from brrrtop.model.tables import I8, Bool, Marks, Window
 from brrrtop.model.vocabulary import MarkClass, Metric
 

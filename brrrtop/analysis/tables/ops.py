@@ -38,7 +38,7 @@ def op_times(details: HostDetails, work: DeviceWork) -> OpTimes:
     ops, span = details.ops, work.window.span
     count = len(ops)
     inside = (ops.ends_ns > span.t0_ns) & (ops.starts_ns < span.t1_ns)
-    launching = details.op_of(work.window.activities.correlations)
+    launching = details.launches.ops_of(work.window.activities.correlations)
     rows = np.flatnonzero(launching >= 0)
     launching = launching[rows]
     inside[launching] = True  # launched before the window, and ran in it

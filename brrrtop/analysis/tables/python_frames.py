@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from msgspec import Struct
 
+from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals.joined import gaps
 from brrrtop.analysis.tables.launched import (
     DeviceWork,
@@ -21,8 +21,8 @@ from brrrtop.analysis.tables.ops import OpTimes
 from brrrtop.model.host_details import HostDetails, HostOps
 from brrrtop.model.host_tables import FrameRow, ModuleRow, StallRow
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import I8, Bool
-from brrrtop.text.python_frames import is_users, without_object
+from brrrtop.model.tables import I8, Bool, picked
+from brrrtop.text.python_frames import without_object
 
 _MODULE = "nn.Module: "
 _SAMPLES = 4096
@@ -33,50 +33,26 @@ _ROOF_KNOWN = 0.5
 """Part of a module's time for which roofs must be known, or its share of them says nothing."""
 
 
-class FrameNest(Struct, frozen=True, eq=False):
-    """Some of the frames, as a forest."""
+class FrameNest(Nest):
+    """The frames whose name passes a test, as a forest."""
 
-    nest: Nest
-    tids: I8
-    name_ids: I8
-    """By position in the nest."""
-    durations_ns: I8
-
-    def holder(self, tids: I8, starts: I8, ends: I8) -> I8:
-        return self.nest.holder(tids, starts, ends)
+    def __init__(self, details: HostDetails, test: Callable[[str], bool]) -> None:
+        passes = np.zeros(len(details.names), np.bool_)
+        for name_id in used(details.frames.name_ids):
+            passes[name_id] = test(details.names[name_id])
+        frames = details.frames.take(passes[details.frames.name_ids])
+        super().__init__(frames.tids, frames.starts_ns, frames.ends_ns)
+        self.name_ids: I8 = frames.name_ids[self.order]
+        """By position in the nest."""
 
     def names_of(self, positions: I8) -> I8:
         """Name ids; -1 where the position is."""
-        if not len(self.name_ids):
-            return np.full(len(positions), -1, np.int64)
-        return np.where(positions >= 0, self.name_ids[np.maximum(positions, 0)], -1)
+        return picked(self.name_ids, positions, -1)
 
 
-def frame_nest(details: HostDetails, wanted: Bool) -> FrameNest:
-    """The frames whose name is wanted."""
-    frames = details.frames.take(wanted[details.frames.name_ids])
-    nest = Nest(frames.tids, frames.starts_ns, frames.ends_ns)
-    order = nest.order
-    return FrameNest(
-        nest, frames.tids[order], frames.name_ids[order], (frames.ends_ns - frames.starts_ns)[order]
-    )
-
-
-def modules_among(details: HostDetails) -> Bool:
-    """By name id: is it the call of an `nn.Module`?"""
-    return _by_name(details, lambda name: name.startswith(_MODULE))
-
-
-def users_among(details: HostDetails) -> Bool:
-    """By name id: is it a function of the user's own code?"""
-    return _by_name(details, is_users)
-
-
-def _by_name(details: HostDetails, test: Callable[[str], bool]) -> Bool:
-    used = np.unique(details.frames.name_ids)
-    passes = np.zeros(len(details.names), np.bool_)
-    passes[used] = [test(details.names[i]) for i in used.tolist()]
-    return passes
+def is_module(name: str) -> bool:
+    """Is it the call of an `nn.Module`?"""
+    return name.startswith(_MODULE)
 
 
 def homes(
@@ -87,9 +63,11 @@ def homes(
     Work of the backward pass belongs to the frame in which the op ran that it is the backward of.
     """
     rows = times.rows
+    frames = np.full(len(rows), -1, np.int64)
+    if not len(nest.name_ids):
+        return frames, np.zeros(len(rows), np.bool_)
     calls = work.window.calls
     known = work.call_rows[rows]
-    frames = np.full(len(rows), -1, np.int64)
     direct = known >= 0
     at = known[direct]
     frames[direct] = nest.holder(calls.tids[at], calls.starts_ns[at], calls.ends_ns[at])
@@ -133,7 +111,7 @@ def module_rows(
     if not len(nest.name_ids):
         return []
     frames, is_backward = homes_of
-    parents, count = nest.nest.parents, len(nest.name_ids)
+    parents, count = nest.parents, len(nest.name_ids)
     rows = times.rows[frames >= 0]
     at = frames[frames >= 0]
     ids, keys = np.unique(nest.name_ids, return_inverse=True)
@@ -219,7 +197,7 @@ def frame_rows(
     """Device time by the user's own functions, largest total first."""
     if not len(nest.name_ids):
         return []
-    parents, count = nest.nest.parents, len(nest.name_ids)
+    parents, count = nest.parents, len(nest.name_ids)
     has_frame = frames >= 0
     own = np.bincount(frames[has_frame], work.durations_ns[times.rows[has_frame]], count)
     total = with_ancestors(own, parents)
@@ -236,38 +214,27 @@ def frame_rows(
 
 
 def stall_rows(users: FrameNest, details: HostDetails, work: DeviceWork) -> list[StallRow]:
-    """Where the launching thread was in the gaps for which the host was late, by evenly spaced samples."""
+    """Where the thread with most frames was in gaps for which the host was late, by evenly spaced samples."""
     window = work.window
     ends, low, high = gaps(window)
-    calls = work.call_rows[ends]
-    launched = (
-        np.where(calls >= 0, window.calls.starts_ns[np.maximum(calls, 0)], high)
-        if len(window.calls)
-        else high
-    )
-    high = np.minimum(high, launched)
+    high = np.minimum(high, picked(window.calls.starts_ns, work.call_rows[ends], high))
     kept = high - low >= _LEAST_GAP_NS
     low, high = low[kept], high[kept]
     whole = int((high - low).sum())
-    tid = _main_thread(details, work)
-    if not whole or tid is None:
+    if not whole or not len(details.frames):
         return []
     points = _spread(low, high, whole)
-    tids = np.full(len(points), tid, np.int64)
-    everything = np.ones(len(details.names), np.bool_)
-    deepest = frame_nest(details, everything)
+    threads, counts = np.unique(details.frames.tids, return_counts=True)
+    tids = np.full(len(points), threads[counts.argmax()], np.int64)
+    deepest = FrameNest(details, lambda _: True)
     inside = deepest.names_of(deepest.holder(tids, points, points))
     places = users.names_of(users.holder(tids, points, points))
     ops = Nest(details.ops.tids, details.ops.starts_ns, details.ops.ends_ns)
     at = ops.holder(tids, points, points)
-    op_names = np.where(at >= 0, _take(details.ops.name_ids[ops.order], at), -1)
+    op_names = picked(details.ops.name_ids[ops.order], at, -1)
     places = np.where(places >= 0, places, np.where(inside >= 0, inside, op_names))
     inside = np.where(inside >= 0, inside, op_names)
     return _stalls(places, inside, details, whole, window.span.duration_ns)
-
-
-def _take(values: I8, at: I8) -> I8:
-    return values[np.maximum(at, 0)] if len(values) else np.zeros(len(at), np.int64)
 
 
 def _spread(low: I8, high: I8, whole: int) -> I8:
@@ -277,13 +244,6 @@ def _spread(low: I8, high: I8, whole: int) -> I8:
     offsets = (np.arange(count, dtype=np.float64) + 0.5) * (whole / count)
     at = np.searchsorted(before, offsets, "right") - 1
     return np.asarray(low[at] + (offsets - before[at]).astype(np.int64))
-
-
-def _main_thread(details: HostDetails, work: DeviceWork) -> int | None:
-    """The thread with frames, else the one that launches most."""
-    tids = details.frames.tids if len(details.frames) else work.calls[1]
-    ids, counts = np.unique(tids, return_counts=True)
-    return int(ids[counts.argmax()]) if len(ids) else None
 
 
 def _stalls(

@@ -17,8 +17,9 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob, LiveRank
+from brrrtop.session.live_job import LiveJob
 from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
@@ -68,7 +69,7 @@ class Host:
     newest: tuple[Sample, ...] = ()
     watched: dict[int, Watched] = field(default_factory=dict)
     jobs: dict[tuple[str, ...], LiveJob] = field(default_factory=dict)
-    _fresh: dict[tuple[str, ...], list[LiveRank]] = field(default_factory=dict)
+    _fresh: dict[tuple[str, ...], list[Member]] = field(default_factory=dict)
     """Ranks that are to join their job."""
 
     def search(self) -> None:
@@ -91,7 +92,7 @@ class Host:
                 self.options.gpu,
             )  # fmt: skip
             if rank.driver is None:
-                raise BrrrtopError(rank.member.why or "")
+                raise BrrrtopError(rank.why or "")
             one.driver = rank.driver
             if candidate is not None and (key := job_key(candidate)) is not None:
                 self._join(one, key, rank)
@@ -100,7 +101,7 @@ class Host:
             self._leave(one)
             output.say(f"brrrtop: process {pid} is not watched: {fault.message}")
 
-    def _join(self, one: Watched, key: tuple[str, ...], rank: LiveRank) -> None:
+    def _join(self, one: Watched, key: tuple[str, ...], rank: Member) -> None:
         """Compares a rank with the others of its job on this host."""
         one.job_key = key
         if key in self.jobs:
@@ -176,7 +177,7 @@ class Host:
             self._leave(one)
 
 
-def _taken(fresh: list[LiveRank]) -> list[LiveRank]:
+def _taken(fresh: list[Member]) -> list[Member]:
     """All that wait, once."""
     taken = fresh[:]
     fresh.clear()

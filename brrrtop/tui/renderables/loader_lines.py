@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.stack_samples import Line
 from brrrtop.text import loader, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter

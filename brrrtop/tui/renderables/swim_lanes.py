@@ -11,7 +11,7 @@ from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop.model.step_picture import Bars, StepPicture
+from brrrtop.model.snapshot import Bars, StepPicture
 from brrrtop.model.tables import I8, Span
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette

@@ -10,8 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from brrrtop.kernel_names.readable import short_name
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.step_picture import Lane, StepPicture
+from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, Palette, letter

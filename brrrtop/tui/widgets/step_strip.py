@@ -6,8 +6,7 @@ from rich.text import Text
 from textual.events import Click
 from textual.message import Message
 
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.text import units
 from brrrtop.tui.renderables.line import rule, stacked
 from brrrtop.tui.renderables.swim_lanes import axis, drawn

@@ -75,7 +75,9 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
-    first, size = _runs(fusable[order], _apart(step)[order] | _turns(kernels.backward[order]))
+    backward = kernels.backward[order]
+    turns = np.concatenate(([False], backward[1:] != backward[:-1]))
+    first, size = _runs(fusable[order], _apart(step)[order] | turns)
     if not len(first):
         return step
     run = np.repeat(np.arange(len(first)), size)
@@ -98,28 +100,14 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     return edited.take(kept)
 
 
-def _turns(backward: Bool) -> Bool:
-    """Where the forward pass gives way to the backward one, or that to the next."""
-    return np.concatenate(([False], backward[1:] != backward[:-1]))
-
-
 def _apart(step: Step) -> Bool:
     """Launches before which the host waited, or did what no compiler takes over, in model order."""
     waits = np.concatenate(([0], np.cumsum(step.waits)[:-1]))
-    after = step.launches & (waits > np.maximum.accumulate(_before_launches(step, waits)))
-    return np.asarray(after | is_away(step))
-
-
-def _before_launches(step: Step, waits: I8) -> I8:
-    """Waits up to the launch before each node."""
-    seen = np.where(step.launches, waits, 0)
-    return np.concatenate(([0], seen[:-1]))
-
-
-def is_away(step: Step) -> Bool:
-    """Where the host was in what marks name, or longer elsewhere than Python between two launches is."""
+    up_to_launch = np.concatenate(([0], np.where(step.launches, waits, 0)[:-1]))
+    after = step.launches & (waits > np.maximum.accumulate(up_to_launch))
+    # In what marks name, or longer elsewhere than Python between two launches is.
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    return np.asarray((named > 0) | (step.before_ns > REFILL_NS))
+    return np.asarray(after | (named > 0) | (step.before_ns > REFILL_NS))
 
 
 def _runs(fusable: Bool, apart: Bool) -> tuple[I8, I8]:

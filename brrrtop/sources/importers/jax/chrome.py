@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +15,7 @@ from msgspec import Struct
 from brrrtop.errors import BadInput
 from brrrtop.protocol.bodies import FAULTS
 from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.importers.jax.events import Line, Profile
+from brrrtop.sources.importers.jax.events import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn
@@ -136,17 +135,9 @@ class _Builder:
         if line is None:
             line = self._lines[key] = Line("", "", event.tid)
         args = event.args
-        line.add(
-            event.name,
-            round(event.ts * 1000),
-            round(event.dur * 1000),
-            args.correlation_id,
-            args.kernel_details
-            or args.memcpy_details
-            or args.Memset_details
-            or args.memset_details,
-            args.step_num,
-        )
+        details = next((text for key in DETAILS if (text := getattr(args, key))), "")
+        times = round(event.ts * 1000), round(event.dur * 1000)
+        line.events.append(Event(event.name, *times, args.correlation_id, details, args.step_num))
 
     def profile(self) -> Profile:
         """What was read, with the names that may come last."""
@@ -154,8 +145,7 @@ class _Builder:
             line.plane = self._planes.get(pid, "")
             line.name = self._names.get((pid, tid), "")
         self._profile.lines = list(self._lines.values())
-        empty: dict[str, Any] = {}
-        self._profile.planes = {name: dict(empty) for name in self._planes.values()}
+        self._profile.planes = {name: {} for name in self._planes.values()}
         if self._count >= MOST_EVENTS:
             self._profile.notes.append(
                 f"{self._count:,} events: such a file holds no more, and may lack some; give the xplane.pb "

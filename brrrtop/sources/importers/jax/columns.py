@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.sources.importers.jax.events import Line, Profile
+from brrrtop.sources.importers.jax.events import Event, Line, Profile
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
@@ -36,8 +36,6 @@ def collect(profile: Profile) -> Collected:
         collected.lose(place, count)
     collected.broken_off = profile.broken_off
     for line in profile.lines:
-        if not line.names:
-            continue
         device, stream = DEVICE.match(line.plane), _STREAM.match(line.name)
         if device and stream:
             _device_line(collected, line, int(device[1]), int(stream[1]))
@@ -47,71 +45,61 @@ def collect(profile: Profile) -> Collected:
 
 
 def _device_line(collected: Collected, line: Line, device: int, stream: int) -> None:
-    details = [dict(_DETAIL.findall(text)) for text in line.details]
-    copies = np.fromiter(
-        (_COPY.match(name) is not None for name in line.names), np.bool_, len(details)
-    )
     for is_copy in (False, True):
-        rows = np.flatnonzero(copies == is_copy)
-        if not len(rows):
+        events = [e for e in line.events if (_COPY.match(e.name) is not None) == is_copy]
+        if not events:
             continue
-        chosen = [details[row] for row in rows.tolist()]
-        names = [line.names[row] for row in rows.tolist()]
+        details = [dict(_DETAIL.findall(event.details)) for event in events]
+        names = [event.name.removesuffix(_SUFFIX) for event in events]
         if is_copy:
-            names = [_copy_name(name, detail) for name, detail in zip(names, chosen, strict=True)]
-        else:
-            names = [name.removesuffix(_SUFFIX) for name in names]
-        count = len(rows)
+            names = [_copy_name(e.name, detail) for e, detail in zip(events, details, strict=True)]
         batch: dict[str, Any] = {
-            **_times(line, rows),
+            **_times(events),
             "name_id": _numbers(collected.names[name] for name in names),
-            "device": np.full(count, device),
-            "stream": np.full(count, stream),
-            "correlation": np.array(line.correlations, np.int64)[rows],
+            "device": np.full(len(events), device),
+            "stream": np.full(len(events), stream),
+            "correlation": _numbers(event.correlation for event in events),
         }
         if is_copy:
-            batch["size_bytes"] = _numbers(_whole(detail.get("size")) for detail in chosen)
+            batch["size_bytes"] = _numbers(_whole(detail.get("size")) for detail in details)
         else:
-            registers = _numbers(_whole(detail.get("regs")) for detail in chosen)
+            registers = _numbers(_whole(detail.get("regs")) for detail in details)
             batch |= {
-                "grid": np.array([_three(detail.get("grid")) for detail in chosen], np.int64),
-                "block": np.array([_three(detail.get("block")) for detail in chosen], np.int64),
+                "grid": np.array([_three(detail.get("grid")) for detail in details], np.int64),
+                "block": np.array([_three(detail.get("block")) for detail in details], np.int64),
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
-                "shared_bytes": _numbers(_shared(detail) for detail in chosen),
+                "shared_bytes": _numbers(_shared(detail) for detail in details),
             }
         collected.add_batch(COPY if is_copy else KERNEL, batch)
 
 
 def _host_line(collected: Collected, line: Line) -> None:
-    frames = [_FRAME.match(name) is not None for name in line.names]
-    has_frames = any(frames)
-    kinds = np.array([
-        CALL if _CALL.match(name) else RANGE if step >= 0 or (has_frames and not frame) else 0
-        for name, frame, step in zip(line.names, frames, line.steps, strict=True)
-    ])  # fmt: skip
+    has_frames = any(_FRAME.match(event.name) for event in line.events)
+    by_kind: dict[int, list[Event]] = {CALL: [], RANGE: []}
+    for event in line.events:
+        if _CALL.match(event.name):
+            by_kind[CALL].append(event)
+        elif event.step >= 0 or (has_frames and not _FRAME.match(event.name)):
+            by_kind[RANGE].append(event)
     tid = collected.threads[line.key]
-    for kind in (CALL, RANGE):
-        rows = np.flatnonzero(kinds == kind)
-        if not len(rows):
+    for kind, events in by_kind.items():
+        if not events:
             continue
-        names = [
-            f"ProfilerStep#{line.steps[row]}" if line.steps[row] >= 0 else line.names[row]
-            for row in rows.tolist()
-        ]
-        batch: dict[str, Any] = {
-            **_times(line, rows),
+        names = [f"ProfilerStep#{e.step}" if e.step >= 0 else e.name for e in events]
+        batch = {
+            **_times(events),
             "name_id": _numbers(collected.names[name] for name in names),
-            "tid": np.full(len(rows), tid),
-            "pid": np.zeros(len(rows), np.int64),
+            "tid": np.full(len(events), tid),
+            "pid": np.zeros(len(events), np.int64),
         }
         if kind == CALL:
-            batch["correlation"] = np.array(line.correlations, np.int64)[rows]
+            batch["correlation"] = _numbers(event.correlation for event in events)
         collected.add_batch(kind, batch)
 
 
-def _times(line: Line, rows: Any) -> dict[str, Any]:
-    starts = np.array(line.starts_ns, np.int64)[rows]
-    return {"start_ns": starts, "end_ns": starts + np.array(line.spans_ns, np.int64)[rows]}
+def _times(events: list[Event]) -> dict[str, Any]:
+    starts = _numbers(event.start_ns for event in events)
+    return {"start_ns": starts, "end_ns": starts + _numbers(event.span_ns for event in events)}
 
 
 def _copy_name(name: str, details: dict[str, str]) -> str:

@@ -7,8 +7,21 @@ from typing import Any
 from msgspec import Struct, field
 
 
+class Event(Struct, gc=False):
+    """One thing that was done."""
+
+    name: str
+    start_ns: int
+    span_ns: int
+    correlation: int = 0
+    details: str = ""
+    """`kernel_details`, or `memcpy_details` and the like; empty for what has none."""
+    step: int = -1
+    """`step_num` of a StepTraceAnnotation; -1 for all else."""
+
+
 class Line(Struct):
-    """Events of one stream or thread; times are nanoseconds."""
+    """Events of one stream or thread."""
 
     plane: str
     """`/device:GPU:0`, `/host:CPU`, …: a process of the Chrome trace."""
@@ -16,24 +29,7 @@ class Line(Struct):
     """`Stream #17(Kernel)`, `python3`, …: a thread of the Chrome trace."""
     key: Any
     """The number the file gives it; unique in its plane."""
-    names: list[str] = field(default_factory=list)
-    starts_ns: list[int] = field(default_factory=list)
-    spans_ns: list[int] = field(default_factory=list)
-    correlations: list[int] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-    """`kernel_details`, or `memcpy_details` and the like; empty for what has none."""
-    steps: list[int] = field(default_factory=list)
-    """`step_num` of a StepTraceAnnotation; -1 for all else."""
-
-    def add(
-        self, name: str, start_ns: int, span_ns: int, correlation: int, details: str, step: int
-    ) -> None:
-        self.names.append(name)
-        self.starts_ns.append(start_ns)
-        self.spans_ns.append(span_ns)
-        self.correlations.append(correlation)
-        self.details.append(details)
-        self.steps.append(step)
+    events: list[Event] = field(default_factory=list)
 
 
 class Profile(Struct):

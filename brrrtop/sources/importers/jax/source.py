@@ -34,7 +34,7 @@ class JaxSource(TraceSource):
             notes.append("the file breaks off: what came after is missing")
         if amd or rocm.is_rocm({}, collected.names):
             notes.append(rocm.NOTE)
-        starts = [line.starts_ns[0] for line in profile.lines if line.starts_ns]
+        starts = [line.events[0].start_ns for line in profile.lines if line.events]
         base_ns = profile.base_ns if max(starts) < xplane.ABSOLUTE_NS else 0
         hello = {"notes": notes}
         return self._framed(collected, base_ns, hello, lambda ids: _devices(profile, ids))

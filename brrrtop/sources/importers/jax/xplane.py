@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from brrrtop.sources.importers.jax.events import DETAILS, Line, Profile
+from brrrtop.sources.importers.jax.events import DETAILS, Event, Line, Profile
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_BITS = 63
@@ -163,13 +163,15 @@ def _line(
             elif number == 4 and not isinstance(value, int):
                 stat, result = _stat(value, stat_names)
                 stats[stat] = result
-        line.add(
-            event_names.get(metadata, ""),
-            start_ns + offset_ps // 1000,
-            span_ps // 1000,
-            _number(stats.get("correlation_id"), 0),
-            next((str(stats[d]) for d in DETAILS if stats.get(d)), ""),
-            _number(stats.get("step_num"), -1),
+        line.events.append(
+            Event(
+                event_names.get(metadata, ""),
+                start_ns + offset_ps // 1000,
+                span_ps // 1000,
+                _number(stats.get("correlation_id"), 0),
+                next((str(stats[d]) for d in DETAILS if stats.get(d)), ""),
+                _number(stats.get("step_num"), -1),
+            )
         )
     return line
 

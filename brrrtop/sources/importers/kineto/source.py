@@ -155,11 +155,7 @@ def take(collected: Collected, run: bytes) -> None:
     if collected.scan is not None and collected.scan(run):
         return
     events, odd = kineto_events.decode_run(run)
-    try:
-        collected.add(events, lambda: kineto_events.decode_times(run))
-    except (OverflowError, TypeError):
-        events, odd = kineto_events.decode_tidily(run)
-        collected.add(events, lambda: kineto_events.decode_times(run))
+    collected.add(events, lambda: kineto_events.decode_times(run))
     collected.lose("not understood", odd)
 
 

@@ -98,14 +98,6 @@ class Database:
                 )
             )
 
-    def row(self, table: str) -> dict[str, Any]:
-        """The first row by column; empty where there is none."""
-        if table not in self._columns:
-            return {}
-        cursor = self._connection.execute(f'select * from "{table}" limit 1')
-        first = cursor.fetchone()
-        return dict(zip((d[0] for d in cursor.description), first, strict=True)) if first else {}
-
     def _counted(self, rows: sqlite3.Cursor) -> Iterator[Any]:
         """The rows, as many as the file has room for."""
         left = self._most_rows

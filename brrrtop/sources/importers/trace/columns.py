@@ -162,24 +162,17 @@ class Collected:
             self.losses[place] = self.losses.get(place, 0) + count
 
     def add(self, events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> None:
-        """Takes in one run; `exact` gives its times by their text, where doubles lose nanoseconds.
-
-        Raises:
-            OverflowError: An id is beyond 64 bits. Nothing was taken in.
-        """
+        """Takes in one run; `exact` gives its times by their text, where doubles lose nanoseconds."""
         count = len(events)
         codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
         starts, spans = _times(events, exact)
-        batches = []
+        self.event_count += count
         for code in COLUMNS:
             rows = np.flatnonzero(codes == code)
             if len(rows):
                 batch = self._batch(code, [events[row] for row in rows.tolist()])
                 batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
-                batches.append((code, batch))
-        self.event_count += count
-        for code, batch in batches:
-            self.add_events(code, batch)
+                self.add_events(code, batch)
 
     def add_events(self, code: int, batch: dict[str, Array]) -> None:
         """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from brrrtop.protocol.bodies import FAULTS
 
@@ -19,32 +19,35 @@ BAD_NS = int(np.iinfo(np.int64).min)
 """Stands for a time that is no time; `Collected.add_batch` drops it."""
 
 
+Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Args(Struct, frozen=True, gc=False):
     """The arguments of an event that brrrtop uses; old traces write `external id` small."""
 
-    external: int = field(name="External id", default=0)
-    old_external: int = field(name="external id", default=0)
-    device: int = field(name="device", default=-1)
-    stream: int = field(name="stream", default=0)
-    correlation: int = field(name="correlation", default=0)
-    registers: int = field(name="registers per thread", default=0)
-    shared_bytes: int = field(name="shared memory", default=0)
-    grid: tuple[int, int, int] = (0, 0, 0)
-    block: tuple[int, int, int] = (0, 0, 0)
-    size_bytes: int = field(name="bytes", default=0)
-    graph: int = field(name="graph id", default=0)
-    graph_node: int = field(name="graph node id", default=0)
-    channel: int = field(name="channel", default=0)
-    sequence: int = field(name="Sequence number", default=-1)
+    external: Id = field(name="External id", default=0)
+    old_external: Id = field(name="external id", default=0)
+    device: Id = field(name="device", default=-1)
+    stream: Id = field(name="stream", default=0)
+    correlation: Id = field(name="correlation", default=0)
+    registers: Id = field(name="registers per thread", default=0)
+    shared_bytes: Id = field(name="shared memory", default=0)
+    grid: tuple[Id, Id, Id] = (0, 0, 0)
+    block: tuple[Id, Id, Id] = (0, 0, 0)
+    size_bytes: Id = field(name="bytes", default=0)
+    graph: Id = field(name="graph id", default=0)
+    graph_node: Id = field(name="graph node id", default=0)
+    channel: Id = field(name="channel", default=0)
+    sequence: Id = field(name="Sequence number", default=-1)
     """Of the autograd node that an op made or runs."""
-    forward_tid: int = field(name="Fwd thread id", default=0)
+    forward_tid: Id = field(name="Fwd thread id", default=0)
     """Not 0: an op of the backward pass."""
-    device_type: int = field(name="Device Type", default=0)
-    memory_device: int = field(name="Device Id", default=-1)
-    address: int = field(name="Addr", default=0)
-    memory_bytes: int = field(name="Bytes", default=0)
-    allocated: int = field(name="Total Allocated", default=-1)
-    reserved: int = field(name="Total Reserved", default=-1)
+    device_type: Id = field(name="Device Type", default=0)
+    memory_device: Id = field(name="Device Id", default=-1)
+    address: Id = field(name="Addr", default=0)
+    memory_bytes: Id = field(name="Bytes", default=0)
+    allocated: Id = field(name="Total Allocated", default=-1)
+    reserved: Id = field(name="Total Reserved", default=-1)
     dims: Raw = field(name="Input Dims", default=ABSENT)
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
@@ -89,7 +92,7 @@ _LONE_LOW = re.compile(
 _FIELDS = msgspec.structs.fields(Args)
 KEYS = {f.name: f.encode_name for f in _FIELDS}
 """By the name of an argument here: its key in a trace."""
-INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type is int}
+INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type == Id}
 """Arguments that are integers, with what stands where one is absent."""
 RAW = tuple(f.name for f in _FIELDS if f.type is Raw)
 THREES = ("grid", "block")
@@ -234,14 +237,6 @@ def _tidied_args(args: Any) -> Args:
         if isinstance(args.get(KEYS[name]), list):
             good[name] = Raw(msgspec.json.encode(args[KEYS[name]]))
     return Args(**good)
-
-
-def decode_tidily(run: bytes) -> tuple[list[Event], int]:
-    """As `decode_run`, for a run whose ids are beyond 64 bits: those ids are left out."""
-    raws = _loose.decode(repair(b"[" + run + b"]"))
-    tidied = [_tidy(raw) for raw in raws]
-    events = [event for event in tidied if event is not None]
-    return events, len(raws) - len(events)
 
 
 def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:

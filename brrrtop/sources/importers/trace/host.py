@@ -12,7 +12,7 @@ import numpy.typing as npt
 from brrrtop.model import intervals
 from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import I8
+from brrrtop.model.tables import I8, Links
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace.columns import Interned
@@ -50,7 +50,6 @@ def details_of(
         launches: Sorted correlations, and the position in the nest of the op behind each; -1: none.
     """
     order = nest.order
-    correlations, positions = launches
     return HostDetails(
         names=tuple(printable(name) for name in names),
         signatures={row: (printable(one[0]), one[1]) for row, one in enumerate(signatures)},
@@ -64,8 +63,7 @@ def details_of(
             sequences=ops["sequence"][order],
             backward=ops["forward_tid"][order] > 0,
         ),
-        launch_correlations=correlations,
-        launch_ops=positions,
+        launches=Links(*launches),
         frames=PythonFrames(*(frames[key] for key in ("start_ns", "end_ns", "tid", "name_id"))),
         memory=_memory(memory, names),
     )
