@@ -312,7 +312,7 @@ class _Entry:
         )
 
 
-def _refusal(place: Place) -> str:
+def refusal(place: Place) -> str:
     """Why the agent did not start, as it told; empty: it did not."""
     name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
     try:
@@ -346,9 +346,9 @@ class _Watch:
                 f"process {self._process.pid} exited during the attach",
                 "`brrrtop` lists the trainers",
             )
-        refusal = _refusal(self._place)
-        if refusal:
-            raise CollectorError(f"the agent does not start there: {refusal}", RUN_INSTEAD)
+        reason = refusal(self._place)
+        if reason:
+            raise CollectorError(f"the agent does not start there: {reason}", RUN_INSTEAD)
         if not self._method.needs_main_thread:
             return
         before = self._standing

@@ -21,7 +21,7 @@ REFUSED_SUFFIX = ".refused"
 """Beside the socket: a link whose target is the sentence why the agent did not start. A link comes whole,
 and needs no descriptor where the trainer has none left."""
 
-_BOOT = """\
+BOOT = """\
 def boot(folder, library, socket, options, version):
     try:
         import sys
@@ -46,6 +46,9 @@ def boot(folder, library, socket, options, version):
         except Exception:
             pass
 import os
+"""
+"""`boot` loads the agent, and never raises."""
+_START = """\
 import _thread
 if PID in (0, os.getpid()): _thread.start_new_thread(boot, ARGUMENTS)
 """
@@ -74,7 +77,9 @@ def payload(
         ValueError: The paths are too long for the room a text may take.
     """
     arguments = repr((agent_dir, library_path, socket_path, options, VERSION))
-    text = _OUTER.format(code=_BOOT.replace("PID", str(pid)).replace("ARGUMENTS", arguments))
+    text = _OUTER.format(
+        code=BOOT + _START.replace("PID", str(pid)).replace("ARGUMENTS", arguments)
+    )
     if len(text.encode()) > PAYLOAD_LIMIT_BYTES:
         raise ValueError(f"the paths make the payload longer than {PAYLOAD_LIMIT_BYTES} bytes")
     if "\0" in text:
