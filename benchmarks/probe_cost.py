@@ -32,14 +32,12 @@ EMPTY = """
 int brrr_start(const char *a, const char *b, const char *c) { return 0; }
 int brrr_stop(void) { return 0; }
 int brrr_wait(int ms) { return 0; }
-int brrr_json(uint16_t k, const char *j) { return 0; }
 int brrr_frame(uint16_t k, const char *r, uint32_t bytes, uint32_t n) { return 0; }
 void brrr_graphs(int n) {}
 void brrr_capture(int begins) {}
 void brrr_collection(int begins, int generation) {}
 int brrr_yield(const char *w) { return 0; }
 int brrr_resume(void) { return 0; }
-int brrr_stats(uint64_t *o, int n) { return 0; }
 uint32_t brrr_name(const char *t) { return 1; }
 const char *brrr_last_error(void) { return ""; }
 void brrr_step(int64_t t, uint32_t tid) {}

@@ -1,4 +1,4 @@
-"""Draws every picture in this folder anew, from recordings of real runs: the demos, and one with shapes.
+"""Draws every picture in this folder anew, from recordings of real runs: the demos.
 
     python screenshots/make.py            all of them, beside this file, and demo.svg of some in turn
     python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
@@ -53,8 +53,8 @@ VIEWS = {
 }
 SIZES = ((80, 24), (120, 40), (200, 60))
 INTERVAL_S = 0.5
-WITH_SHAPES = Path(__file__).parents[1] / "tests" / "recordings" / "shapes" / "gpt_bf16.brrr"
-"""What the roofline is drawn of; demos are watched without shapes."""
+WITH_SHAPES = "healthy"
+"""What the roofline is drawn of: most demos were recorded without shapes."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ async def draw(picture: Picture) -> str:
 
 
 def slim(drawn: str) -> str:
-    """The same picture in half the bytes: short names, and the background is drawn once."""
+    """The same picture in a third of the bytes: short names, the background is drawn once, and no line is
+    clipped, for each has the length that it is given."""
     number = re.search(r"terminal-(\d+)", drawn)
     size = re.search(r'clip-terminal">\s*(<rect x="0" y="0" [^/]*)/>', drawn)
     fills = Counter(re.findall(r'<rect fill="(#\w+)" x=', drawn))
@@ -170,7 +171,14 @@ def slim(drawn: str) -> str:
     name = f"t{int(number[1]) % 100_000}"
     drawn = drawn.replace("<style>", f"<style>.{name}- rect {{ shape-rendering: crispEdges }}", 1)
     drawn = drawn.replace('class="rich-terminal"', f'class="{name}-"', 1)
-    return re.sub(r"\n\s+", "\n", drawn.replace(f"terminal-{number[1]}-", f"{name}-"))
+    drawn = re.sub(r"\n\s+", "\n", drawn.replace(f"terminal-{number[1]}-", f"{name}-"))
+    drawn = re.sub(r'<clipPath id="[^"]*-line-\d+">\n<rect [^>]*>\n</clipPath>\n?', "", drawn)
+    drawn = re.sub(r' clip-path="url\(#[^)]*-line-\d+\)"', "", drawn)
+    drawn = re.sub(r"<text [^>]*>\n</text>", "", drawn).replace(' xml:space="preserve"', "")
+    preserving = 'xmlns="http://www.w3.org/2000/svg" xml:space="preserve"'
+    return drawn.replace('xmlns="http://www.w3.org/2000/svg"', preserving, 1).replace(
+        "&#160;", "\xa0"
+    )
 
 
 def in_turn(frames: list[str]) -> str:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gains.loops import Public, in_turn
+from benchmarks.gains.report import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ("example_mnist", "table_mlp_pageable", "nanogpt_char_written")
@@ -286,7 +287,7 @@ def main() -> None:
 
     names = SMOKE if args.smoke else args.models.split(",") if args.models else None
     models = [MODELS[name] for name in names] if names else in_turn()
-    rows = [json.loads(line) for file in args.skip for line in file.read_text().splitlines()]
+    rows = [row for file in args.skip for row in rows_of(file)]
     done = {(r["model"], r["part"]) for r in rows if r.get("failed") != "time was up"}
     work = Path(tempfile.mkdtemp(prefix="gains-"))
     for folder in ("kept", "logs", "cache"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import statistics
 import subprocess
 import sys
@@ -80,13 +81,19 @@ class Measured:
 Pairs = dict[str, tuple[Measured, Prediction]]
 
 
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """A JSON object a line; those kept here are compressed."""
+    with lzma.open(file, "rt") if file.suffix == ".xz" else file.open() as lines:
+        return [json.loads(line) for line in lines]
+
+
 def measured(files: Iterable[Path]) -> dict[str, Measured]:
     """Savings by model and edit. Later rows win; each is compared with the base loop of its own file: where
     that was measured around each edit with those two, and then with nothing of other files."""
     result: dict[str, Measured] = defaultdict(Measured)
     for file in files:
         base: dict[str, dict[str, Any]] = {}
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows = rows_of(file)
         good = [row for row in rows if "failed" not in row]
         for wanted in ("base-again", "base"):  # the second stands in where the first was lost
             base |= {row["model"]: row for row in good if row["part"] == wanted}
@@ -351,19 +358,20 @@ def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) ->
         parts.append(
             f'<text x="{at(low) - 6}" y="{up(value) + 4}" text-anchor="end">{100 * value:.0f}</text>'
         )
-    result = errors(pairs)
-    colours = dict(zip(sorted({edit for _, _, edit, *_ in result}), 2 * COLOURS, strict=False))
-    for _, name, edit, truth, (guess, down, top) in sorted(result, key=lambda pair: pair[1:3]):
-        colour = colours[edit]
-        fill = colour if half_of(name) == "fresh" else "#fff"
+    rows: dict[str, list[str]] = defaultdict(list)
+    ranges: dict[str, str] = defaultdict(str)
+    for _, name, edit, truth, (guess, down, top) in sorted(errors(pairs), key=lambda row: row[1:3]):
+        fill = ' fill="#fff"' if half_of(name) != "fresh" else ""
         says = f"{name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * guess:.0f} %"
-        parts.append(
-            f'<path stroke="{colour}" stroke-opacity=".25" d="M{at(truth)} {up(down)}V{up(top)}"/>'
+        rows[edit].append(
+            f'<circle cx="{at(truth)}" cy="{up(guess)}" r="3.5"{fill}><title>{escape(says)}</title></circle>'
         )
-        parts.append(
-            f'<circle cx="{at(truth)}" cy="{up(guess)}" r="3.5" stroke="{colour}" fill="{fill}">'
-            f"<title>{escape(says)}</title></circle>"
-        )
+        ranges[edit] += f"M{at(truth)} {up(down)}V{up(top)}"
+    colours = dict(zip(sorted(rows), 2 * COLOURS, strict=False))
+    for edit, colour in colours.items():
+        parts.append(f'<path stroke="{colour}" stroke-opacity=".25" d="{ranges[edit]}"/>')
+    for edit, colour in colours.items():
+        parts += [f'<g stroke="{colour}" fill="{colour}">', *rows[edit], "</g>"]
     for line, (edit, colour) in enumerate(colours.items()):
         y = edge + 18 * line
         parts.append(f'<circle cx="{side + edge + 20}" cy="{y}" r="4" fill="{colour}"/>')
@@ -433,9 +441,9 @@ def main() -> None:
     ours = Path(__file__).with_name("measured")
     # Later files win. Of the unpaired runs the first, whose host was the quietest, comes last.
     known = [
-        *sorted(ours.glob("h200-[0-9].jsonl"), reverse=True),
-        *sorted(ours.glob("h200-paired-*.jsonl")),
-        *sorted(ours.glob("h200-fresh-*.jsonl")),
+        *sorted(ours.glob("h200-[0-9].jsonl.xz"), reverse=True),
+        *sorted(ours.glob("h200-paired-*.jsonl.xz")),
+        *sorted(ours.glob("h200-fresh-*.jsonl.xz")),
     ]
     parser.add_argument("results", nargs="*", type=Path, default=known)
     parser.add_argument("--recordings", type=Path, default=ours)

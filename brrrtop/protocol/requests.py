@@ -35,14 +35,10 @@ class Op(IntEnum):
 
 
 class Wanted(IntFlag):
-    """What to trace. Several monitors: all that any of them wants."""
+    """What to trace, and at which risk. Several monitors: all that any of them wants."""
 
-    KERNELS = 1
-    COPIES = 2
-    LAUNCHES = 4
-    SYNCS = 8
-    ALLOCATIONS = 16
     DEFAULT = 15
+    """Kernels, copies, launches and waits: traced in any case."""
     GRAPHS = 32
     """Trace although nobody can tell where the trainer launches: the user's choice."""
     HOLDS = 64

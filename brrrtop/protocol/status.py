@@ -12,7 +12,7 @@ from brrrtop.model.tables import StrEnum
 
 
 class StatusCode(StrEnum):
-    """Where kernel tracing stands, and why; the agent's in `collectors/agent/native/status_code.h`."""
+    """Where kernel tracing stands, and why; the agent's in `collectors/agent/native/wire.h`."""
 
     READY = "ready"
     TRACING = "tracing"

@@ -23,15 +23,12 @@ from .library import (
     TRACING,
     Native,
 )
-from .probes.checkpoints import Saving
-from .probes.compiling import Compiling
-from .probes.graphs import Graphs
 from .probes.loader import Loader
-from .probes.memory import Allocator, Collections
+from .probes.neighbours import Graphs, Neighbour
 from .probes.op_shapes import Shapes
+from .probes.pauses import Allocator, Collections, Compiling, Saving
 from .probes.stack_samples import PERIOD_MS, Stacks
 from .probes.steps import Steps
-from .probes.torch_profiler import Neighbour
 
 _ROUND_MS = 500
 """With a monitor: a look at what has been imported since, and the probes' own wake-up."""
@@ -43,13 +40,13 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal
 class Control:
     """One run of the agent, from start to detach. Probes are in place only while a monitor is."""
 
-    def __init__(self, native: Native, socket_path: str, wanted: set[str] | None = None) -> None:
+    def __init__(self, native: Native, socket_path: str) -> None:
         self.native, self.socket_path, self.fence = native, socket_path, FaultGuard()
         self.steps = Steps(native, self.fence)
         self.stacks = Stacks(native, self.fence, self.steps)
         neighbour, graphs = Neighbour(native, self.fence), Graphs(native, self.fence)
         self.shapes = Shapes(native, self.fence, self.steps, neighbour, graphs)
-        probes = [
+        self.probes = [
             neighbour,  # first: nobody may be disturbed, not for a moment
             graphs,
             self.shapes,
@@ -61,7 +58,6 @@ class Control:
             Saving(native, self.fence),
             self.stacks,
         ]
-        self.probes = [probe for probe in probes if wanted is None or probe.name in wanted]
         self.hooked = self.ended = False
         self._off: set[str] = set()
         self._lock = allocate_lock()
@@ -129,11 +125,11 @@ class Control:
             self.hook()
             self._reported.clear()
             self._facts_ns = 0
-        if bits & (STACKS_ON | STACKS_OFF) and self.stacks in self.probes:
+        if bits & (STACKS_ON | STACKS_OFF):
             self.stacks.turn(bool(bits & STACKS_ON))
         if not self.hooked:
             return
-        if bits & (SHAPES | TRACING) and self.shapes in self.probes:
+        if bits & (SHAPES | TRACING):
             self.fence.guard(self.shapes.name, self.shapes.heed)(bits)
         now_ns = time.time_ns()
         if self.stacks.sampling and self.stacks.name not in self._off:
@@ -153,11 +149,10 @@ class Control:
 
     def _tell(self) -> None:
         """Send what has changed of the hello and the devices: torch or CUDA may have come since."""
-        hello = {**facts.hello(), "optimizers": self.steps.optimizers}
-        for kind, body in [(HELLO, hello), *((DEVICE, device) for device in facts.devices())]:
-            key, lasting = (kind, body.get("device_id")), {**body, "clock": None}
-            if lasting != self._reported.get(key):
-                self._reported[key] = lasting
+        for kind, body in [(HELLO, facts.hello()), *((DEVICE, one) for one in facts.devices())]:
+            key = (kind, body.get("device_id"))
+            if body != self._reported.get(key):
+                self._reported[key] = body
                 self.native.frame(kind, body)
 
     def _retire(self) -> None:

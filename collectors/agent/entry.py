@@ -21,7 +21,7 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
     Args:
         library_path: The native library.
         socket_path: Where it is to listen.
-        options: `key=value;key=value` for the library; `probes=steps,loader` limits the probes.
+        options: `key=value;key=value` for the library.
         version: The brrrtop that asks. Loaded code is never replaced: another version is refused.
 
     Returns:
@@ -40,14 +40,13 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
             if os.path.exists(_control.socket_path):
                 return f"the agent listens at {_control.socket_path} already"
             _control.end()  # its folder is gone, nobody can reach it there
-        wanted, rest = _split(options)
         _watch()
         try:
             native = Native(library_path)
-            native.start(socket_path, hello(), rest)
+            native.start(socket_path, hello(), options)
         except NativeError as fault:
             return str(fault)
-        _control = Control(native, socket_path, wanted)
+        _control = Control(native, socket_path)
         start_new_thread(_control.run, ())  # a raw one: `threading.enumerate` does not list it
         return ""
 
@@ -58,14 +57,6 @@ def stop() -> None:
     control, _control = _control, None
     if control is not None:
         control.end()
-
-
-def _split(options: str) -> tuple[set[str] | None, str]:
-    """The probes asked for, `None` for all; and the options that are for the library."""
-    parts = [part for part in options.split(";") if part]
-    ours = [part for part in parts if part.startswith("probes=")]
-    wanted = set(ours[-1].partition("=")[2].split(",")) if ours else None
-    return wanted, ";".join(part for part in parts if part not in ours)
 
 
 def _watch() -> None:

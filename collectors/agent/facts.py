@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-from .library import thread_number
-from .probes.memory import devices_in_use
+from .probes.pauses import devices_in_use
 from .probes.probe import find_imported
 
 VERSION = "0.1.0"
@@ -20,18 +16,8 @@ WIRE = 1
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What all ranks of one start of a job have in common."""
-_VARIABLES = ("CUDA_", "PYTORCH_", "NCCL_", "OMP_", "MKL_", "TORCH_DISTRIBUTED_")
-"""Variables that decide how fast a trainer runs. No others leave it: they may be secrets."""
-_SETTINGS = {
-    "matmul_precision": "_get_float32_matmul_precision",
-    "cudnn_benchmark": "_get_cudnn_benchmark",
-    "cudnn_allow_tf32": "_get_cudnn_allow_tf32",
-    "deterministic": "_get_deterministic_algorithms",
-    "anomaly_detection": "is_anomaly_enabled",
-}
 _PROPERTIES = {
     "name": "name",
     "sm_count": "multi_processor_count",
@@ -51,19 +37,14 @@ def hello() -> dict[str, Any]:
         "pid": os.getpid(),
         "rank": from_environment(_RANK),
         "world": from_environment(_WORLD),
-        "local_rank": from_environment(_LOCAL_RANK),
         "job": job(),
         "hostname": socket.gethostname(),
         "cmdline": command_line(),
         "python": platform.python_version(),
         "torch": find_imported("torch", "__version__"),
         "cuda": find_imported("torch.version", "cuda"),
-        "clock": clock_pair(),
-        "main_thread": thread_number(threading.main_thread().ident or 0),
-        "environment": {k: v[:256] for k, v in os.environ.items() if k.startswith(_VARIABLES)},
-        "settings": settings(),
     }
-    return {name: value for name, value in facts.items() if value not in (None, {})}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def job() -> str | None:
@@ -84,23 +65,6 @@ def command_line() -> list[str]:
     with open("/proc/self/cmdline", "rb") as file:
         words = file.read(1 << 16).decode("utf-8", "replace").split("\0")
     return [word[:512] for word in words[:64] if word]
-
-
-def clock_pair() -> dict[str, int]:
-    """The same moment on CLOCK_REALTIME, which is CUPTI's, and on CLOCK_MONOTONIC."""
-    before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-    return {"realtime_ns": real_ns, "monotonic_ns": (before_ns + after_ns) // 2}
-
-
-def settings() -> dict[str, Any]:
-    """Switches of torch that decide how fast it may be, by calls that print and change nothing."""
-    values: dict[str, Any] = {}
-    for name, getter in _SETTINGS.items():
-        call = find_imported("torch._C", getter)
-        if call is not None:
-            with suppress(RuntimeError):  # old and new TF32 switches were mixed
-                values[name] = call()
-    return values
 
 
 def devices() -> list[dict[str, Any]]:

@@ -40,7 +40,6 @@ class Native:
             self.step = _with_types(quick.brrr_step, None, _I64, _U32)
             self.collection = _with_types(quick.brrr_collection, None, _Phase, _Generation)
             self._name = _with_types(quick.brrr_name, _U32, _TEXT)
-            self._json = _with_types(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
             self._frame = _with_types(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
             self._start = _with_types(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
             self._error = _with_types(slow.brrr_last_error, _TEXT)
@@ -81,7 +80,8 @@ class Native:
 
     def frame(self, kind: int, body: Any) -> int:
         """Send one JSON frame; negative: it was not taken."""
-        return int(self._json(kind, to_json(body)))
+        payload = to_json(body)
+        return int(self._frame(kind, payload, len(payload), 0))
 
     def send_marks(self, records: bytes, count: int) -> int:
         """Send marks as the wire has them; negative: they were not taken."""
@@ -93,7 +93,7 @@ class Native:
 
     def disarm(self) -> None:
         """In a forked child: the library's threads did not come along, so nothing may call it."""
-        calls = "mark step _name _json _frame _yield wait resume stop graphs capture"
+        calls = "mark step _name _frame _yield wait resume stop graphs capture"
         for call in calls.split():
             setattr(self, call, _nothing)
 

@@ -12,10 +12,9 @@ from time import sleep
 from typing import Any, Callable
 
 _PIECES = (
-    "signal_handlers", "fault_guard", "library", "probes", "probes.probe", "probes.memory", "facts",
-    "probes.steps", "probes.stack_samples", "probes.loader", "probes.compiling", "probes.graphs",
-    "probes.torch_profiler", "probes.checkpoints", "probes.op_recorder", "probes.op_shapes",
-    "control", "entry",
+    "fault_guard", "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.steps",
+    "probes.stack_samples", "probes.loader", "probes.neighbours", "probes.op_recorder",
+    "probes.op_shapes", "control", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
 _PAUSE_S = 0.005

@@ -48,7 +48,7 @@ def agent(path: str) -> ctypes.CDLL:
     library.brrr_step.restype = None
     library.brrr_name.argtypes = [ctypes.c_char_p]
     library.brrr_name.restype = ctypes.c_uint32
-    library.brrr_json.argtypes = [ctypes.c_uint16, ctypes.c_char_p]
+    library.brrr_json = lambda kind, text: library.brrr_frame(kind, text, len(text), 0)  # type: ignore[attr-defined]
     library.brrr_yield.argtypes = [ctypes.c_char_p]
     library.brrr_stats.argtypes = [ctypes.POINTER(U64), ctypes.c_int]
     return library

@@ -22,8 +22,7 @@ CHILD = Path(__file__).with_name("child.py")
 PATIENCE_S = 60.0
 """What is waited for comes within a second where nothing else runs."""
 _ORDER = """
-    state clients steps kernels copies calls marks lost faults pool_mapped pool_lent outbox_bytes
-    name_bytes bursts cpu_ns requests foreign
+    state clients kernels calls lost pool_mapped outbox_bytes name_bytes bursts cpu_ns
 """
 STATS = tuple(_ORDER.split())
 """The order of `enum brrr_stat`."""

@@ -124,23 +124,12 @@ def test_a_few_kernels_are_no_evidence(bursts: Bursts) -> None:
         assert bursts.run("cupti.fake_launch(name('r'), 20, 100, 0, 7)")[0]
 
 
-def test_allocations_are_the_drivers_own(bursts: Bursts) -> None:
-    bursts.monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.ALLOCATIONS))
-    assert [bursts.run(RUNTIME)[0] for _ in range(3)] == [True] * 3
-
-
 def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(
     bursts: Bursts,
 ) -> None:
     bursts.run(RUNTIME)
     _, message = bursts.run(f"{DRIVER}; {RUNTIME}; cupti.fake_call(211, 0, 1000, 0); {RUNTIME}")
     assert not message["whole"]
-
-
-def test_nobody_asked_for_launches(bursts: Bursts) -> None:
-    bursts.monitor.send(requests.kinds(requests.Wanted.KERNELS))
-    _, message = bursts.run(RUNTIME)
-    assert message == {"kernels": 200, "steps": 0, "whole": True, "launches": None}
 
 
 def test_continuous_tracing_gives_them_up_and_takes_them_again(

@@ -33,13 +33,14 @@ def bits_until(trainer: Trainer, wanted: int, patience_s: float = 3.0) -> int:
 
 
 def test_hello_says_who_and_what(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start(hello='{"pid": 42, "cmdline": "träin \\"x\\""}')
+    trainer.load().start(hello='{"pid": 42, "wire": 1, "cmdline": "träin \\"x\\""}')
     monitor = connect(trainer)
     monitor.in_state("ready")
     hello = monitor.of(Kind.HELLO)[-1].body
     assert (hello["pid"], hello["wire"], hello["cmdline"]) == (42, 1, 'träin "x"')
-    assert hello["cupti"]["version"] == 130001 and hello["cupti"]["strides"] == "learned"
-    assert hello["cupti"]["path"] == str(trainer.built["cupti"])
+    facts = monitor.status()["cupti"]
+    assert facts["version"] == 130001 and facts["strides"] == "learned"
+    assert facts["path"] == str(trainer.built["cupti"])
     assert monitor.frames[0].kind == Kind.HELLO
 
 
@@ -59,7 +60,7 @@ def test_a_folder_that_others_write_is_refused(trainer: Trainer) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("pool_limit=zero", "from 2 to 250"),
+        ("max_buffers=zero", "from 1 to 64"),
         ("wings=2", "unknown option wings"),
         ("drain_ms", "no value"),
     ],
@@ -406,7 +407,7 @@ def test_a_forked_child_may_start_an_agent_of_its_own(trainer: Trainer, connect:
     trainer.do(
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        f"    lib.brrr_start({str(other)!r}.encode(), b'{{\"pid\": 7}}', b'')\n"
+        f"    lib.brrr_start({str(other)!r}.encode(), b'{{\"pid\": 7, \"wire\": 1}}', b'')\n"
         "    time.sleep(30)\n"
         "    os._exit(0)\n"
     )
@@ -484,7 +485,7 @@ def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
 ) -> None:
     trainer.load().start()
     trainer.do("lib.brrr_json(3, b'{\"device_id\": 0}')")
-    trainer.do('lib.brrr_json(1, b\'{"pid": 9, "torch": "2"}\')')
+    trainer.do('lib.brrr_json(1, b\'{"pid": 9, "wire": 1, "torch": "2"}\')')
     time.sleep(0.1)
     monitor = connect(trainer)
     monitor.in_state("ready")

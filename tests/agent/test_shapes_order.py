@@ -57,7 +57,6 @@ def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect:
         """
 import ctypes, json, struct
 lib.brrr_frame.argtypes = [ctypes.c_uint16, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32]
-lib.brrr_json.argtypes = [ctypes.c_uint16, ctypes.c_char_p]
 one = struct.Struct("<qqqIIHHI")
 marks = b"".join(one.pack(1000 + i, 2000 + i, i % 7, 5, 0, 15, 0, 0) for i in range(3000))
 ops = [[i, "aten::mm", [[4, i], []], [], []] for i in range(7)]

@@ -70,13 +70,7 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
         ("cudaStreamSynchronize", CallClass.SYNC, 0),
         ("cudaEventSynchronize", CallClass.SYNC, 2),
         *[("cuLaunchKernelEx", CallClass.LAUNCH, 1)] * 3,
-    ], "cudaMalloc was not asked for"
-    monitor.send(requests.kinds(requests.Wanted.ALLOCATIONS | requests.Wanted.KERNELS))
-    monitor.burst(longest_s=0.2)
-    trainer.do("time.sleep(0.1); cupti.fake_call(20, 0, 1000, 0); cupti.fake_memset(1, 1)")
-    monitor.traced(2)
-    assert monitor.names()[monitor.rows(Kind.CALLS)[-1]["name_id"]] == "cudaMalloc"
-    assert monitor.count(Kind.COPIES) == 2, "copies were no longer asked for"
+    ], "cudaMalloc is worth no row"
 
 
 def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:

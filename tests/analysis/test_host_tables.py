@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.model.host_tables import (
     AliveRow,
     AnnotationRow,
@@ -243,7 +244,7 @@ def test_ranges_are_grouped_and_parted_into_prefill_and_decode() -> None:
 
 
 def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes() -> None:
-    result = analyzed(RECORDED / "shapes" / "gpt_bf16.brrr").tables
+    result = analyzed(scenarios()["healthy"]).tables
     assert result.ops_of_one_step and result.op_shapes
     product = result.ops[0]
     assert product.name == "aten::mm" and product.device_self_ns > 10e6

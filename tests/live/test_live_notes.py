@@ -122,7 +122,7 @@ def test_what_stands_in_the_way_is_told_with_what_helps(
 
 
 def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
-    native_text = (agent_library.SOURCE_DIR / "status_code.h").read_text()
+    native_text = (agent_library.SOURCE_DIR / "wire.h").read_text()
     assert set(re.findall(r'X\(CODE_\w+, "([a-z-]+)"\)', native_text)) == set(StatusCode)
 
 

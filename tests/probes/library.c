@@ -77,16 +77,12 @@ uint32_t brrr_name(const char *text) {
     return names;
 }
 
-int brrr_json(uint16_t kind, const char *json) {
-    char line[1 << 15];
-    snprintf(line, sizeof line, "json %u %s", kind, json);
-    say(line);
-    return 0;
-}
-
 int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records) {
-    char line[64];
-    snprintf(line, sizeof line, "frame %u %u %u", kind, bytes, records);
+    char line[1 << 15];
+    if (records)
+        snprintf(line, sizeof line, "frame %u %u %u", kind, bytes, records);
+    else
+        snprintf(line, sizeof line, "json %u %.*s", kind, (int)bytes, (const char *)payload);
     say(line);
     return payload ? 0 : -1;
 }
@@ -96,5 +92,3 @@ void brrr_capture(int begins) { say(begins ? "capture" : "captured"); }
 void brrr_graphs(int may_exist) { say(may_exist ? "graphs" : "no graphs"); }
 int brrr_resume(void) { say("resume"); return 0; }
 int brrr_stop(void) { if (!stopped) say("stop"); stopped = 1; return 0; }
-int brrr_stats(uint64_t *out, int n) { for (int i = 0; i < n; i++) out[i] = i; return n; }
-int brrr_abi(void) { return 1; }

@@ -24,7 +24,7 @@ load_agent()
 from _brrrtop_agent import entry
 before = list(gc.callbacks)
 def say(*what): print(*what, flush=True)
-def ask(): return [entry.start(LIBRARY, SOCKET, o) for o in ("probes=gc,steps,stacks", "")]
+def ask(): return [entry.start(LIBRARY, SOCKET) for _ in range(2)]
 LIBRARY, SOCKET = sys.argv[1:3]
 say(ask(), entry.start(LIBRARY, SOCKET, "", "9.9.9"))
 for line in sys.stdin:
@@ -190,7 +190,7 @@ def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
         python=other_python(version),
     )
     assert faults == {} and marks == [10] and collections >= 2
-    assert hello["python"].startswith(version) and "torch" not in hello and "settings" not in hello
+    assert hello["python"].startswith(version) and "torch" not in hello
 
 
 def test_the_hello_knows_its_rank_and_keeps_secrets() -> None:
@@ -215,7 +215,5 @@ import json; print(json.dumps(json.loads(library.to_json(facts.hello()))))
         env=clean_environment(**known),
     )
     hello = json.loads(out.stdout)
-    assert (hello["rank"], hello["world"]) == (3, 8) and "local_rank" not in hello
-    assert hello["job"] == "29500 - -"
-    assert hello["environment"]["NCCL_DEBUG"] == "INFO" and "WANDB" not in str(hello["environment"])
-    assert abs(hello["clock"]["realtime_ns"] - time.time_ns()) < 60e9
+    assert (hello["rank"], hello["world"], hello["job"]) == (3, 8, "29500 - -")
+    assert not {"INFO", "s"} & set(map(str, hello.values())) and "environment" not in hello

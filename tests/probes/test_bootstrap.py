@@ -42,7 +42,7 @@ def inject(
 ) -> tuple[str, str, str]:
     """Runs the payload from a pending call in a child; its output, the log, any refusal."""
     (tmp_path / "train.py").write_text(TRAIN)
-    text = payload(str(AGENT), str(library), str(tmp_path / socket), "probes=gc;pool_limit=4")
+    text = payload(str(AGENT), str(library), str(tmp_path / socket), "flush_ms=40")
     (tmp_path / "payload").write_text(text)
     log = tmp_path / "log"
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_the_agent_starts_once_and_leaves_no_name_behind(
     assert out == "[] False __main__" and refused == ""
     lines = log.splitlines()
     assert [line.split()[0] for line in lines] == ["start", "stop"], "one start, and a stop at exit"
-    assert "|pool_limit=4|" in lines[0] and '"wire": 1' in lines[0]
+    assert "|flush_ms=40|" in lines[0] and '"wire": 1' in lines[0]
 
 
 @pytest.mark.parametrize("flags", [("-I",), ("-S",), ("-E", "-s"), ("-B",)])

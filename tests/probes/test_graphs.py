@@ -8,7 +8,7 @@ import types
 import pytest
 
 from collectors.agent.fault_guard import FaultGuard
-from collectors.agent.probes.graphs import Graphs
+from collectors.agent.probes.neighbours import Graphs
 
 
 class GraphLibrary:

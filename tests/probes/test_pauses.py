@@ -69,11 +69,10 @@ def test_saves_and_loggers_are_timed_and_put_back(script: Script) -> None:
 
 
 def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) -> None:
-    marks, frames, asked = script(
+    marks, asked = script(
         """
         import torch
-        asked = []; pool = {"all": {"current": 64, "peak": 128}}
-        stats = {"num_alloc_retries": 2, "reserved_bytes": pool}
+        asked, stats = [], {"num_alloc_retries": 2}
         torch._C._cuda_memoryStats = lambda d: asked.append(d) or dict(stats)
         torch._C._cuda_getDeviceCount = lambda: 2
         torch._C._cuda_hasPrimaryContext = lambda d: d == 1
@@ -84,18 +83,11 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
             if second == 3: stats["num_alloc_retries"] = 7
             c._each("wake", at + second * 1_100_000_000)
             c._each("wake", at + second * 1_100_000_000 + 1)
-        answer([n.marks, n.frames, asked])
+        answer([n.marks, asked])
         """
     )
     assert asked == [1, 1, 1, 1], "at most once a second"
     assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
-    assert [body["allocator"][0]["alloc_retry_count"] for _, body in frames] == [2, 7]
-    message = frames[0][1]["allocator"][0]
-    assert (
-        message["device"] == 1
-        and message["reserved_bytes"] == 64
-        and message["allocated_bytes"] is None
-    )
 
 
 def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None:

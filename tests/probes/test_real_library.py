@@ -57,6 +57,7 @@ def test_steps_and_waits_arrive_and_end_when_the_monitor_leaves(tmp_path: Path) 
     marks: Counter[int] = Counter()
     names: dict[int, str] = {}
     hellos: list[dict[str, object]] = []
+    threads: set[int] = set()
     end = time.monotonic() + 30
     try:
         with socket.socket(socket.AF_UNIX) as monitor:
@@ -72,7 +73,7 @@ def test_steps_and_waits_arrive_and_end_when_the_monitor_leaves(tmp_path: Path) 
                         hellos.append(frame.body)
                     elif frame.kind == wire.Kind.MARKS:
                         marks.update(frame.body["mark_class"].tolist())
-                        assert set(frame.body["tid"].tolist()) == {hellos[0]["main_thread"]}
+                        threads.update(frame.body["tid"].tolist())
         left = time.monotonic()
         out = trainer.communicate(timeout=20)[0]
     finally:
@@ -82,5 +83,5 @@ def test_steps_and_waits_arrive_and_end_when_the_monitor_leaves(tmp_path: Path) 
     assert time.monotonic() - left < 5, "the probes go with the monitor"
     assert abs(marks[vocabulary.MarkClass.INPUT] - marks[vocabulary.MarkClass.STEP] * 9 / 8) < 20
     assert any(name.startswith("DataLoader(num_workers=0") for name in names.values())
-    assert hellos[0]["pid"] == trainer.pid and hellos[0]["torch"]
+    assert hellos[0]["pid"] == trainer.pid and hellos[0]["torch"] and len(threads) == 1
     assert not place.exists(), "the socket goes when the trainer ends"

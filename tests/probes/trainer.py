@@ -85,7 +85,9 @@ def control(*probes: str) -> tuple[Any, Recorder]:
     from _brrrtop_agent.control import Control  # type: ignore[import-not-found]
 
     native = Recorder()
-    return Control(native, "", set(probes) or None), native
+    made = Control(native, "")
+    made.probes = [one for one in made.probes if not probes or one.name in probes]
+    return made, native
 
 
 def watched(control: Any) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 
-RECORDED = Path(__file__).parents[1] / "recordings" / "shapes" / "gpt_bf16.brrr"
+RECORDED = scenarios()["healthy"]
 
 
 def test_shapes_of_one_live_step_place_the_products_of_all_steps_under_the_roof() -> None:

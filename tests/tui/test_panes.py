@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
 from brrrtop.model.estimate import Line, StackSamples, Steps
@@ -29,7 +29,7 @@ from brrrtop.tui.widgets.kernel_table import KernelTable
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, Shown, shown
 
-SHAPES = Path(__file__).parents[1] / "recordings" / "shapes" / "gpt_bf16.brrr"
+SHAPES = scenarios()["healthy"]
 SAMPLES = StackSamples(
     40, 8_000_000_000, True, (Line("train.py:88", "loss.item()", 30, "sync"),), {"sync": 0.75}
 )

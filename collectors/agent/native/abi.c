@@ -5,17 +5,17 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent.h"
 #include "clock.h"
-#include "requests.h"
 #include "inbox.h"
-#include "marks.h"
-#include "safepoint.h"
 #include "names.h"
+#include "requests.h"
+#include "safepoint.h"
 #include "server.h"
-#include "finalize.h"
+#include "switch.h"
 #include "trace.h"
 #include "wire.h"
 
@@ -38,13 +38,66 @@ int agent_fail(int code, const char *format, ...)
     return code;
 }
 
-static bool is_object(const char *json)
+struct options options;
+
+#define OPTION(name, usual, least, most) {#name, &options.name, usual, least, most}
+static const struct {
+    const char *name;
+    uint32_t *value, usual, least, most;
+} KNOWN[] = {
+    OPTION(buffer_bytes, 1u << 20, 8192, 4u << 20), /* no fewer than a few records, no more than stays small */
+    OPTION(max_buffers, 14, 1, 64),
+    OPTION(outbox_bytes, 8u << 20, 1u << 16, 64u << 20),
+    OPTION(idle_retract_ms, 600000, 0, UINT32_MAX),
+    OPTION(drain_ms, 500, 0, 10000),
+    OPTION(flush_ms, 150, 20, 10000),
+};
+
+static int set_option(const char *name, size_t bytes, const char *value)
 {
-    size_t bytes = strlen(json);
-    while (bytes > 0 && strchr(" \t\r\n", json[bytes - 1]) != NULL)
-        bytes--;
-    size_t start = strspn(json, " \t\r\n");
-    return bytes >= start + 2 && json[start] == '{' && json[bytes - 1] == '}';
+    char *rest;
+    if (bytes == 5 && memcmp(name, "cupti", bytes) == 0) {
+        size_t length = strcspn(value, ";");
+        if (length >= sizeof options.cupti || *value != '/')
+            return agent_fail(BRRR_E_ARGUMENT, "option cupti must be an absolute path of less than %zu bytes",
+                              sizeof options.cupti);
+        memcpy(options.cupti, value, length);
+        options.cupti[length] = '\0';
+        return BRRR_OK;
+    }
+    unsigned long long number = strtoull(value, &rest, 10);
+    for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++) {
+        if (strlen(KNOWN[i].name) != bytes || memcmp(KNOWN[i].name, name, bytes) != 0)
+            continue;
+        if (rest == value || (*rest != ';' && *rest != '\0') || *value == '-' ||
+            number < KNOWN[i].least || number > KNOWN[i].most)
+            return agent_fail(BRRR_E_ARGUMENT, "option %s must be a number from %u to %u", KNOWN[i].name,
+                              KNOWN[i].least, KNOWN[i].most);
+        *KNOWN[i].value = (uint32_t)number;
+        return BRRR_OK;
+    }
+    return agent_fail(BRRR_E_ARGUMENT, "unknown option %.*s", (int)(bytes < 60 ? bytes : 60), name);
+}
+
+int options_read(const char *text)
+{
+    memset(&options, 0, sizeof options);
+    for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++)
+        *KNOWN[i].value = KNOWN[i].usual;
+    while (text != NULL && *text != '\0') {
+        size_t bytes = strcspn(text, "=;");
+        if (text[bytes] == '=') {
+            int code = set_option(text, bytes, text + bytes + 1);
+            if (code != BRRR_OK)
+                return code;
+        } else if (bytes != 0) {
+            return agent_fail(BRRR_E_ARGUMENT, "option %.*s has no value", (int)(bytes < 60 ? bytes : 60),
+                              text);
+        }
+        text += strcspn(text, ";");
+        text += *text == ';';
+    }
+    return BRRR_OK;
 }
 
 int brrr_start(const char *socket_path, const char *hello_json, const char *option_text)
@@ -52,7 +105,7 @@ int brrr_start(const char *socket_path, const char *hello_json, const char *opti
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (socket_path == NULL || *socket_path == '\0')
         return agent_fail(BRRR_E_ARGUMENT, "no socket path was given");
-    if (hello_json == NULL || !is_object(hello_json))
+    if (hello_json == NULL || *hello_json != '{')
         return agent_fail(BRRR_E_ARGUMENT, "the hello is not a JSON object");
     pthread_once(&once, agent_once_per_process);
     if (agent_exiting())
@@ -85,8 +138,6 @@ int brrr_yield(const char *who) { return ask(ASK_YIELD, who != NULL ? who : "ano
 
 int brrr_resume(void) { return ask(ASK_RESUME, NULL); }
 
-void brrr_capture(int begins) { safepoint_capture(begins != 0); }
-
 void brrr_graphs(int may_exist)
 {
     finalize_graphs(may_exist != 0);
@@ -106,8 +157,6 @@ const char *brrr_last_error(void)
     pthread_mutex_unlock(&error_lock);
     return copy;
 }
-
-int brrr_wait(int timeout_ms) { return requests_wait(timeout_ms); }
 
 void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value, uint32_t name_id,
                uint32_t tid)
@@ -152,21 +201,12 @@ int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t reco
     return BRRR_OK;
 }
 
-int brrr_json(uint16_t kind, const char *json)
-{
-    if (json == NULL || (kind == WIRE_HELLO && !is_object(json)))
-        return agent_fail(BRRR_E_ARGUMENT, "not a JSON object");
-    return brrr_frame(kind, json, (uint32_t)strlen(json), 0);
-}
-
 int brrr_stats(uint64_t *out, int n)
 {
     for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
-        out[i] = i == BRRR_ST_STEPS ? atomic_load(&step_count) : agent_stat(i);
+        out[i] = agent_stat(i);
     return BRRR_ST_COUNT;
 }
-
-int brrr_abi(void) { return BRRR_ABI; }
 
 void abi_forked(void)
 {

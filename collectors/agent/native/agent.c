@@ -16,19 +16,15 @@
 #include "clock.h"
 #include "requests.h"
 #include "inbox.h"
-#include "frame_builder.h"
-#include "marks.h"
 #include "safepoint.h"
 #include "names.h"
 #include "coverage.h"
-#include "options.h"
 #include "outbox.h"
 #include "own_fd.h"
 #include "pool.h"
 #include "report.h"
 #include "server.h"
 #include "switch.h"
-#include "finalize.h"
 #include "trace.h"
 #include "records.h"
 
@@ -40,26 +36,19 @@
 /* Two ends that wake the agent's thread, kept open from the first start on: a thread of CUPTI's may be
  * about to use one. What is sent is empty: were the number somebody else's in that very moment, a file
  * would refuse it and a stream would not notice. */
-static atomic_int wake_fd = -1, woken_fd = -1;
-static struct own_fd wake_is, woken_is;
+static struct own_fd waker = {.fd = -1}, woken = {.fd = -1};
 static atomic_bool awake, exiting, thread_lives;
-static _Atomic uint64_t sent_marks;
 static _Atomic uint64_t published[BRRR_ST_COUNT];
 static int64_t detach_ns, idle_ns, over_ns;
-static struct options options;
 
 void agent_wake(void)
 {
-    int fd = atomic_load(&wake_fd);
-    if (fd < 0 || !atomic_load(&thread_lives) || atomic_exchange(&awake, true) ||
-        !own_fd_holds(fd, &wake_is))
+    if (!atomic_load(&thread_lives) || atomic_exchange(&awake, true) || !own_fd_holds(&waker))
         return;
     int kept = errno;
-    send(fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL);
+    send(atomic_load(&waker.fd), "", 0, MSG_DONTWAIT | MSG_NOSIGNAL);
     errno = kept;
 }
-
-void agent_raise(int bits) { requests_raise(bits); }
 
 void agent_detach(void)
 {
@@ -74,14 +63,11 @@ void agent_stay(void) { detach_ns = 0; }
 static void send_marks(void)
 {
     struct wire_mark mark;
-    uint64_t count = 0;
     while (marks_take(&mark)) {
         struct wire_mark *out = lane_next(LANE_MARKS, sizeof *out);
         if (out != NULL)
             *out = mark;
-        count++;
     }
-    atomic_fetch_add_explicit(&sent_marks, count, memory_order_relaxed);
 }
 
 static void send_parcels(void)
@@ -89,16 +75,12 @@ static void send_parcels(void)
     struct parcel *next;
     for (struct parcel *parcel = inbox_take(); parcel != NULL; parcel = next) {
         next = parcel->next;
-        if (parcel->kind == WIRE_HELLO) {
-            char *copy = strndup(parcel->payload, parcel->bytes);
-            if (copy != NULL)
-                report_hello(copy);
-            report_hello_again();
+        lanes_flush(); /* in the order of their making */
+        if (parcel->kind == WIRE_HELLO || parcel->kind == WIRE_DEVICE) {
+            report_keep(parcel->kind, parcel->payload);
+            server_tell(EVERYBODY, parcel->kind, parcel->payload, parcel->bytes);
         } else {
-            if (parcel->kind == WIRE_DEVICE)
-                report_keep_device(parcel->payload, parcel->bytes);
-            frame_builder_flush(); /* in the order of their making */
-            server_send(parcel->kind, parcel->payload, parcel->bytes, parcel->records, false);
+            server_send(parcel->kind, parcel->payload, parcel->bytes, parcel->records);
         }
         free(parcel);
     }
@@ -112,19 +94,13 @@ static void publish(void)
         [BRRR_ST_STATE] = trace_state(),
         [BRRR_ST_CLIENTS] = (uint64_t)server_clients(),
         [BRRR_ST_KERNELS] = records_seen.kernels,
-        [BRRR_ST_COPIES] = records_seen.copies,
         [BRRR_ST_CALLS] = records_seen.calls,
-        [BRRR_ST_MARKS] = atomic_load(&sent_marks),
         [BRRR_ST_LOST] = report_lost(),
-        [BRRR_ST_FAULTS] = cupti_faults(),
         [BRRR_ST_POOL_MAPPED] = pool.mapped_bytes,
-        [BRRR_ST_POOL_LENT] = pool.lent,
         [BRRR_ST_OUTBOX_BYTES] = outbox_bytes(),
-        [BRRR_ST_NAME_BYTES] = names_bytes(),
+        [BRRR_ST_NAME_BYTES] = names_count().bytes,
         [BRRR_ST_BURSTS] = trace_bursts(),
         [BRRR_ST_CPU_NS] = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID),
-        [BRRR_ST_REQUESTS] = pool.requests,
-        [BRRR_ST_FOREIGN] = pool.foreign,
     };
     for (int i = 0; i < BRRR_ST_COUNT; i++)
         atomic_store_explicit(&published[i], now[i], memory_order_relaxed);
@@ -148,7 +124,7 @@ static bool heed_requests(void)
 /* Nobody is left who was told what the names mean. */
 static void clear_names(void)
 {
-    if (!names_crowded())
+    if (!names_count().crowded)
         return;
     names_begin_anew();
     records_forget_names();
@@ -157,7 +133,9 @@ static void clear_names(void)
 
 static void heed_monitors(int64_t now_ns)
 {
-    if (!server_changed())
+    bool continuous;
+    uint32_t allowed;
+    if (!server_wishes(&continuous, &allowed))
         return;
     if (server_clients() == 0) {
         trace_retract();
@@ -166,7 +144,7 @@ static void heed_monitors(int64_t now_ns)
     } else {
         idle_ns = INT64_MAX;
         over_ns = 0;
-        trace_want(server_wants_continuous(), server_wanted_kinds());
+        trace_want(continuous, allowed);
     }
 }
 
@@ -187,9 +165,9 @@ static bool sleep_and_serve(int64_t due_ns)
 {
     struct pollfd fds[SERVER_FDS + 1];
     int64_t now_ns = mono_ns();
-    server_watch(fds, now_ns);
-    fds[SERVER_FDS] = (struct pollfd){atomic_load(&woken_fd), POLLIN, 0};
-    if (poll(fds, SERVER_FDS + 1, until(sooner(due_ns, server_due_ns()), now_ns)) < 0) {
+    due_ns = sooner(due_ns, server_watch(fds, now_ns));
+    fds[SERVER_FDS] = (struct pollfd){atomic_load(&woken.fd), POLLIN, 0};
+    if (poll(fds, SERVER_FDS + 1, until(due_ns, now_ns)) < 0) {
         /* No memory, or a limit below seven descriptors. It would fail at once again, so all are tried
          * after a while, or when somebody wakes: none of them blocks. */
         for (int ms = 0; ms < BEAT_NS / NS_PER_MS && !atomic_load(&awake); ms++)
@@ -197,8 +175,7 @@ static bool sleep_and_serve(int64_t due_ns)
         for (int i = 0; i <= SERVER_FDS; i++)
             fds[i].revents = fds[i].fd >= 0 ? POLLIN : 0;
     }
-    bool ours = own_fd_holds(fds[SERVER_FDS].fd, &woken_is) &&
-                own_fd_holds(atomic_load(&wake_fd), &wake_is) && server_listens();
+    bool ours = own_fd_holds(&woken) && own_fd_holds(&waker) && server_listens();
     char nothing;
     while (ours && fds[SERVER_FDS].revents & POLLIN &&
            recv(fds[SERVER_FDS].fd, &nothing, sizeof nothing, MSG_DONTWAIT) >= 0)
@@ -238,7 +215,7 @@ static const char *work(void)
         if (!trace_is_on())
             due_ns = sooner(due_ns, idle_ns);
         send_marks();
-        frame_builder_flush();
+        lanes_flush();
         send_parcels();
         report_losses(now_ns);
         publish();
@@ -257,11 +234,10 @@ static void *run(void *unused)
     pthread_setname_np(pthread_self(), "brrrtop-agent");
     clear_names();
     calls_name();
-    names_use_demangler((int)options.demangle);
     const char *reason = work();
     trace_detach(true);
     send_marks();
-    frame_builder_flush();
+    lanes_flush();
     server_close(reason, atomic_load(&exiting) ? 50 : 200);
     pool_trim();
     publish();
@@ -306,20 +282,17 @@ static void at_exit(void)
 static void in_child(void)
 {
     abi_forked();
-    own_fd_close(atomic_exchange(&wake_fd, -1), &wake_is);
-    own_fd_close(atomic_exchange(&woken_fd, -1), &woken_is);
+    own_fd_close(&waker);
+    own_fd_close(&woken);
     server_forked();
     outbox_forked();
-    frame_builder_forked();
     inbox_forked();
     names_forked();
-    marks_forked();
     pool_forked();
     switch_forked();
     cupti_forked();
     trace_forked();
     safepoint_forked();
-    finalize_forked();
     report_forked();
     requests_forked();
     atomic_store(&awake, false);
@@ -336,44 +309,36 @@ void agent_once_per_process(void)
 static bool open_wakers(void)
 {
     int ends[2];
-    if (own_fd_holds(atomic_load(&wake_fd), &wake_is) && own_fd_holds(atomic_load(&woken_fd), &woken_is))
+    if (own_fd_holds(&waker) && own_fd_holds(&woken))
         return true;
-    own_fd_close(atomic_exchange(&wake_fd, -1), &wake_is);
-    own_fd_close(atomic_exchange(&woken_fd, -1), &woken_is);
+    own_fd_close(&waker);
+    own_fd_close(&woken);
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
-    atomic_store(&wake_fd, own_fd_keep(ends[0], &wake_is));
-    atomic_store(&woken_fd, own_fd_keep(ends[1], &woken_is));
+    own_fd_keep(&waker, ends[0]);
+    own_fd_keep(&woken, ends[1]);
     return true;
 }
 
 static int prepare(const char *socket_path, const char *hello_json)
 {
-    char *hello = strdup(hello_json);
-    if (hello == NULL)
+    if (!report_keep(WIRE_HELLO, hello_json))
         return agent_fail(BRRR_E_MEMORY, "no memory for the hello");
-    if (!open_wakers()) {
-        free(hello);
+    if (!open_wakers())
         return agent_fail(BRRR_E_SOCKET, "no socket to wake the agent by: %s", strerror(errno));
-    }
     int code = server_open(socket_path);
-    if (code != BRRR_OK) {
-        free(hello);
+    if (code != BRRR_OK)
         return code;
-    }
-    report_hello(hello);
     marks_begin();
     atomic_store(&awake, false);
-    pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
-    outbox_limit(options.outbox_bytes);
-    trace_init(&(struct trace_options){options.pool_limit, options.drain_ms, options.flush_ms,
-                                       options.require_context != 0, options.cupti});
+    pool_configure(options.buffer_bytes, options.max_buffers);
+    trace_init();
     return BRRR_OK;
 }
 
 int agent_begin(const char *socket_path, const char *hello_json, const char *option_text)
 {
-    int code = options_read(option_text, &options);
+    int code = options_read(option_text);
     if (code == BRRR_OK)
         code = prepare(socket_path, hello_json);
     if (code == BRRR_OK && (code = begin_thread()) != BRRR_OK)

@@ -5,11 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Of the present start, as brrr_start describes them. Written while there is no agent's thread. */
+struct options {
+    uint32_t buffer_bytes, max_buffers, outbox_bytes, idle_retract_ms, drain_ms, flush_ms;
+    char cupti[400]; /* a libcupti for a process that has mapped none; empty: none */
+};
+extern struct options options;
+
+/* 0, or a negative enum brrr_code with its sentence. */
+int options_read(const char *text);
+
 /* Makes the agent's thread look around. Async-signal-safe, any thread. */
 void agent_wake(void);
-
-/* Raises bits of enum brrr_event for brrr_wait. */
-void agent_raise(int bits);
 
 /* A monitor asked for the end. */
 void agent_detach(void);

@@ -12,8 +12,6 @@
 
 #define BRRR_API __attribute__((visibility("default")))
 
-#define BRRR_ABI 1
-
 enum brrr_code {
     BRRR_OK = 0,
     BRRR_E_ARGUMENT = -1, /* a null or empty path, an unknown option */
@@ -32,19 +30,16 @@ enum brrr_event {
     BRRR_EV_MONITOR = 8,        /* a monitor connected: hook again if unhooked */
     BRRR_EV_MONITOR_GONE = 16,  /* the last one left; comes with BRRR_EV_STOP */
     BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */
-    BRRR_EV_TRACED = 128,       /* it ended */
     BRRR_EV_ENDED = 256,        /* the agent's thread is gone; brrr_start may be called again */
     BRRR_EV_SHAPES = 512        /* record the ops of one step, once tracing is on */
 };
 
 /* Starts the agent: one detached thread that listens on `socket_path`.
  *
- * `hello_json` is one JSON object; the agent adds `wire` when absent and a `cupti` member.
+ * `hello_json` is one JSON object: the HELLO frame.
  * `options` is "key=value;key=value" or NULL:
- *   buffer_bytes (1048576)  max_buffers (14)  pool_limit (8)  outbox_bytes (8388608)
- *   idle_retract_ms (600000; 0 = never)  drain_ms (500)  flush_ms (150)
- *   require_context (1: wait for a CUDA context, 0: a mapped libcuda is enough)
- *   demangle (1)
+ *   buffer_bytes (1048576)  max_buffers (14)  outbox_bytes (8388608)  drain_ms (500)  flush_ms (150)
+ *   idle_retract_ms (600000; 0 = never)  cupti (a file to load where no libcupti is mapped; none)
  * Running already: 0 again, whatever the arguments. */
 BRRR_API int brrr_start(const char *socket_path, const char *hello_json, const char *options);
 
@@ -81,11 +76,8 @@ BRRR_API void brrr_collection(int begins, int generation);
 /* The id of a name, the same for the same text; 0 for the empty name or when the table is full. */
 BRRR_API uint32_t brrr_name(const char *utf8);
 
-/* Sends one JSON frame. Kind HELLO replaces the stored hello; DEVICE is sent to later monitors
- * too. Returns 0, or negative when nobody listens or the queue is full. */
-BRRR_API int brrr_json(uint16_t kind, const char *json);
-
-/* The same for any payload; `records` is what a loss would count. */
+/* Sends one frame; `records` is what a loss would count. Kind HELLO replaces the stored hello; DEVICE is
+ * sent to later monitors too. Returns 0, or negative when nobody listens or the queue is full. */
 BRRR_API int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records);
 
 /* Another profiler (`who`) is about to use CUPTI: back within 2 s with our kinds off and the
@@ -103,26 +95,17 @@ BRRR_API void brrr_capture(int begins);
 /* Running counters, in the order of enum brrr_stat; writes at most n. Returns how many there are. */
 BRRR_API int brrr_stats(uint64_t *out, int n);
 
-BRRR_API int brrr_abi(void);
-
 enum brrr_stat {
     BRRR_ST_STATE,        /* enum trace_state */
     BRRR_ST_CLIENTS,
-    BRRR_ST_STEPS,
     BRRR_ST_KERNELS,
-    BRRR_ST_COPIES,
     BRRR_ST_CALLS,
-    BRRR_ST_MARKS,
     BRRR_ST_LOST,         /* all places together */
-    BRRR_ST_FAULTS,       /* CUPTI calls that returned an error */
     BRRR_ST_POOL_MAPPED,  /* bytes */
-    BRRR_ST_POOL_LENT,    /* buffers CUPTI holds */
     BRRR_ST_OUTBOX_BYTES,
     BRRR_ST_NAME_BYTES,
     BRRR_ST_BURSTS,
     BRRR_ST_CPU_NS,       /* CPU time of the agent's thread */
-    BRRR_ST_REQUESTS,     /* buffers CUPTI asked for */
-    BRRR_ST_FOREIGN,      /* buffers it gave back that were not ours */
     BRRR_ST_COUNT
 };
 

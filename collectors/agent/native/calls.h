@@ -10,7 +10,6 @@ struct call {
     uint16_t cbid;
     uint8_t driver;      /* 0: runtime, 1: driver */
     uint8_t call_class;  /* enum call_class */
-    uint8_t want;        /* the bit of enum want that asks for it */
     uint32_t since;      /* CUPTI version that knows it */
     const char *name;
 };
@@ -23,7 +22,7 @@ extern const size_t CALL_COUNT;
 /* Interns the names. Once, from the agent's thread. */
 void calls_name(void);
 
-/* What a row of this id is, or NULL when it was not asked for. */
+/* What a row of this id is, or NULL where it is worth none. */
 struct call_row {
     uint32_t name_id;
     uint16_t call_class;

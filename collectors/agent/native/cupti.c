@@ -1,7 +1,14 @@
 #include "cupti.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "clock.h"
 
@@ -55,4 +62,261 @@ void cupti_forked(void)
 {
     atomic_store(&closed, false);
     atomic_store(&inside, false);
+}
+
+/* --- which libcupti this process has mapped, and whether CUDA is awake --- */
+
+#define CONTEXTS_LOOKED_AT 16
+#define CANDIDATES 4
+#define TORCH "libtorch_cpu.so"
+
+/* Tools that bring a CUPTI, or a driver interface, of their own: two in one process fight. */
+static const char *const OTHERS[] = {
+    "libToolsInjection", "libcuda-injection", "TreeLauncher", "libsanitizer-collection",
+};
+
+struct seen {
+    char cupti[CANDIDATES][512];
+    size_t count;
+    char torch[512], other[512];
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void keep(char *into, size_t room, const char *path)
+{
+    if (into[0] == '\0')
+        snprintf(into, room, "%s", path);
+}
+
+static void look_at(struct seen *seen, char *path)
+{
+    char *deleted = strstr(path, " (deleted)");
+    if (deleted != NULL)
+        *deleted = '\0';
+    const char *base = base_name(path);
+    if (strncmp(base, TORCH, sizeof TORCH - 1) == 0)
+        keep(seen->torch, sizeof seen->torch, path);
+    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
+        if (strncmp(base, OTHERS[i], strlen(OTHERS[i])) == 0)
+            keep(seen->other, sizeof seen->other, path);
+    /* Triton carries a copy that only its own profiler uses. */
+    if (strncmp(base, "libcupti.so", 11) != 0 || strstr(path, "/triton/") != NULL)
+        return;
+    for (size_t i = 0; i < seen->count; i++)
+        if (strcmp(seen->cupti[i], path) == 0)
+            return;
+    if (seen->count < CANDIDATES)
+        snprintf(seen->cupti[seen->count++], sizeof seen->cupti[0], "%s", path);
+}
+
+static bool read_maps(struct seen *seen)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps == NULL)
+        return false;
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, maps) > 0) {
+        char *path = strchr(line, '/');
+        if (path == NULL)
+            continue;
+        path[strcspn(path, "\n")] = '\0';
+        look_at(seen, path);
+    }
+    free(line);
+    fclose(maps);
+    return true;
+}
+
+static void *mapped(const char *path) { return dlopen(path, RTLD_NOLOAD | RTLD_LAZY); }
+
+static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    return strncmp(base_name(info->dlpi_name), TORCH, sizeof TORCH - 1) == 0;
+}
+
+bool torch_is_mapped(void)
+{
+    static bool mapped_once;
+    mapped_once = mapped_once || dl_iterate_phdr(is_torch, NULL) != 0;
+    return mapped_once;
+}
+
+/* The copy whose calls torch's own code would reach. */
+static void *torch_cupti(const struct seen *seen, char *path, size_t room)
+{
+    void *torch = seen->torch[0] ? mapped(seen->torch) : NULL;
+    void *symbol = torch ? dlsym(torch, "cuptiActivityEnable") : NULL;
+    Dl_info where;
+    if (symbol == NULL || dladdr(symbol, &where) == 0 || where.dli_fname == NULL)
+        return NULL;
+    snprintf(path, room, "%s", where.dli_fname);
+    return mapped(path);
+}
+
+__attribute__((format(printf, 3, 4)))
+static void set_fault(struct find_fault *fault, enum status_code code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    fault->code = code;
+    vsnprintf(fault->says, sizeof fault->says, format, values);
+    va_end(values);
+}
+
+static void *choose(const struct seen *seen, char *path, size_t room, struct find_fault *fault)
+{
+    void *library = torch_cupti(seen, path, room);
+    if (library != NULL)
+        return library;
+    if (seen->count > 1) {
+        set_fault(fault, CODE_TWO_CUPTIS,
+                  "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
+                  "tracing stays off",
+                  seen->cupti[0], seen->cupti[1]);
+        return NULL;
+    }
+    if (seen->count == 0) {
+        set_fault(fault, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
+        return NULL;
+    }
+    snprintf(path, room, "%s", seen->cupti[0]);
+    library = mapped(path);
+    /* A file replaced since it was mapped answers to its soname only. */
+    if (library == NULL)
+        library = mapped("libcupti.so.13");
+    if (library == NULL)
+        library = mapped("libcupti.so.12");
+    if (library == NULL)
+        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only", path);
+    return library;
+}
+
+/* True once some device has a live primary context: looking wakes nothing. */
+static bool cuda_awake(void)
+{
+    void *cuda = mapped("libcuda.so.1");
+    if (cuda == NULL)
+        return false;
+    int (*state)(int, unsigned *, int *);
+    *(void **)&state = dlsym(cuda, "cuDevicePrimaryCtxGetState");
+    if (state == NULL)
+        return true;
+    for (int device = 0; device < CONTEXTS_LOOKED_AT; device++) {
+        unsigned flags = 0;
+        int active = 0;
+        if (state(device, &flags, &active) != 0)
+            return false;
+        if (active)
+            return true;
+    }
+    return false;
+}
+
+static bool resolve(struct cupti *out, void *library)
+{
+    const struct {
+        void *slot;
+        const char *name;
+        bool needed;
+    } calls[] = {
+        {&out->get_version, "cuptiGetVersion", true},
+        {&out->register_callbacks, "cuptiActivityRegisterCallbacks", true},
+        {&out->enable, "cuptiActivityEnable", true},
+        {&out->disable, "cuptiActivityDisable", true},
+        {&out->flush, "cuptiActivityFlushAll", true},
+        {&out->finalize, "cuptiFinalize", false},
+        {&out->get_timestamp, "cuptiGetTimestamp", false},
+        {&out->register_clock, "cuptiActivityRegisterTimestampCallback", false},
+        {&out->enable_runtime, "cuptiActivityEnableRuntimeApi", false},
+        {&out->enable_driver, "cuptiActivityEnableDriverApi", false},
+        {&out->dropped, "cuptiActivityGetNumDroppedRecords", false},
+        {&out->get_attribute, "cuptiActivityGetAttribute", false},
+        {&out->set_attribute, "cuptiActivitySetAttribute", false},
+        {&out->get_result_string, "cuptiGetResultString", false},
+        {&out->next_record, "cuptiActivityGetNextRecord", false},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        void *symbol = dlsym(library, calls[i].name);
+        if (symbol == NULL && calls[i].needed)
+            return false;
+        memcpy(calls[i].slot, &symbol, sizeof symbol);
+    }
+    return true;
+}
+
+/* A program without torch seldom maps CUPTI. Its own copy, once loaded, is never unloaded. */
+static void *load(const char *file, struct seen *seen, char *path, size_t room, struct find_fault *fault)
+{
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == NULL) {
+        const char *why = dlerror();
+        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
+                  why ? why : "no reason given");
+        return NULL;
+    }
+    seen->count = 1;
+    snprintf(path, room, "%s", file);
+    return library;
+}
+
+enum find_state cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
+{
+    if (!cuda_awake()) {
+        set_fault(fault, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
+        return FIND_NO_CUDA;
+    }
+    struct seen *seen = calloc(1, sizeof *seen);
+    if (seen == NULL || !read_maps(seen)) {
+        set_fault(fault, CODE_UNREADABLE, "%s: counters only",
+                  seen == NULL ? "the trainer has no memory left to look for CUPTI"
+                               : "/proc/self/maps cannot be read");
+        free(seen);
+        return FIND_NO_CUPTI;
+    }
+    enum find_state state = FIND_REFUSED;
+    memset(out, 0, sizeof *out);
+    if (seen->other[0] != '\0') {
+        set_fault(fault, CODE_OTHER_TOOL,
+                  "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
+                  base_name(seen->other));
+    } else {
+        bool loads = seen->count == 0 && seen->torch[0] == '\0' && file != NULL && *file != '\0';
+        void *library = loads ? load(file, seen, out->path, sizeof out->path, fault)
+                              : choose(seen, out->path, sizeof out->path, fault);
+        if (library == NULL)
+            state = seen->count > 1 ? FIND_REFUSED : FIND_NO_CUPTI;
+        else if (!resolve(out, library))
+            set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s lacks the activity calls: counters only", out->path);
+        else if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
+            set_fault(fault, CODE_CUPTI_UNUSABLE, "CUPTI does not tell its version: counters only");
+        else if (!strides_find(&out->strides, out->next_record, out->version))
+            set_fault(fault, CODE_CUPTI_UNUSABLE,
+                      "CUPTI %u has records of a layout not known here: counters only",
+                      out->version);
+        else
+            state = FOUND;
+    }
+    free(seen);
+    return state;
+}
+
+void cupti_relax_capture(void)
+{
+    static _Thread_local bool relaxed;
+    int (*exchange)(int *);
+    void *cuda = relaxed ? NULL : mapped("libcuda.so.1");
+    if (cuda == NULL)
+        return;
+    relaxed = true;
+    int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+    *(void **)&exchange = dlsym(cuda, "cuThreadExchangeStreamCaptureMode");
+    if (exchange != NULL)
+        exchange(&mode);
 }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "layouts.h"
-#include "status_code.h"
+#include "wire.h"
 
 enum cupti_result {
     CUPTI_OK = 0,
@@ -68,7 +68,7 @@ struct find_fault {
 
 /* Looks for CUDA and CUPTI in this process and resolves the calls. Sets `fault` unless FOUND. Where no
  * CUPTI is mapped, `file` is loaded, unless it is NULL or empty. */
-enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, struct find_fault *fault);
+enum find_state cupti_find(struct cupti *out, const char *file, struct find_fault *fault);
 
 /* A torch is in this process, of Python or of C++. */
 bool torch_is_mapped(void);

@@ -7,53 +7,34 @@
 #include <unistd.h>
 
 #include "brrrtop_agent.h"
-#include "clock.h"
+#include "text.h"
+#include "wire.h"
 
 #define PID "@PID@"
 #define COMMAND_BYTES 2048
 #define AGENT_VERSION "0.1.0" /* as collectors/agent/facts.py */
 
-/* The command line as words of JSON. */
-static void put_command(char *out, size_t room)
+static const char *hello(void)
 {
-    char words[COMMAND_BYTES];
+    static char json[8 * COMMAND_BYTES + 512];
+    char words[COMMAND_BYTES], host[128] = "";
+    struct text text = {json, sizeof json, 0, false};
     FILE *file = fopen("/proc/self/cmdline", "re");
-    size_t bytes = file != NULL ? fread(words, 1, sizeof words - 1, file) : 0, at = 0;
+    size_t bytes = file != NULL ? fread(words, 1, sizeof words - 1, file) : 0;
     if (file != NULL)
         fclose(file);
     words[bytes] = '\0';
-    for (size_t i = 0; i < bytes; i += strlen(words + i) + 1) {
-        if (at + 6 * strlen(words + i) + 4 > room)
-            break;
-        at += (size_t)snprintf(out + at, room - at, "%s\"", at ? "," : "");
-        for (const char *c = words + i; *c; c++) {
-            if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
-                out[at++] = '?';
-            else if (*c == '"' || *c == '\\')
-                out[at++] = '\\', out[at++] = *c;
-            else
-                out[at++] = *c;
-        }
-        out[at++] = '"';
-    }
-    out[at] = '\0';
-}
-
-static char *hello(void)
-{
-    static char text[8 * COMMAND_BYTES + 512];
-    char command[7 * COMMAND_BYTES] = "", host[128] = "";
     gethostname(host, sizeof host - 1);
-    for (char *c = host; *c; c++)
-        if (*c < '-' || *c > 'z' || *c == '\\')
-            *c = '?';
-    put_command(command, sizeof command);
-    int64_t before_ns = mono_ns(), now_ns = real_ns(), after_ns = mono_ns();
-    snprintf(text, sizeof text,
-             "{\"wire\": 1, \"agent\": \"" AGENT_VERSION "\", \"pid\": %d, \"hostname\": \"%s\", \"cmdline\": [%s], "
-             "\"clock\": {\"realtime_ns\": %lld, \"monotonic_ns\": %lld}}",
-             getpid(), host, command, (long long)now_ns, (long long)(before_ns + (after_ns - before_ns) / 2));
-    return text;
+    text_add(&text, "{\"wire\": %d, \"agent\": \"" AGENT_VERSION "\", \"pid\": %d, \"hostname\": ", WIRE_VERSION,
+             getpid());
+    text_quote(&text, host);
+    text_add(&text, ", \"cmdline\": [");
+    for (size_t i = 0; i < bytes; i += strlen(words + i) + 1) {
+        text_add(&text, "%s", i ? "," : "");
+        text_quote(&text, words + i);
+    }
+    text_add(&text, "]}");
+    return text.cut ? "{}" : json;
 }
 
 int brrr_inject(const char *text)

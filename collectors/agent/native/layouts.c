@@ -1,7 +1,5 @@
 #include "layouts.h"
 
-#include <string.h>
-
 static const struct {
     uint8_t kind;
     uint16_t least;
@@ -77,21 +75,9 @@ static bool look_up(struct strides *out, uint32_t version)
 
 bool strides_find(struct strides *out, next_record_fn next, uint32_t version)
 {
-    memset(out, 0, sizeof *out);
-    if (next != NULL && learn(out, next)) {
-        out->source = STRIDE_LEARNED;
+    *out = (struct strides){.source = "learned"};
+    if (next != NULL && learn(out, next))
         return true;
-    }
-    memset(out, 0, sizeof *out);
-    if (look_up(out, version)) {
-        out->source = STRIDE_TABLE;
-        return true;
-    }
-    return false;
-}
-
-const char *stride_source_name(enum stride_source source)
-{
-    static const char *const NAMES[] = {"none", "learned", "table"};
-    return NAMES[source];
+    *out = (struct strides){.source = "table"};
+    return look_up(out, version);
 }

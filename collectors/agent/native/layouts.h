@@ -78,18 +78,14 @@ enum api_at {
     API_LEAST_BYTES = 40
 };
 
-enum stride_source { STRIDE_NONE, STRIDE_LEARNED, STRIDE_TABLE };
-
 struct strides {
     uint32_t bytes[KIND_LIMIT]; /* 0: unknown */
-    enum stride_source source;
+    const char *source;         /* "learned" from the library itself, or from the "table" of versions */
 };
 
 /* `next` is cuptiActivityGetNextRecord or NULL; `version` is what cuptiGetVersion said.
  * False: no usable length for kernels, copies, memsets and calls. */
 typedef int (*next_record_fn)(uint8_t *buffer, size_t valid, void **record);
 bool strides_find(struct strides *out, next_record_fn next, uint32_t version);
-
-const char *stride_source_name(enum stride_source source);
 
 #endif

@@ -30,7 +30,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 typedef char *(*demangle_fn)(const char *, char *, size_t *, int *);
 static demangle_fn demangle;
-static int demangler_wanted;
 
 static uint64_t hash_of(const char *text, size_t bytes)
 {
@@ -113,15 +112,9 @@ uint32_t names_add(const char *text, size_t bytes)
     return id;
 }
 
-void names_use_demangler(int wanted)
-{
-    demangler_wanted = wanted;
-    demangle = NULL;
-}
-
 void names_find_demangler(void)
 {
-    if (!demangler_wanted || demangle != NULL)
+    if (demangle != NULL)
         return;
     void *library = dlopen("libstdc++.so.6", RTLD_NOLOAD | RTLD_LAZY);
     if (library != NULL)
@@ -191,12 +184,17 @@ uint32_t names_add_kernel(const char *pointer)
     return names_add(mangled, bytes);
 }
 
-bool names_crowded(void)
+struct name_counts names_count(void)
 {
     pthread_mutex_lock(&lock);
-    bool crowded = table.last >= MOST_IDS / 2 || table.bytes >= MOST_BYTES / 2;
+    struct name_counts now = {
+        .last = table.last,
+        .refused = table.refused,
+        .bytes = table.bytes + table.room * (sizeof(struct name) + 2 * sizeof(uint32_t)),
+        .crowded = table.last >= MOST_IDS / 2 || table.bytes >= MOST_BYTES / 2,
+    };
     pthread_mutex_unlock(&lock);
-    return crowded;
+    return now;
 }
 
 void names_begin_anew(void)
@@ -212,30 +210,6 @@ void names_begin_anew(void)
     table.refused = refused;
     table.edition = edition;
     pthread_mutex_unlock(&lock);
-}
-
-uint32_t names_last(void)
-{
-    pthread_mutex_lock(&lock);
-    uint32_t last = table.last;
-    pthread_mutex_unlock(&lock);
-    return last;
-}
-
-uint64_t names_refused(void)
-{
-    pthread_mutex_lock(&lock);
-    uint64_t refused = table.refused;
-    pthread_mutex_unlock(&lock);
-    return refused;
-}
-
-uint64_t names_bytes(void)
-{
-    pthread_mutex_lock(&lock);
-    uint64_t bytes = table.bytes + table.room * (sizeof(struct name) + 2 * sizeof(uint32_t));
-    pthread_mutex_unlock(&lock);
-    return bytes;
 }
 
 size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last)

@@ -15,21 +15,18 @@ uint32_t names_add(const char *text, size_t bytes);
 /* The id of a kernel's name, demangled where the process has a demangler; 0 when the memory is gone. */
 uint32_t names_add_kernel(const char *mangled);
 
-void names_use_demangler(int wanted);
-
 /* Looks again: what has a demangler may have been loaded since. */
 void names_find_demangler(void);
 
-/* More than half full: time for a new table as soon as nobody has been told of this one. */
-bool names_crowded(void);
+struct name_counts {
+    uint32_t last; /* row */
+    uint64_t refused, bytes;
+    bool crowded; /* more than half full: time for a new table as soon as nobody has been told of this one */
+};
+struct name_counts names_count(void);
 
 /* Forgets every name. Ids given out before mean nothing from here on. Agent's thread, no monitor. */
 void names_begin_anew(void);
-
-/* The last row. */
-uint32_t names_last(void);
-uint64_t names_refused(void);
-uint64_t names_bytes(void);
 
 /* A NAMES payload of rows `first`.. that fits `room`; `*last` is the last row in it. Returns its bytes. */
 size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last);

@@ -2,25 +2,26 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
+#include "agent.h"
 #include "clock.h"
+#include "coverage.h"
+#include "server.h"
 
 #define RESERVE_BYTES (1u << 20)
 
-static size_t limit_bytes = 8u << 20;
 static _Atomic uint64_t held_bytes;
 
-void outbox_limit(size_t bytes) { limit_bytes = bytes; }
 uint64_t outbox_bytes(void) { return atomic_load(&held_bytes); }
-size_t outbox_limit_bytes(void) { return limit_bytes; }
-void outbox_forked(void) { atomic_store(&held_bytes, 0); }
 
 struct block *block_new(uint16_t kind, size_t payload, bool urgent)
 {
     size_t room = sizeof(struct wire_header) + payload;
-    size_t most = limit_bytes + (urgent ? RESERVE_BYTES : 0);
+    size_t most = options.outbox_bytes + (urgent ? RESERVE_BYTES : 0);
     if (atomic_load(&held_bytes) + room > most)
         return NULL;
     struct block *block = malloc(sizeof *block + room);
@@ -100,4 +101,67 @@ void queue_clear(struct queue *queue)
     while (queue->count != 0)
         queue_shift(queue);
     queue->head = 0;
+}
+
+#define LANE_BYTES (60u << 10)
+
+struct lane lanes[LANE_COUNT];
+static _Atomic uint64_t lost;
+
+static const struct {
+    uint16_t kind, bytes;
+} WIRE[LANE_COUNT] = {
+    {WIRE_KERNELS, sizeof(struct wire_kernel)},
+    {WIRE_COPIES, sizeof(struct wire_copy)},
+    {WIRE_CALLS, sizeof(struct wire_call)},
+    {WIRE_MARKS, sizeof(struct wire_mark)},
+};
+
+static void lane_send(enum lane_id id)
+{
+    struct lane *lane = &lanes[id];
+    if (lane->block == NULL)
+        return;
+    size_t bytes = (size_t)(lane->at - lane->block->data) - sizeof(struct wire_header);
+    if (bytes != 0) {
+        block_seal(lane->block, bytes, (uint32_t)(bytes / WIRE[id].bytes));
+        server_broadcast(lane->block);
+    }
+    block_drop(lane->block);
+    *lane = (struct lane){NULL, 0, NULL};
+}
+
+void *lane_open(enum lane_id id, uint32_t bytes)
+{
+    lane_send(id);
+    if (server_clients() == 0)
+        return NULL;
+    uint32_t room = LANE_BYTES / bytes * bytes;
+    struct block *block = block_new(WIRE[id].kind, room, false);
+    if (block == NULL) {
+        atomic_fetch_add(&lost, 1);
+        if (id != LANE_MARKS)
+            coverage_taint();
+        return NULL;
+    }
+    struct lane *lane = &lanes[id];
+    lane->block = block;
+    uint8_t *place = block->data + sizeof(struct wire_header);
+    lane->at = place + bytes;
+    lane->left = room - bytes;
+    return place;
+}
+
+void lanes_flush(void)
+{
+    for (int id = 0; id < LANE_COUNT; id++)
+        lane_send((enum lane_id)id);
+}
+
+uint64_t lanes_lost(void) { return atomic_load(&lost); }
+
+void outbox_forked(void)
+{
+    atomic_store(&held_bytes, 0);
+    memset(lanes, 0, sizeof lanes);
 }

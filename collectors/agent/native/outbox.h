@@ -1,4 +1,5 @@
-/* Frames on their way to monitors: shared blocks, one bounded queue a monitor. Agent's thread only. */
+/* Records become frames, and frames are on their way to monitors: one lane a kind, filled in place and
+ * broadcast when full; shared blocks, one bounded queue a monitor. Agent's thread only. */
 #ifndef BRRR_OUTBOX_H
 #define BRRR_OUTBOX_H
 
@@ -24,8 +25,6 @@ struct queue {
     size_t bytes;       /* still to send */
 };
 
-void outbox_limit(size_t bytes);
-
 /* A frame with room for `payload` bytes, or NULL. `urgent` frames may use a reserve beyond the limit:
  * names, observed spans, losses and status make sense of everything else. */
 struct block *block_new(uint16_t kind, size_t payload, bool urgent);
@@ -42,7 +41,35 @@ int queue_send(struct queue *queue, int fd, bool *moved);
 void queue_clear(struct queue *queue);
 
 uint64_t outbox_bytes(void);
-size_t outbox_limit_bytes(void);
 void outbox_forked(void);
+
+enum lane_id { LANE_KERNELS, LANE_COPIES, LANE_CALLS, LANE_MARKS, LANE_COUNT };
+
+struct lane {
+    uint8_t *at;
+    size_t left;
+    struct block *block;
+};
+extern struct lane lanes[LANE_COUNT];
+
+/* Where the next record goes, or NULL: nobody listens, or there is no room (counted as lost). */
+void *lane_open(enum lane_id id, uint32_t bytes);
+
+static inline void *lane_next(enum lane_id id, uint32_t bytes)
+{
+    struct lane *lane = &lanes[id];
+    if (lane->left < bytes)
+        return lane_open(id, bytes);
+    void *place = lane->at;
+    lane->at += bytes;
+    lane->left -= bytes;
+    return place;
+}
+
+/* Sends what the lanes hold. */
+void lanes_flush(void);
+
+/* Records that found no room in the outbox at all. */
+uint64_t lanes_lost(void);
 
 #endif

@@ -23,7 +23,7 @@ static enum seen look(int fd, uint64_t *device, uint64_t *inode)
     return OPEN;
 }
 
-int own_fd_keep(int fd, struct own_fd *is)
+void own_fd_keep(struct own_fd *own, int fd)
 {
     for (size_t i = 0; i < sizeof FROM / sizeof FROM[0]; i++) {
         int high = fcntl(fd, F_DUPFD_CLOEXEC, FROM[i]);
@@ -35,22 +35,24 @@ int own_fd_keep(int fd, struct own_fd *is)
     }
     uint64_t device = 0, inode = 0;
     look(fd, &device, &inode);
-    atomic_store(&is->device, device);
-    atomic_store(&is->inode, inode);
-    return fd;
+    atomic_store(&own->device, device);
+    atomic_store(&own->inode, inode);
+    atomic_store(&own->fd, fd);
 }
 
-bool own_fd_holds(int fd, const struct own_fd *is)
+bool own_fd_holds(const struct own_fd *own)
 {
-    uint64_t device, inode, known = atomic_load(&is->inode);
-    enum seen seen = look(fd, &device, &inode);
+    uint64_t device, inode, known = atomic_load(&own->inode);
+    enum seen seen = look(atomic_load(&own->fd), &device, &inode);
     if (seen == OPEN && known != 0)
-        return device == atomic_load(&is->device) && inode == known;
+        return device == atomic_load(&own->device) && inode == known;
     return seen != CLOSED; /* a sandbox that forbids to look: by its number */
 }
 
-void own_fd_close(int fd, const struct own_fd *is)
+void own_fd_close(struct own_fd *own)
 {
-    if (own_fd_holds(fd, is))
+    bool ours = own_fd_holds(own);
+    int fd = atomic_exchange(&own->fd, -1);
+    if (ours)
         close(fd);
 }

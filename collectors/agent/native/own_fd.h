@@ -8,16 +8,17 @@
 #include <stdint.h>
 
 struct own_fd {
+    atomic_int fd; /* -1: none */
     _Atomic uint64_t device, inode;
 };
 
-/* Takes over `fd`, under a high number that loops over the low ones miss. Returns that number. */
-int own_fd_keep(int fd, struct own_fd *is);
+/* Takes over `fd`, under a high number that loops over the low ones miss. */
+void own_fd_keep(struct own_fd *own, int fd);
 
-/* The number still means the descriptor it was given to. False for -1. Keeps errno. */
-bool own_fd_holds(int fd, const struct own_fd *is);
+/* The number still means the descriptor it was given to. False for none. Keeps errno. */
+bool own_fd_holds(const struct own_fd *own);
 
-/* Closes it, unless the number has become somebody else's. */
-void own_fd_close(int fd, const struct own_fd *is);
+/* Closes it, unless the number has become somebody else's; none is left. */
+void own_fd_close(struct own_fd *own);
 
 #endif

@@ -24,15 +24,15 @@ struct slot {
 };
 
 static struct slot slots[SLOTS];
-static _Atomic size_t buffer_bytes = 1u << 20;
-static _Atomic uint32_t max_buffers = 14;
+static _Atomic size_t buffer_bytes;
+static _Atomic uint32_t max_buffers;
 static atomic_bool null_allowed, attended, pressed;
 static _Atomic uint64_t requests, completed, foreign, refused, mapped_bytes;
 
-void pool_configure(const struct pool_options *options)
+void pool_configure(size_t bytes, uint32_t most)
 {
-    atomic_store(&buffer_bytes, options->buffer_bytes);
-    atomic_store(&max_buffers, options->max_buffers < SLOTS - SPARES ? options->max_buffers : SLOTS - SPARES);
+    atomic_store(&buffer_bytes, bytes);
+    atomic_store(&max_buffers, most < SLOTS - SPARES ? most : SLOTS - SPARES);
 }
 
 void pool_allow_null(bool allowed) { atomic_store(&null_allowed, allowed); }

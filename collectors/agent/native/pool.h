@@ -6,12 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pool_options {
-    size_t buffer_bytes;
-    uint32_t max_buffers;
-};
-
-void pool_configure(const struct pool_options *options);
+void pool_configure(size_t buffer_bytes, uint32_t max_buffers);
 /* API 27 and newer survive being given no buffer. */
 void pool_allow_null(bool allowed);
 

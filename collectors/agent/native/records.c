@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "calls.h"
-#include "frame_builder.h"
+#include "outbox.h"
 #include "names.h"
 #include "coverage.h"
-#include "correlation.h"
+#include "launches.h"
 #include "wire.h"
 
 #define NAME_CELLS 4096u
@@ -25,8 +25,6 @@ void records_bounds(int64_t earliest_ns, int64_t latest_ns)
 }
 
 void records_forget_names(void) { memset(name_cells, 0, sizeof name_cells); }
-
-static inline uint8_t u8_at(const uint8_t *p) { return *p; }
 
 #define READER(name, type)                                                                         \
     static inline type name(const uint8_t *p)                                                      \
@@ -122,10 +120,10 @@ static void convert_memcpy(const uint8_t *record, bool peer)
         .correlation = u32_at(record + (peer ? PEER_CORRELATION : MEMCPY_CORRELATION)),
         .device = (int32_t)u32_at(record + MEMCPY_DEVICE),
         .stream = u32_at(record + MEMCPY_STREAM),
-        .copy_kind = u8_at(record + MEMCPY_KIND),
-        .src_kind = u8_at(record + MEMCPY_SRC),
-        .dst_kind = u8_at(record + MEMCPY_DST),
-        .flags = u8_at(record + MEMCPY_FLAGS),
+        .copy_kind = record[MEMCPY_KIND],
+        .src_kind = record[MEMCPY_SRC],
+        .dst_kind = record[MEMCPY_DST],
+        .flags = record[MEMCPY_FLAGS],
         .graph = u32_at(record + (peer ? PEER_GRAPH : MEMCPY_GRAPH)),
     });
 }

@@ -6,8 +6,8 @@
 
 #include "brrrtop_agent.h"
 #include "clock.h"
-#include "frame_builder.h"
-#include "marks.h"
+#include "outbox.h"
+#include "inbox.h"
 #include "names.h"
 #include "pool.h"
 #include "server.h"
@@ -16,12 +16,10 @@
 #include "records.h"
 #include "wire.h"
 
-#define DEVICES 16
+#define KEPT 17 /* the hello, and devices */
 #define STATUS_ROOM 4096
 
-static char *hello;
-static char *devices[DEVICES];
-static uint32_t device_count;
+static char *kept[KEPT]; /* JSON, the hello first */
 /* Whether each kernel has its launch, as told to the monitors. */
 static const char *const LAUNCHES[] = {"null", "false", "true"};
 
@@ -31,20 +29,20 @@ static const char *const CODE_NAMES[] = {STATUS_CODES(CODE_NAME)};
 static uint64_t told_lost;
 static int64_t told_ns;
 
-void report_hello(char *json)
+bool report_keep(uint16_t kind, const char *json)
 {
-    free(hello);
-    hello = json;
-}
-
-void report_keep_device(const char *json, size_t bytes)
-{
-    for (uint32_t i = 0; i < device_count; i++)
-        if (strlen(devices[i]) == bytes && memcmp(devices[i], json, bytes) == 0)
-            return;
-    char *copy = device_count < DEVICES ? strndup(json, bytes) : NULL;
-    if (copy != NULL)
-        devices[device_count++] = copy;
+    char **place = kept;
+    if (kind == WIRE_DEVICE)
+        do {
+            if (++place == kept + KEPT)
+                return false;
+        } while (*place != NULL && strcmp(*place, json) != 0);
+    char *copy = strdup(json);
+    if (copy == NULL)
+        return false;
+    free(*place);
+    *place = copy;
+    return true;
 }
 
 static const char *tier(void)
@@ -69,7 +67,7 @@ static void add_cupti(struct text *text)
     text_add(text, "{\"version\":%" PRIu32 ",\"path\":", cupti->version);
     text_quote(text, cupti->path);
     text_add(text, ",\"strides\":\"%s\",\"kernel_bytes\":%" PRIu32 ",\"calls\":%s,\"faults\":%" PRIu64,
-             stride_source_name(cupti->strides.source), cupti->strides.bytes[KIND_CONCURRENT_KERNEL],
+             cupti->strides.source, cupti->strides.bytes[KIND_CONCURRENT_KERNEL],
              trace_has_calls() ? "true" : "false", cupti_faults());
     if (cupti_faults() != 0) {
         char fault[160];
@@ -80,41 +78,16 @@ static void add_cupti(struct text *text)
     text_add(text, "}");
 }
 
-/* The hello as it was given, with what only the agent knows before its closing brace. */
-static struct text hello_text(void)
+static void tell(int slot, enum wire_kind kind, const struct text *text)
 {
-    const char *given = hello != NULL ? hello : "{}";
-    size_t body = strlen(given), room = body + STATUS_ROOM;
-    struct text text = {malloc(room), room, 0, false};
-    if (text.at == NULL)
-        return text;
-    while (body > 0 && strchr(" \t\r\n", given[body - 1]) != NULL)
-        body--;
-    body -= body > 0; /* the brace */
-    size_t start = 0;
-    while (start < body && given[start] != '{')
-        start++;
-    bool empty = strspn(given + start + 1, " \t\r\n") + start + 1 >= body;
-    text_add(&text, "%.*s%s", (int)body, given, empty ? "" : ",");
-    if (strstr(given, "\"wire\"") == NULL)
-        text_add(&text, "\"wire\":%d,", WIRE_VERSION);
-    text_add(&text, "\"native\":%d,\"cupti\":", BRRR_ABI);
-    add_cupti(&text);
-    text_add(&text, "}");
-    return text;
+    if (!text->cut)
+        server_tell(slot, kind, text->at, text->used);
 }
 
-void report_hello_again(void)
+static void tell_status(int slot, const struct burst *burst)
 {
-    struct text text = hello_text();
-    if (text.at != NULL && !text.cut)
-        server_send(WIRE_HELLO, text.at, text.used, 0, true);
-    free(text.at);
-}
-
-static struct text status_text(char *room, size_t bytes, const struct burst *burst)
-{
-    struct text text = {room, bytes, 0, false};
+    char room[STATUS_ROOM];
+    struct text text = {room, sizeof room, 0, false};
     text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"code\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
              trace_state_name(trace_state()), CODE_NAMES[trace_code()]);
     text_quote(&text, trace_says());
@@ -134,63 +107,55 @@ static struct text status_text(char *room, size_t bytes, const struct burst *bur
     text_add(&text, ",\"cupti\":");
     add_cupti(&text);
     text_add(&text, "}");
-    return text;
+    tell(slot, WIRE_STATUS, &text);
 }
 
-void report_status(void)
-{
-    char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, NULL);
-    if (!text.cut)
-        server_send(WIRE_STATUS, text.at, text.used, 0, true);
-}
+void report_status(int slot) { tell_status(slot, NULL); }
 
-void report_status_to(int slot)
-{
-    char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, NULL);
-    if (!text.cut)
-        server_send_to(slot, WIRE_STATUS, text.at, text.used);
-}
-
-void report_traced(const struct burst *burst)
-{
-    char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, burst);
-    if (!text.cut)
-        server_send(WIRE_STATUS, text.at, text.used, 0, true);
-}
+void report_traced(const struct burst *burst) { tell_status(EVERYBODY, burst); }
 
 void report_welcome(int slot)
 {
-    struct text text = hello_text();
-    if (text.at != NULL && !text.cut)
-        server_send_to(slot, WIRE_HELLO, text.at, text.used);
-    free(text.at);
-    for (uint32_t i = 0; i < device_count; i++)
-        server_send_to(slot, WIRE_DEVICE, devices[i], strlen(devices[i]));
-    report_status_to(slot);
+    for (int i = 0; i < KEPT && kept[i] != NULL; i++)
+        server_tell(slot, i == 0 ? WIRE_HELLO : WIRE_DEVICE, kept[i], strlen(kept[i]));
+    report_status(slot);
     told_lost = 0; /* the totals are told again, if there are any */
     told_ns = 0;
 }
 
-struct losses {
-    uint64_t cupti, zero, clock, unknown, pool, foreign, outbox, marks, names;
+struct loss {
+    const char *place;
+    uint64_t count;
 };
+#define LOSSES 9
 
-static struct losses losses_now(void)
+/* Where records were lost, and how many since the start. */
+static void losses(struct loss out[LOSSES])
 {
     struct pool_counts pool;
     pool_count(&pool);
-    return (struct losses){trace_dropped(),      records_seen.zero_timestamps, records_seen.wrong_clock,
-                           records_seen.unknown_kinds, pool.refused,           pool.foreign,
-                           server_lost() + frame_builder_lost(), marks_lost(),   names_refused()};
+    const struct loss now[LOSSES] = {
+        {"cupti_dropped", trace_dropped()},
+        {"zero_timestamps", records_seen.zero_timestamps},
+        {"wrong_clock", records_seen.wrong_clock},
+        {"unknown_records", records_seen.unknown_kinds},
+        {"pool", pool.refused},
+        {"foreign_buffers", pool.foreign},
+        {"outbox", server_lost() + lanes_lost()},
+        {"marks", marks_lost()},
+        {"names", names_count().refused},
+    };
+    memcpy(out, now, sizeof now);
 }
 
 uint64_t report_lost(void)
 {
-    struct losses l = losses_now();
-    return l.cupti + l.zero + l.clock + l.unknown + l.pool + l.foreign + l.outbox + l.marks + l.names;
+    struct loss now[LOSSES];
+    uint64_t sum = 0;
+    losses(now);
+    for (int i = 0; i < LOSSES; i++)
+        sum += now[i].count;
+    return sum;
 }
 
 void report_losses(int64_t now_ns)
@@ -200,20 +165,17 @@ void report_losses(int64_t now_ns)
         return;
     told_lost = lost;
     told_ns = now_ns;
-    struct losses l = losses_now();
+    struct loss now[LOSSES];
+    losses(now);
     char room[STATUS_ROOM];
     struct text text = {room, sizeof room, 0, false};
-    text_add(&text,
-             "{\"cupti_dropped\":%" PRIu64 ",\"zero_timestamps\":%" PRIu64 ",\"wrong_clock\":%" PRIu64
-             ",\"unknown_records\":%" PRIu64 ",\"pool\":%" PRIu64 ",\"foreign_buffers\":%" PRIu64
-             ",\"outbox\":%" PRIu64 ",\"marks\":%" PRIu64 ",\"names\":%" PRIu64 "}",
-             l.cupti, l.zero, l.clock, l.unknown, l.pool, l.foreign, l.outbox, l.marks, l.names);
-    server_send(WIRE_LOSS, text.at, text.used, 0, true);
+    for (int i = 0; i < LOSSES; i++)
+        text_add(&text, "%c\"%s\":%" PRIu64, i ? ',' : '{', now[i].place, now[i].count);
+    text_add(&text, "}");
+    tell(EVERYBODY, WIRE_LOSS, &text);
 }
 
 void report_forked(void)
 {
-    hello = NULL;
-    memset(devices, 0, sizeof devices);
-    device_count = 0;
+    memset(kept, 0, sizeof kept);
 }

@@ -6,20 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api_filter.h"
+#include "launches.h"
 
-/* Takes over the text, made with malloc: one JSON object. */
-void report_hello(char *json);
-void report_hello_again(void);
-
-/* A frame to repeat to monitors that come later (copied). */
-void report_keep_device(const char *json, size_t bytes);
+/* Remembers a HELLO, in place of the one before, or a DEVICE, for monitors that come later (copied). */
+bool report_keep(uint16_t kind, const char *json);
 
 /* Everything a new monitor must know first. */
 void report_welcome(int slot);
 
-void report_status(void);
-void report_status_to(int slot);
+/* To one monitor, or to EVERYBODY. */
+void report_status(int slot);
 
 /* How long the trainer was held, in ns: to take CUPTI out after the burst before, to begin, to end. */
 struct holds {

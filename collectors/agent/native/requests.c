@@ -119,7 +119,7 @@ bool requests_awaited(void)
     return now;
 }
 
-int requests_wait(int timeout_ms)
+int brrr_wait(int timeout_ms)
 {
     int64_t until_ns = mono_ns() + timeout_ms * NS_PER_MS;
     condition_hold(&news);

@@ -20,9 +20,8 @@ bool requests_ask(int what, const char *who, int ms);
 int requests_asked(char *who, int room, uint64_t *ticket);
 void requests_answer(uint64_t ticket);
 
-/* Events for brrr_wait. */
+/* Bits of enum brrr_event for brrr_wait. */
 void requests_raise(int bits);
-int requests_wait(int timeout_ms);
 
 /* Somebody has waited for events: Python's side, which a C++ program has not. */
 bool requests_awaited(void);

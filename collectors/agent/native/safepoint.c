@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "brrrtop_agent.h"
 #include "clock.h"
 #include "condition.h"
 #include "world.h"
@@ -257,7 +258,8 @@ bool safepoint_caller(void)
 
 void safepoint_caller_left(void) { atomic_fetch_sub(&callers, 1); }
 
-void safepoint_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns() : 0); }
+/* No place to meet meanwhile. */
+void brrr_capture(int begins) { atomic_store(&capture_ns, begins ? mono_ns() : 0); }
 
 void safepoint_forked(void)
 {

@@ -26,7 +26,7 @@ bool safepoint_world_failed(void);
 /* Why it was not held at the last try; NULL: it was, or nobody tried. */
 const char *safepoint_world_says(void);
 
-/* Agent's thread, as all but the last six. HERE: the trainer is held until safepoint_over. LATER: ask again
+/* Agent's thread, as all but the last five. HERE: the trainer is held until safepoint_over. LATER: ask again
  * when safepoint_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
 enum meet { MEET_HERE, MEET_LATER, MEET_NEVER };
 enum meet safepoint_ask(int64_t now_ns);
@@ -53,9 +53,6 @@ void safepoint_caller_left(void);
 
 /* How long the trainer was held at the longest since the call before; any thread. */
 int64_t safepoint_longest_ns(void);
-
-/* A stream of the trainer is being captured: no place to meet. */
-void safepoint_capture(bool begins);
 
 void safepoint_forked(void);
 

@@ -5,16 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "brrrtop_agent.h"
 #include "clock.h"
-#include "control.h"
-#include "listener.h"
 #include "names.h"
 #include "own_fd.h"
 #include "report.h"
+#include "requests.h"
+#include "trace.h"
+#include "wire.h"
 
 #define NAMES_BYTES (128u << 10)
 #define STALLED_NS (2 * NS_PER_S)
@@ -23,56 +26,137 @@
 #define DEAF_NS (1 * NS_PER_S)
 
 struct client {
-    int fd; /* -1: the slot is free */
-    struct own_fd is;
-    uint32_t names_told, kinds;
+    struct own_fd own; /* none: the slot is free */
+    uint32_t names_told, allowed;
     bool continuous, stalled;
     uint64_t lost, lost_told;
     int64_t moved_ns; /* monotonic: last time the queue was empty or shrank */
     int64_t pinged_ns; /* monotonic; 0: this monitor does not ping */
-    struct inbox in;
+    uint8_t from[4096]; /* what came of a frame that is not whole yet */
+    size_t heard;
     struct queue out;
 };
 
-static struct client clients[CLIENTS] = {[0 ... CLIENTS - 1] = {.fd = -1}};
-static atomic_int listening = -1, connected;
-static struct own_fd listening_is;
+static struct client clients[CLIENTS] = {[0 ... CLIENTS - 1] = {.own.fd = -1}};
+static struct own_fd listening = {.fd = -1};
+static atomic_int connected;
 static int64_t deaf_until_ns; /* monotonic: nobody could be let in, and poll would say so at once, again */
 static _Atomic uint64_t lost;
 static bool changed;
 
+static struct sockaddr_un address; /* where we listen, and what was put there */
+static dev_t bound_device;
+static ino_t bound_inode;
+
 int server_clients(void) { return atomic_load_explicit(&connected, memory_order_relaxed); }
 uint64_t server_lost(void) { return atomic_load(&lost); }
 
+static int refuse(const char *what, const char *path)
+{
+    return agent_fail(BRRR_E_SOCKET, "%s %.200s: %s", what, path, strerror(errno));
+}
+
+/* Whoever can write in the folder can put another socket in our place. */
+static int check_folder(const char *path)
+{
+    char folder[sizeof address.sun_path];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL || slash == folder)
+        return agent_fail(BRRR_E_SOCKET, "the socket path %.200s has no folder of its own", path);
+    *slash = '\0';
+    struct stat found;
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return refuse("cannot make the folder", folder);
+    if (stat(folder, &found) != 0)
+        return refuse("cannot look at the folder", folder);
+    if (!S_ISDIR(found.st_mode))
+        return agent_fail(BRRR_E_SOCKET, "%.200s is not a folder", folder);
+    if ((found.st_uid != geteuid() && found.st_uid != 0) || found.st_mode & (S_IWGRP | S_IWOTH))
+        return agent_fail(BRRR_E_SOCKET, "others can write in %.200s: use a folder with mode 0700", folder);
+    return BRRR_OK;
+}
+
+static int clear_the_way(const char *path)
+{
+    struct stat found;
+    if (lstat(path, &found) != 0)
+        return errno == ENOENT ? BRRR_OK : refuse("cannot look at", path);
+    if (!S_ISSOCK(found.st_mode) || (found.st_uid != geteuid() && geteuid() != 0))
+        return agent_fail(BRRR_E_SOCKET, "%.200s is in the way and is not a socket of ours", path);
+    return unlink(path) == 0 ? BRRR_OK : refuse("cannot replace the socket", path);
+}
+
+/* The descriptor, or a negative enum brrr_code with its sentence. Makes the last folder of the path
+ * (0700) when it is missing; the socket is 0600 from the start: only its owner and root reach it. */
+static int begin_to_listen(const char *path)
+{
+    if (strlen(path) >= sizeof address.sun_path)
+        return agent_fail(BRRR_E_SOCKET, "the socket path is longer than %zu bytes: %.120s",
+                          sizeof address.sun_path - 1, path);
+    int code = check_folder(path);
+    if (code == BRRR_OK)
+        code = clear_the_way(path);
+    if (code != BRRR_OK)
+        return code;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return refuse("no socket for", path);
+    /* Before bind, the mode is what the socket's file gets: no moment in which others could connect. */
+    fchmod(fd, 0600);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 8) != 0) {
+        code = refuse("cannot listen on", path);
+        close(fd);
+        return code;
+    }
+    chmod(path, 0600);
+    struct stat bound;
+    bool known = lstat(path, &bound) == 0;
+    bound_device = known ? bound.st_dev : 0;
+    bound_inode = known ? bound.st_ino : 0;
+    return fd;
+}
+
+/* The other side is this user, or root. */
+static bool trusts(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return false;
+    return peer.uid == geteuid() || peer.uid == 0;
+}
+
+/* Removes the socket from where it was put, unless another lies there by now. */
+static void unlink_socket(void)
+{
+    struct stat found;
+    if (bound_inode != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound_device &&
+        found.st_ino == bound_inode)
+        unlink(address.sun_path);
+    bound_inode = 0;
+}
+
 int server_open(const char *path)
 {
-    int fd = listener_open(path);
+    int fd = begin_to_listen(path);
     if (fd >= 0)
-        atomic_store(&listening, own_fd_keep(fd, &listening_is));
+        own_fd_keep(&listening, fd);
     deaf_until_ns = 0;
     return fd < 0 ? fd : 0;
 }
 
-bool server_listens(void) { return own_fd_holds(atomic_load(&listening), &listening_is); }
-
-bool server_changed(void)
-{
-    bool was = changed;
-    changed = false;
-    return was;
-}
-
-static size_t share_of_outbox(void)
-{
-    int count = server_clients();
-    return outbox_limit_bytes() / (size_t)(count > 0 ? count : 1);
-}
+bool server_listens(void) { return own_fd_holds(&listening); }
 
 static bool put(struct client *client, struct block *block, bool urgent)
 {
     if (client->out.count == 0)
         client->moved_ns = mono_ns();
-    size_t limit = share_of_outbox() + (urgent ? NAMES_BYTES * 2 : 0);
+    int sharers = server_clients();
+    size_t limit = options.outbox_bytes / (size_t)(sharers > 0 ? sharers : 1) + (urgent ? NAMES_BYTES * 2 : 0);
     if (queue_put(&client->out, block, limit))
         return true;
     client->lost += block->records;
@@ -83,7 +167,7 @@ static bool put(struct client *client, struct block *block, bool urgent)
 /* False: a name is missing, so what follows must not be sent. */
 static bool tell_names(struct client *client)
 {
-    uint32_t last = names_last();
+    uint32_t last = names_count().last;
     while (client->names_told < last) {
         struct block *block = block_new(WIRE_NAMES, NAMES_BYTES, true);
         if (block == NULL)
@@ -104,7 +188,7 @@ void server_broadcast(struct block *block)
 {
     for (int i = 0; i < CLIENTS; i++) {
         struct client *client = &clients[i];
-        if (client->fd < 0)
+        if (client->own.fd < 0)
             continue;
         if (!tell_names(client)) {
             client->lost += block->records;
@@ -115,38 +199,31 @@ void server_broadcast(struct block *block)
     }
 }
 
-static struct block *small(uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent)
+static void send_to(int slot, uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent)
 {
-    struct block *block = block_new(kind, bytes, urgent);
-    if (block == NULL)
-        return NULL;
-    memcpy(block->data + sizeof(struct wire_header), payload, bytes);
-    block_seal(block, bytes, records);
-    return block;
-}
-
-void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent)
-{
-    if (server_clients() == 0)
+    if (server_clients() == 0 || (slot != EVERYBODY && clients[slot].own.fd < 0))
         return;
-    struct block *block = small(kind, payload, bytes, records, urgent);
+    struct block *block = block_new(kind, bytes, urgent);
     if (block == NULL) {
         atomic_fetch_add(&lost, records);
         return;
     }
+    memcpy(block->data + sizeof(struct wire_header), payload, bytes);
+    block_seal(block, bytes, records);
     for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].fd >= 0)
+        if (clients[i].own.fd >= 0 && (slot == EVERYBODY || slot == i))
             put(&clients[i], block, urgent);
     block_drop(block);
 }
 
-void server_send_to(int slot, uint16_t kind, const void *payload, size_t bytes)
+void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records)
 {
-    struct block *block = clients[slot].fd < 0 ? NULL : small(kind, payload, bytes, 0, true);
-    if (block == NULL)
-        return;
-    put(&clients[slot], block, true);
-    block_drop(block);
+    send_to(EVERYBODY, kind, payload, bytes, records, false);
+}
+
+void server_tell(int slot, uint16_t kind, const void *payload, size_t bytes)
+{
+    send_to(slot, kind, payload, bytes, 0, true);
 }
 
 void server_observed(const struct wire_observed *observed)
@@ -157,83 +234,135 @@ void server_observed(const struct wire_observed *observed)
         if (client->lost != client->lost_told)
             told.flags |= OBSERVED_LOSSY;
         client->lost_told = client->lost;
-        server_send_to(i, WIRE_OBSERVED, &told, sizeof told);
+        server_tell(i, WIRE_OBSERVED, &told, sizeof told);
     }
 }
 
 static void let_go(struct client *client)
 {
-    int fd = client->fd;
-    client->fd = -1;
+    if (client->own.fd < 0)
+        return;
     queue_clear(&client->out);
-    if (own_fd_holds(fd, &client->is)) {
-        shutdown(fd, SHUT_RDWR); /* a forked child may hold a copy */
-        close(fd);
-    }
+    if (own_fd_holds(&client->own))
+        shutdown(client->own.fd, SHUT_RDWR); /* a forked child may hold a copy */
+    own_fd_close(&client->own);
     changed = true;
     if (atomic_fetch_sub(&connected, 1) == 1)
-        agent_raise(BRRR_EV_MONITOR_GONE | BRRR_EV_STOP);
+        requests_raise(BRRR_EV_MONITOR_GONE | BRRR_EV_STOP);
 }
 
 static void welcome(int fd)
 {
     int slot = 0;
-    while (slot < CLIENTS && clients[slot].fd >= 0)
+    while (slot < CLIENTS && clients[slot].own.fd >= 0)
         slot++;
-    if (slot == CLIENTS || !listener_trusts(fd)) {
+    if (slot == CLIENTS || !trusts(fd)) {
         close(fd);
         return;
     }
     struct client *client = &clients[slot];
     memset(client, 0, sizeof *client);
-    client->kinds = WANT_DEFAULT;
     client->moved_ns = mono_ns();
-    client->fd = own_fd_keep(fd, &client->is);
+    own_fd_keep(&client->own, fd);
     changed = true;
     atomic_fetch_add(&connected, 1);
     report_welcome(slot);
     tell_names(client);
-    agent_raise(BRRR_EV_MONITOR);
+    requests_raise(BRRR_EV_MONITOR);
 }
 
-static void hear(int slot)
+static void obey(const struct wire_control *control, struct client *client)
 {
-    struct client *client = &clients[slot];
-    for (int rounds = 0; rounds < 16; rounds++) {
-        struct inbox *in = &client->in;
-        if (!own_fd_holds(client->fd, &client->is)) {
+    switch (control->op) {
+    case OP_BURST:
+        agent_stay();
+        trace_burst(control->a, control->b);
+        break;
+    case OP_BURST_END:
+        trace_burst_end();
+        break;
+    case OP_CONTINUOUS:
+        if (control->a != 0)
+            agent_stay();
+        client->continuous = control->a != 0;
+        changed = true;
+        break;
+    case OP_DETACH:
+        /* With others still watching, the one who leaves only leaves. */
+        if (server_clients() > 1)
             let_go(client);
-            return;
+        else
+            agent_detach();
+        break;
+    case OP_PING:
+        client->pinged_ns = mono_ns();
+        if (control->a != 0)
+            report_status((int)(client - clients));
+        break;
+    case OP_STACKS:
+        requests_raise(control->a != 0 ? BRRR_EV_STACKS_ON : BRRR_EV_STACKS_OFF);
+        break;
+    case OP_KINDS:
+        client->allowed = (uint32_t)control->a & (ALLOWED_GRAPHS | ALLOWED_HOLDS);
+        changed = true;
+        break;
+    case OP_SHAPES:
+        /* Else it comes with the next burst that begins. */
+        requests_raise(trace_state() == TRACE_TRACING ? BRRR_EV_SHAPES | BRRR_EV_TRACING : BRRR_EV_SHAPES);
+        break;
+    default:
+        break; /* a newer monitor's wish */
+    }
+}
+
+/* Acts on the whole frames that have come. False: this is not our wire, let the monitor go. */
+static bool read_wishes(struct client *client)
+{
+    size_t at = 0;
+    struct wire_header header;
+    while (client->heard - at >= sizeof header) {
+        memcpy(&header, client->from + at, sizeof header);
+        if (header.bytes > sizeof client->from - sizeof header)
+            return false;
+        if (client->heard - at < sizeof header + header.bytes)
+            break;
+        if (header.kind == WIRE_CONTROL && header.bytes == sizeof(struct wire_control)) {
+            struct wire_control control;
+            memcpy(&control, client->from + at + sizeof header, sizeof control);
+            obey(&control, client);
         }
-        ssize_t got = recv(client->fd, in->bytes + in->held, sizeof in->bytes - in->held, MSG_DONTWAIT);
+        at += sizeof header + header.bytes;
+    }
+    memmove(client->from, client->from + at, client->heard - at);
+    client->heard -= at;
+    return true;
+}
+
+static void hear(struct client *client)
+{
+    for (int rounds = 0; rounds < 16 && client->own.fd >= 0; rounds++) {
+        bool ours = own_fd_holds(&client->own);
+        ssize_t got = ours ? recv(client->own.fd, client->from + client->heard, sizeof client->from - client->heard,
+                                  MSG_DONTWAIT)
+                           : 0;
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
-        if (got <= 0) {
+        client->heard += got > 0 ? (size_t)got : 0;
+        if (got <= 0 || !read_wishes(client))
             let_go(client);
-            return;
-        }
-        in->held += (size_t)got;
-        if (!control_read(in, slot)) {
-            let_go(client);
-            return;
-        }
-        if (client->fd < 0)
-            return;
     }
 }
 
-static void speak(int slot, int64_t now_ns)
+static void speak(struct client *client, int64_t now_ns)
 {
-    struct client *client = &clients[slot];
     bool moved = false, stalled = client->stalled;
-    bool ours = client->out.count == 0 || own_fd_holds(client->fd, &client->is);
-    int left = ours ? queue_send(&client->out, client->fd, &moved) : -1;
+    bool ours = client->out.count == 0 || own_fd_holds(&client->own);
+    int left = ours ? queue_send(&client->out, client->own.fd, &moved) : -1;
     if (left < 0) {
-        hear(slot); /* who hangs up may have asked for our end just before */
-        if (client->fd >= 0)
-            let_go(client);
+        hear(client); /* who hangs up may have asked for our end just before */
+        let_go(client);
         return;
     }
     if (left == 0 || moved)
@@ -246,24 +375,23 @@ static void speak(int slot, int64_t now_ns)
         changed |= stalled != client->stalled;
 }
 
-void server_watch(struct pollfd *fds, int64_t now_ns)
+int64_t server_watch(struct pollfd *fds, int64_t now_ns)
 {
     if (now_ns >= deaf_until_ns)
         deaf_until_ns = 0;
-    fds[CLIENTS] = (struct pollfd){deaf_until_ns ? -1 : atomic_load(&listening), POLLIN, 0};
+    fds[CLIENTS] = (struct pollfd){deaf_until_ns ? -1 : listening.fd, POLLIN, 0};
     for (int i = 0; i < CLIENTS; i++)
-        fds[i] = (struct pollfd){clients[i].fd,
+        fds[i] = (struct pollfd){clients[i].own.fd,
                                  (short)(POLLIN | (clients[i].out.count != 0 ? POLLOUT : 0)), 0};
+    return deaf_until_ns ? deaf_until_ns : INT64_MAX;
 }
-
-int64_t server_due_ns(void) { return deaf_until_ns ? deaf_until_ns : INT64_MAX; }
 
 /* A trainer without a descriptor left leaves whoever knocks waiting, and the socket readable. */
 static void let_in(int64_t now_ns)
 {
     if (!server_listens())
         return;
-    int fd = accept4(atomic_load(&listening), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(listening.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
         welcome(fd);
     else if (errno != EAGAIN && errno != ECONNABORTED)
@@ -273,64 +401,39 @@ static void let_in(int64_t now_ns)
 void server_serve(const struct pollfd *fds, int64_t now_ns)
 {
     for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].fd >= 0 && fds[i].fd == clients[i].fd && fds[i].revents & ~POLLOUT)
-            hear(i);
+        if (clients[i].own.fd >= 0 && fds[i].fd == clients[i].own.fd && fds[i].revents & ~POLLOUT)
+            hear(&clients[i]);
     if (fds[CLIENTS].revents & POLLIN)
         let_in(now_ns);
     for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].fd >= 0)
-            speak(i, now_ns);
+        if (clients[i].own.fd >= 0)
+            speak(&clients[i], now_ns);
 }
 
-bool server_wants_continuous(void)
+bool server_wishes(bool *continuous, uint32_t *allowed)
 {
-    bool wanted = false;
+    bool was = changed;
+    changed = *continuous = false;
+    *allowed = 0;
     for (int i = 0; i < CLIENTS; i++)
-        wanted |= clients[i].fd >= 0 && clients[i].continuous && !clients[i].stalled;
-    return wanted;
-}
-
-uint32_t server_wanted_kinds(void)
-{
-    uint32_t kinds = 0;
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].fd >= 0)
-            kinds |= clients[i].kinds;
-    return kinds ? kinds : WANT_DEFAULT;
-}
-
-void server_set_continuous(int slot, bool on)
-{
-    clients[slot].continuous = on;
-    changed = true;
-}
-
-void server_set_kinds(int slot, uint32_t kinds)
-{
-    clients[slot].kinds = kinds;
-    changed = true;
-}
-
-void server_pinged(int slot) { clients[slot].pinged_ns = mono_ns(); }
-
-void server_part(int slot)
-{
-    if (clients[slot].fd >= 0)
-        let_go(&clients[slot]);
+        if (clients[i].own.fd >= 0) {
+            *continuous |= clients[i].continuous && !clients[i].stalled;
+            *allowed |= clients[i].allowed;
+        }
+    return was;
 }
 
 void server_close(const char *reason, int patience_ms)
 {
     char end[160];
     int bytes = snprintf(end, sizeof end, "{\"reason\":\"%s\"}", reason);
-    server_send(WIRE_END, end, (size_t)bytes, 0, true);
+    server_tell(EVERYBODY, WIRE_END, end, (size_t)bytes);
     int64_t until_ns = mono_ns() + patience_ms * NS_PER_MS;
     for (bool waiting = true; waiting;) {
         waiting = false;
         for (int i = 0; i < CLIENTS; i++) {
             bool moved = false;
-            if (clients[i].fd >= 0 && own_fd_holds(clients[i].fd, &clients[i].is) &&
-                queue_send(&clients[i].out, clients[i].fd, &moved) == 1)
+            if (own_fd_holds(&clients[i].own) && queue_send(&clients[i].out, clients[i].own.fd, &moved) == 1)
                 waiting = true;
         }
         if (!waiting || mono_ns() >= until_ns)
@@ -338,20 +441,20 @@ void server_close(const char *reason, int patience_ms)
         nanosleep(&(struct timespec){0, 2 * NS_PER_MS}, NULL);
     }
     for (int i = 0; i < CLIENTS; i++)
-        server_part(i);
-    own_fd_close(atomic_exchange(&listening, -1), &listening_is);
-    listener_unlink();
+        let_go(&clients[i]);
+    own_fd_close(&listening);
+    unlink_socket();
 }
 
 void server_forked(void)
 {
     for (int i = 0; i < CLIENTS; i++) {
-        if (clients[i].fd < 0)
+        if (clients[i].own.fd < 0)
             continue; /* not written to: that would be a page of the child's own */
-        own_fd_close(clients[i].fd, &clients[i].is);
+        own_fd_close(&clients[i].own);
         memset(&clients[i], 0, sizeof clients[i]);
-        clients[i].fd = -1;
+        clients[i].own.fd = -1;
     }
-    own_fd_close(atomic_exchange(&listening, -1), &listening_is);
+    own_fd_close(&listening);
     atomic_store(&connected, 0);
 }

@@ -16,12 +16,9 @@
 /* 0, or a negative enum brrr_code with its sentence. Any thread, before the agent's starts. */
 int server_open(const char *path);
 
-/* Fills `fds` for poll and later acts on them. */
-void server_watch(struct pollfd *fds, int64_t now_ns);
+/* Fills `fds` for poll and later acts on them. Returns when to ask again though nothing came; INT64_MAX: never. */
+int64_t server_watch(struct pollfd *fds, int64_t now_ns);
 void server_serve(const struct pollfd *fds, int64_t now_ns);
-
-/* When server_watch has to be asked again though nothing came; INT64_MAX: it has not. */
-int64_t server_due_ns(void);
 
 /* False: the trainer has closed the socket we listen on. */
 bool server_listens(void);
@@ -32,11 +29,12 @@ int server_clients(void);
 /* Sends a filled frame to every monitor, names it may use first. */
 void server_broadcast(struct block *block);
 
-/* A JSON or other small frame; `urgent`: names, status and the like. */
-void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent);
+/* A frame whose loss is counted as `records`, to all. */
+void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records);
 
-/* The same to monitor `slot` only. */
-void server_send_to(int slot, uint16_t kind, const void *payload, size_t bytes);
+/* Names, status and the like, to the monitor in `slot` or to all: from a reserve where the outbox is full. */
+#define EVERYBODY (-1)
+void server_tell(int slot, uint16_t kind, const void *payload, size_t bytes);
 
 /* A span of device time, marked per monitor by what that monitor did not get. */
 void server_observed(const struct wire_observed *observed);
@@ -44,16 +42,8 @@ void server_observed(const struct wire_observed *observed);
 /* Records that a full queue kept from some monitor, over all. */
 uint64_t server_lost(void);
 
-/* What the monitors want now has to be asked again: one came, went, or changed its mind. */
-bool server_changed(void);
-bool server_wants_continuous(void);
-uint32_t server_wanted_kinds(void);
-
-/* Each monitor's own wishes. */
-void server_set_continuous(int slot, bool on);
-void server_set_kinds(int slot, uint32_t kinds);
-void server_pinged(int slot);
-void server_part(int slot);
+/* What the monitors want, all together. True: it may be news, as one came, went, or changed its mind. */
+bool server_wishes(bool *continuous, uint32_t *allowed);
 
 /* Says goodbye, tries to send what is left for `patience_ms`, closes, removes the socket. */
 void server_close(const char *reason, int patience_ms);

@@ -1,17 +1,20 @@
 #include "switch.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calls.h"
 #include "clock.h"
+#include "condition.h"
 #include "pool.h"
-#include "wire.h"
+#include "records.h"
 
 #define DEVICE_MEMORY_BYTES (64u << 20)
+#define DEVICE_BUFFERS 8
 #define REFUSED_IN_A_ROW 64
-#define WANT_CALLS (WANT_LAUNCHES | WANT_SYNCS | WANT_ALLOCS)
 #define CLOCK_SLACK_NS (50 * NS_PER_MS)
+#define PATIENCE_MS 50
 
 static struct {
     bool registered;
@@ -32,17 +35,17 @@ static bool set_size(const struct cupti *cupti, uint32_t attribute, size_t value
     return CUPTI_CALL(cupti, set_attribute, attribute, &bytes, &value) == CUPTI_OK;
 }
 
-/* CUPTI keeps up to `pool_limit` buffers of the user's device memory a context. */
-static void limit_device_memory(const struct cupti *cupti, uint32_t pool_limit)
+/* CUPTI keeps up to so many buffers of the user's device memory a context. */
+static void limit_device_memory(const struct cupti *cupti)
 {
     size_t size = 0;
     if (!on.limited && get_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit) &&
-        on.found_limit > pool_limit)
-        on.limited = set_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, pool_limit);
+        on.found_limit > DEVICE_BUFFERS)
+        on.limited = set_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, DEVICE_BUFFERS);
     if (!on.shrunk && get_size(cupti, ATTR_DEVICE_BUFFER_SIZE, &size) &&
-        size * pool_limit > DEVICE_MEMORY_BYTES) {
+        size * DEVICE_BUFFERS > DEVICE_MEMORY_BYTES) {
         on.found_size = size;
-        on.shrunk = set_size(cupti, ATTR_DEVICE_BUFFER_SIZE, DEVICE_MEMORY_BYTES / pool_limit);
+        on.shrunk = set_size(cupti, ATTR_DEVICE_BUFFER_SIZE, DEVICE_MEMORY_BYTES / DEVICE_BUFFERS);
     }
 }
 
@@ -71,6 +74,8 @@ static void right_clock(const struct cupti *cupti)
         CUPTI_CALL(cupti, register_clock, wall_clock);
 }
 
+bool switch_takes(uint32_t kind) { return on.kinds & UINT64_C(1) << kind; }
+
 static int enable_kind(const struct cupti *cupti, uint32_t kind)
 {
     int code = CUPTI_CALL(cupti, enable, kind);
@@ -79,26 +84,23 @@ static int enable_kind(const struct cupti *cupti, uint32_t kind)
     return code;
 }
 
-/* The ids of one API that are wanted. */
-static void wanted_ids(bool driver, uint32_t want, uint32_t version, bool ids[CALL_IDS])
+static void disable_kind(const struct cupti *cupti, uint32_t kind)
 {
-    memset(ids, 0, CALL_IDS * sizeof ids[0]);
-    for (size_t i = 0; i < CALL_COUNT; i++) {
-        const struct call *call = &CALLS[i];
-        if (call->driver == driver && want & call->want && call->since <= version)
-            ids[call->cbid] = true;
-    }
+    if (CUPTI_CALL(cupti, disable, kind) == CUPTI_OK)
+        on.kinds &= ~(UINT64_C(1) << kind);
 }
 
 /* Rows of the wanted calls: the whole kind, less every other id. Enabling ids one by one is
  * documented too, and answers "success", but CUPTI 13.0.85 then delivers no row at all while each
  * launch pays for it (measured on an H200; benchmarks/lab). About 0.4 ms an API. */
-static void enable_calls(const struct cupti *cupti, bool driver, uint32_t want)
+static void enable_calls(const struct cupti *cupti, bool driver)
 {
     uint32_t kind = driver ? KIND_DRIVER : KIND_RUNTIME;
     int (*set)(uint32_t, uint8_t) = driver ? cupti->enable_driver : cupti->enable_runtime;
-    static bool ids[CALL_IDS];
-    wanted_ids(driver, want, cupti->version, ids);
+    bool ids[CALL_IDS] = {false};
+    for (size_t i = 0; i < CALL_COUNT; i++)
+        if (CALLS[i].driver == driver && CALLS[i].since <= cupti->version)
+            ids[CALLS[i].cbid] = true;
     if (enable_kind(cupti, kind) != CUPTI_OK)
         return;
     uint32_t silenced = 0;
@@ -113,25 +115,22 @@ static void enable_calls(const struct cupti *cupti, bool driver, uint32_t want)
         cupti_leave(CUPTI_OK, "");
     }
     /* A row for every call would cost each launch far more than they tell. */
-    if (silenced == 0 && CUPTI_CALL(cupti, disable, kind) == CUPTI_OK)
-        on.kinds &= ~(UINT64_C(1) << kind);
+    if (silenced == 0)
+        disable_kind(cupti, kind);
 }
 
-bool switch_takes(uint32_t kind) { return on.kinds & UINT64_C(1) << kind; }
-
-bool switch_driver(const struct cupti *cupti, uint32_t want, bool take)
+bool switch_driver(const struct cupti *cupti, bool take)
 {
     if (take && cupti->enable_driver != NULL)
-        enable_calls(cupti, true, want);
-    else if (!take && CUPTI_CALL(cupti, disable, KIND_DRIVER) == CUPTI_OK)
-        on.kinds &= ~(UINT64_C(1) << KIND_DRIVER);
+        enable_calls(cupti, true);
+    else if (!take)
+        disable_kind(cupti, KIND_DRIVER);
     return switch_takes(KIND_DRIVER);
 }
 
-bool switch_on(const struct cupti *cupti, const struct switches *what, int *code)
+bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code)
 {
-    uint32_t want = what->want;
-    limit_device_memory(cupti, what->pool_limit);
+    limit_device_memory(cupti);
     buffer_each_thread(cupti);
     right_clock(cupti);
     *code = CUPTI_OK;
@@ -139,38 +138,29 @@ bool switch_on(const struct cupti *cupti, const struct switches *what, int *code
         *code = CUPTI_CALL(cupti, register_callbacks, pool_request, pool_complete);
         on.registered = *code == CUPTI_OK;
     }
-    if (*code == CUPTI_OK && want & WANT_KERNELS)
-        *code = enable_kind(cupti, KIND_CONCURRENT_KERNEL);
-    if (*code == CUPTI_OK && want & WANT_COPIES)
-        *code = enable_kind(cupti, KIND_MEMCPY);
-    if (*code == CUPTI_OK && want & WANT_COPIES)
-        *code = enable_kind(cupti, KIND_MEMSET);
+    static const uint32_t DEVICE_KINDS[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMSET};
+    for (size_t i = 0; *code == CUPTI_OK && i < 3; i++)
+        *code = enable_kind(cupti, DEVICE_KINDS[i]);
     if (*code != CUPTI_OK) {
         switch_off(cupti);
         switch_restore(cupti);
         return false;
     }
-    if (want & WANT_CALLS && cupti->enable_runtime != NULL && cupti->enable_driver != NULL) {
-        if (what->runtime)
-            enable_calls(cupti, false, want);
-        if (what->driver)
-            enable_calls(cupti, true, want);
-    }
+    bool calls = cupti->enable_runtime != NULL && cupti->enable_driver != NULL;
+    if (calls && runtime)
+        enable_calls(cupti, false);
+    if (calls && driver)
+        enable_calls(cupti, true);
     return true;
 }
 
 void switch_off(const struct cupti *cupti)
 {
     /* Calls first: a kernel without its launch is no sign of a loss, the reverse is. */
-    static const uint32_t CALL_KINDS[] = {KIND_DRIVER, KIND_RUNTIME};
-    for (size_t i = 0; i < 2; i++)
-        if (on.kinds & UINT64_C(1) << CALL_KINDS[i]) {
-            CUPTI_CALL(cupti, disable, CALL_KINDS[i]);
-            on.kinds &= ~(UINT64_C(1) << CALL_KINDS[i]);
-        }
-    for (uint32_t kind = 0; kind < KIND_LIMIT; kind++)
-        if (on.kinds & UINT64_C(1) << kind)
-            CUPTI_CALL(cupti, disable, kind);
+    static const uint32_t KINDS[] = {KIND_DRIVER, KIND_RUNTIME, KIND_MEMCPY, KIND_MEMSET, KIND_CONCURRENT_KERNEL};
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++)
+        if (switch_takes(KINDS[i]))
+            disable_kind(cupti, KINDS[i]);
     on.kinds = 0;
 }
 
@@ -187,13 +177,40 @@ void switch_restore(const struct cupti *cupti)
 
 void switch_forget(void) { on.registered = false; }
 
-void switch_forked(void)
+/* Nobody has said so yet counts as "may exist": a C++ trainer is never taken out of. */
+enum graphs { UNASKED, NONE, POSSIBLE };
+static _Atomic int graphs = UNASKED;
+static atomic_bool told, never;
+static struct condition news = NEWS_INITIALIZER;
+static bool finalizing;
+
+/* Finalizing takes 1.5-3 ms on an H200; a capture that begins meanwhile waits for it. */
+void finalize_graphs(bool may_exist)
 {
-    on.registered = on.limited = on.shrunk = false;
-    on.kinds = 0;
+    atomic_store(&told, true);
+    if (!may_exist) {
+        int unasked = UNASKED;
+        atomic_compare_exchange_strong(&graphs, &unasked, NONE);
+        return;
+    }
+    atomic_store(&graphs, POSSIBLE);
+    int64_t until_ns = mono_ns() + PATIENCE_MS * NS_PER_MS;
+    condition_hold(&news);
+    while (finalizing && condition_wait(&news, until_ns))
+        continue;
+    condition_release(&news);
 }
 
-bool switch_finalize(const struct cupti *cupti)
+void graphs_seen(void) { atomic_store(&graphs, POSSIBLE); }
+bool graphs_told(void) { return atomic_load(&told); }
+void finalize_never(void) { atomic_store(&never, true); }
+bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
+bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
+
+/* It leaves it, which a disabled kind alone does not: 0.5 us a launch stay (H200, CUPTI 13.0). Only with
+ * nothing on, everything drained, and no CUDA graph in the process: a replay that runs meanwhile fails
+ * (benchmarks/lab, `graphs`). True: it is out. */
+static bool finalize(const struct cupti *cupti)
 {
     if (on.kinds != 0)
         return false;
@@ -202,4 +219,33 @@ bool switch_finalize(const struct cupti *cupti)
         return false;
     on.registered = false;
     return true;
+}
+
+bool takeout(const struct cupti *cupti)
+{
+    struct pool_counts pool;
+    if (records_seen.graph_kernels != 0 || records_seen.graph_launches != 0)
+        graphs_seen();
+    pool_count(&pool);
+    if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
+        return false;
+    condition_hold(&news);
+    finalizing = atomic_load(&graphs) == NONE;
+    condition_release(&news);
+    if (!finalizing)
+        return false;
+    bool out = finalize(cupti);
+    condition_hold(&news);
+    finalizing = false;
+    condition_tell(&news);
+    condition_release(&news);
+    return out;
+}
+
+void switch_forked(void)
+{
+    on.registered = on.limited = on.shrunk = false;
+    on.kinds = 0;
+    condition_forked(&news);
+    finalizing = false;
 }

@@ -1,5 +1,5 @@
-/* Turning CUPTI's kinds on and off, and leaving it as it was found. Agent's thread only, while the
- * trainer is held (meet.h), but for what only asks. */
+/* Turning CUPTI's kinds on and off, taking it out of the launch path where that is safe, and leaving it as
+ * it was found. Agent's thread only, while the trainer is held (safepoint.h), but for what only asks. */
 #ifndef BRRR_SWITCH_H
 #define BRRR_SWITCH_H
 
@@ -8,17 +8,12 @@
 
 #include "cupti.h"
 
-/* True: what `want` asks for is on, calls of each API only where it says so. False: nothing of
+/* True: kernels, copies and memsets are on, and calls of each API that is asked for. False: nothing of
  * ours is; the code is that of the call that failed. */
-struct switches {
-    uint32_t want;
-    bool runtime, driver;
-    uint32_t pool_limit;
-};
-bool switch_on(const struct cupti *cupti, const struct switches *what, int *code);
+bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code);
 
 /* Takes or leaves the calls of the driver's API while the rest is on; whether they are taken then. */
-bool switch_driver(const struct cupti *cupti, uint32_t want, bool take);
+bool switch_driver(const struct cupti *cupti, bool take);
 
 /* Whether this kind is on by us. */
 bool switch_takes(uint32_t kind);
@@ -30,10 +25,26 @@ void switch_off(const struct cupti *cupti);
 bool switch_changed(void);
 void switch_restore(const struct cupti *cupti);
 
-/* Takes CUPTI out of the launch path, which a disabled kind alone does not: 0.5 us a launch stay
- * (H200, CUPTI 13.0). Only with nothing on, everything drained, and no CUDA graph in the process:
- * a replay that runs meanwhile fails (benchmarks/lab, `graphs`). True: it is out. */
-bool switch_finalize(const struct cupti *cupti);
+/* Whether the trainer may hold CUDA graphs (any thread). True is for good, and comes back only when
+ * no take-out is under way any more; false counts until somebody says true. */
+void finalize_graphs(bool may_exist);
+
+/* Another profiler has set CUPTI up for the life of the process: it is not ours to take out any more. */
+void finalize_never(void);
+
+/* The records have shown one: tells nothing of who launches. */
+void graphs_seen(void);
+
+/* The trainer's torch has said whether there may be any, and so tells where nothing is launched. */
+bool graphs_told(void);
+
+/* Somebody looked and found none, and none was heard of since. */
+bool graphs_ruled_out(void);
+/* One was found, captured or replayed. */
+bool graphs_possible(void);
+
+/* Agent's thread, everything off and drained: finalizes CUPTI if no graph can exist. True: it is out. */
+bool takeout(const struct cupti *cupti);
 
 /* The callbacks may be somebody else's by now: register again at the next switch_on. */
 void switch_forget(void);

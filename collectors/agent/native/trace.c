@@ -1,4 +1,4 @@
-#include "trace_own.h"
+#include "trace.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -6,19 +6,19 @@
 #include <time.h>
 
 #include "agent.h"
-#include "api_filter.h"
 #include "brrrtop_agent.h"
 #include "clock.h"
-#include "frame_builder.h"
-#include "safepoint.h"
-#include "names.h"
 #include "coverage.h"
+#include "launches.h"
+#include "names.h"
+#include "outbox.h"
 #include "pool.h"
+#include "records.h"
 #include "report.h"
+#include "requests.h"
+#include "safepoint.h"
 #include "server.h"
 #include "switch.h"
-#include "finalize.h"
-#include "records.h"
 #include "wire.h"
 
 #define SILENT_AFTER_NS (3 * NS_PER_S)
@@ -27,15 +27,50 @@
 #define LEAVE_MS 300
 #define MEET_MS 1300
 #define MEET_AGAIN_MS 250
+#define LOOK_EVERY_NS (500 * NS_PER_MS)
+#define USUAL_BURST_NS (2 * NS_PER_S)
+#define LONGEST_BURST_NS (60 * NS_PER_S)
+#define CLOCK_ERROR_NS (120 * NS_PER_S) /* times of records are this far from the clock at most */
 #define NEVER INT64_MAX
 
-struct trace_own own;
+static struct {
+    struct cupti cupti;
+    bool found; /* `cupti` is whole */
+    enum trace_state state;
+    enum status_code code;
+    char says[768]; /* the code's sentence */
+    int64_t look_ns, retry_ns; /* monotonic */
+    uint32_t blocked_times;
+    bool asks;        /* the trainer is asked to meet us */
+    bool finalize_due; /* CUPTI is in the launch path without need */
+    bool hidden;      /* where it costs nothing */
+    bool leaving;     /* nobody watches any more, and something is still on */
+} own;
 
-struct trace_wanted wanted = {.kinds = WANT_DEFAULT};
-struct trace_run run;
+static struct {
+    bool continuous;
+    uint32_t allowed;
+    bool burst;              /* asked for, and not begun */
+    int64_t steps, longest_ns;
+} wanted;
+
+static struct {
+    bool burst;              /* a burst rather than continuous tracing */
+    bool pressed;            /* the pool ran dry */
+    bool world;              /* begun with the world held */
+    uint32_t allowed;
+    int64_t began_ns;        /* monotonic, as the next four */
+    int64_t deadline_ns, flush_ns, drain_end_ns, drain_ns;
+    int64_t stopped_real_ns;
+    uint64_t steps, requests; /* counters when it began */
+    uint64_t stopped_steps;
+    struct record_counts seen;
+    uint32_t drain_wait_ms;
+    struct holds holds;
+} run;
 
 static uint32_t silent_bursts;
-static uint64_t bursts;
+static uint64_t bursts, dropped;
 
 static _Atomic uint64_t step_count, step_target = UINT64_MAX;
 
@@ -44,12 +79,12 @@ enum status_code trace_code(void) { return own.code; }
 const char *trace_says(void) { return own.says; }
 bool trace_continuous(void) { return wanted.continuous; }
 uint64_t trace_bursts(void) { return bursts; }
+uint64_t trace_dropped(void) { return dropped; }
 const struct cupti *trace_cupti(void) { return own.found ? &own.cupti : NULL; }
 bool trace_has_calls(void) { return own.found && own.cupti.enable_runtime && own.cupti.enable_driver; }
 
-void trace_init(const struct trace_options *given)
+void trace_init(void)
 {
-    own.options = *given;
     /* A second start in one process finds CUPTI anew, but what it refused for good stays refused. */
     if (own.state != TRACE_OFF || !own.found) {
         own.state = TRACE_WAITING;
@@ -57,16 +92,196 @@ void trace_init(const struct trace_options *given)
         snprintf(own.says, sizeof own.says, "waiting for the trainer to touch its GPU");
     }
     wanted.continuous = wanted.burst = false;
-    wanted.kinds = WANT_DEFAULT;
+    wanted.allowed = 0;
     own.look_ns = 0;
     own.asks = own.finalize_due = own.leaving = false;
     own.blocked_times = silent_bursts = 0;
     api_filter_forget();
 }
 
+/* --- where it stands, and why --- */
+
+/* The new state, and why as a code and as a sentence, told to the monitors when the state or the
+ * sentence is new. */
+static void enter(enum trace_state next, enum status_code code, const char *sentence)
+{
+    bool same = own.state == next && strcmp(own.says, sentence) == 0;
+    own.state = next;
+    own.code = code;
+    if (sentence != own.says)
+        snprintf(own.says, sizeof own.says, "%s", sentence);
+    if (!same)
+        report_status(EVERYBODY);
+}
+
+const char *trace_state_name(enum trace_state which)
+{
+    static const char *const NAMES[] = {"waiting", "absent",  "ready",   "tracing",
+                                        "tracing", "yielded", "blocked", "off"};
+    return NAMES[which];
+}
+
+/* All threads of the trainer may be held. */
+static bool may_hold(void)
+{
+    return wanted.allowed & ALLOWED_GRAPHS || (wanted.allowed & ALLOWED_HOLDS && !graphs_told() && !torch_is_mapped());
+}
+
+/* In a trainer without torch nobody tells which threads launch, and when none does: all of it is held
+ * for the switch then. A torch that has not spoken yet may be about to. True: so nothing begins; the
+ * monitors are told. */
+static bool held_back(void)
+{
+    if (graphs_told() || may_hold())
+        return false;
+    enter(TRACE_READY, CODE_GRAPHS_UNKNOWN,
+          torch_is_mapped() ? "kernel tracing waits to hear whether the trainer has CUDA graphs; "
+                              "only torch can tell (--trace-graphs takes the risk: all its "
+                              "threads are held outside CUDA for some ms at each switch)"
+                            : "kernels of a program without torch are left out (--no-trace-graphs): all "
+                              "its threads would be held outside CUDA at each switch");
+    return true;
+}
+
+static void ready(void) { enter(TRACE_READY, CODE_READY, "kernel tracing is ready"); }
+
+/* Looks for CUDA and CUPTI. */
+static void look(int64_t now_ns)
+{
+    static const enum trace_state NEXT[] = {
+        [FIND_NO_CUDA] = TRACE_WAITING, [FIND_NO_CUPTI] = TRACE_ABSENT, [FIND_REFUSED] = TRACE_OFF};
+    struct find_fault fault = {CODE_CUPTI_UNUSABLE, ""};
+    enum find_state state = cupti_find(&own.cupti, wanted.allowed ? options.cupti : NULL, &fault);
+    own.look_ns = now_ns + (state == FIND_NO_CUPTI ? 4 : 1) * LOOK_EVERY_NS;
+    own.found = state == FOUND;
+    if (!own.found) {
+        enter(NEXT[state], fault.code, fault.says);
+        return;
+    }
+    pool_allow_null(own.cupti.version >= 27);
+    if (trace_has_calls())
+        ready();
+    else
+        enter(TRACE_READY, CODE_NO_CALLS,
+              "kernel tracing is ready, without launch and sync calls: CUPTI older than 12.6");
+}
+
+/* Somebody else has CUPTI, or it failed: again after 10, 30, then 60 s, with callbacks registered anew. */
+static void block(enum status_code code, const char *sentence)
+{
+    static const int PAUSES_S[] = {10, 30, 60};
+    uint32_t step = own.blocked_times < 2 ? own.blocked_times : 2;
+    own.blocked_times++;
+    own.retry_ns = mono_ns() + PAUSES_S[step] * NS_PER_S;
+    switch_forget();
+    char text[768];
+    snprintf(text, sizeof text, "%.600s; next try in %d s", sentence, PAUSES_S[step]);
+    enter(TRACE_BLOCKED, code, text);
+}
+
+/* CUPTI answered `code` when asked to trace. */
+static void refused(int code)
+{
+    char fault[160], text[512];
+    cupti_last_fault(&own.cupti, fault, sizeof fault);
+    if (code == CUPTI_MULTIPLE_SUBSCRIBERS || code == CUPTI_NOT_COMPATIBLE ||
+        code == CUPTI_HARDWARE_BUSY) {
+        snprintf(text, sizeof text, "another profiler holds CUPTI (%s)", fault);
+        block(CODE_CUPTI_TAKEN, text);
+    } else if (code == CUPTI_INSUFFICIENT_PRIVILEGES || code == CUPTI_NOT_SUPPORTED ||
+               (code >= 40 && code <= 47)) {
+        snprintf(text, sizeof text, "kernel tracing is not permitted or not supported here (%s)", fault);
+        enter(TRACE_OFF, CODE_NOT_PERMITTED, text);
+    } else {
+        snprintf(text, sizeof text, "CUPTI failed (%s)", fault);
+        block(CODE_CUPTI_FAILED, text);
+    }
+}
+
+void trace_resume(void)
+{
+    if (own.state != TRACE_YIELDED)
+        return;
+    own.look_ns = 0;
+    if (own.found)
+        ready();
+    else
+        enter(TRACE_WAITING, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
+}
+
+/* The trainer could not be met although it used to step. */
+static void missed(void)
+{
+    wanted.burst = false;
+    own.says[0] = '\0';
+    if (safepoint_world_says() != NULL) {
+        char text[320];
+        snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
+                 safepoint_world_says());
+        enter(TRACE_READY, CODE_NO_PAUSE, text);
+        return;
+    }
+    enter(TRACE_READY, CODE_NO_STEP,
+          "kernel tracing begins between two training steps, and none has ended for a while");
+}
+
+/* --- what arrived --- */
+
+/* CUPTI has asked for a buffer since tracing began. */
+static bool was_asked(void)
+{
+    struct pool_counts pool;
+    pool_count(&pool);
+    return pool.requests != run.requests;
+}
+
+/* Everything launched before the returned REALTIME instant has arrived. Not while the trainer is held. */
+static int64_t flush(void)
+{
+    int64_t before_ns = real_ns();
+    CUPTI_CALL(&own.cupti, flush, 0);
+    int64_t lent_ns = pool_lent_since_ns();
+    trace_pump();
+    return lent_ns < before_ns ? lent_ns : before_ns;
+}
+
+void trace_pump(void)
+{
+    const uint8_t *buffer;
+    size_t valid;
+    int slot;
+    if (!own.found)
+        return;
+    records_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
+                real_ns() + CLOCK_ERROR_NS);
+    while ((slot = pool_take(&buffer, &valid)) >= 0) {
+        if (server_clients() != 0 || own.state == TRACE_DRAINING)
+            records_buffer(&own.cupti.strides, buffer, valid);
+        pool_recycle(slot);
+    }
+}
+
+/* Counts what CUPTI says it dropped. */
+static void ask_dropped(void)
+{
+    size_t count = 0;
+    if (CUPTI_CALL(&own.cupti, dropped, NULL, 0, &count) == CUPTI_OK && count != 0) {
+        dropped += count;
+        coverage_taint();
+    }
+}
+
+/* Nothing launched under tracing is missing, when everything before `launched_ns` has arrived. */
+static bool whole(int64_t launched_ns)
+{
+    return launched_ns >= run.stopped_real_ns && records_arrived(&run.seen, graphs_possible());
+}
+
+/* --- on and off --- */
+
 static bool silent(void)
 {
-    return !trace_was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
+    return !was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
 }
 
 /* CUPTI asks for no buffer while it holds one with room, and gives none back before all of it is over. */
@@ -74,7 +289,7 @@ static void block_silent(void)
 {
     int64_t since_ns = pool_lent_since_ns();
     if (since_ns == INT64_MAX) {
-        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
         return;
     }
     char text[192];
@@ -82,14 +297,14 @@ static void block_silent(void)
              "no records arrive: CUPTI has kept a buffer of them for %lld s, as it does while work on the "
              "GPU does not end",
              (long long)((real_ns() - since_ns) / NS_PER_S));
-    trace_block(CODE_RECORDS_HELD, text);
+    block(CODE_RECORDS_HELD, text);
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
  * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = own.state == TRACE_TRACING ? run.world : trace_may_hold(wanted.kinds) || (run.world && !graphs_told());
+    bool may = own.state == TRACE_TRACING ? run.world : may_hold() || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
@@ -115,25 +330,24 @@ static void begin(void)
     run.holds.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
     run.seen = records_seen;
     run.burst = wanted.burst;
-    run.kinds = wanted.kinds;
+    run.allowed = wanted.allowed;
     records_forget_names();
     coverage_begin(real_ns());
     records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
-    bool driver = api_filter_begin(wanted.kinds);
+    bool driver = api_filter_begin();
     run.world = safepoint_has_world();
-    struct switches what = {wanted.kinds, !run.world, driver || run.world, own.options.pool_limit};
-    bool on = switch_on(&own.cupti, &what, &code);
+    bool on = switch_on(&own.cupti, !run.world, driver || run.world, &code);
     safepoint_over();
     if (!on) {
         wanted.burst = false;
-        trace_refused(code);
+        refused(code);
         return;
     }
     agent_guard_exit();
     int64_t now_ns = mono_ns(); /* the time that it took is none of the burst's */
     api_filter_began(now_ns);
     run.began_ns = now_ns;
-    run.flush_ns = now_ns + own.options.flush_ms * NS_PER_MS;
+    run.flush_ns = now_ns + options.flush_ms * NS_PER_MS;
     run.steps = atomic_load(&step_count);
     run.deadline_ns = NEVER;
     if (run.burst) {
@@ -143,16 +357,16 @@ static void begin(void)
             atomic_store(&step_target, run.steps + 1 + (uint64_t)wanted.steps);
         wanted.burst = false;
     }
-    agent_raise(BRRR_EV_TRACING);
-    trace_enter(TRACE_TRACING, CODE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
+    requests_raise(BRRR_EV_TRACING);
+    enter(TRACE_TRACING, CODE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
 }
 
 static void finish(bool complete)
 {
     if (pool_lent_since_ns() < run.stopped_real_ns)
         coverage_taint();
-    trace_ask_dropped();
-    frame_builder_flush();
+    ask_dropped();
+    lanes_flush();
     coverage_end(run.stopped_real_ns, complete);
     bursts++;
     if (silent())
@@ -161,7 +375,7 @@ static void finish(bool complete)
         silent_bursts = 0;
     if (coverage_records() != 0)
         own.blocked_times = 0;
-    own.finalize_due = complete && trace_was_asked(); /* else the callbacks may be somebody else's */
+    own.finalize_due = complete && was_asked(); /* else the callbacks may be somebody else's */
     own.hidden = coverage_dense();
     run.holds.off_ns = safepoint_longest_ns();
     report_traced(&(struct burst){
@@ -172,13 +386,12 @@ static void finish(bool complete)
         .launches = api_filter_ended(),
         .holds = run.holds,
     });
-    agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
         block_silent();
         return;
     }
-    trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready");
+    ready();
 }
 
 /* The trainer is met; it goes on as soon as nothing is on any more. */
@@ -191,9 +404,9 @@ static void end(int64_t now_ns)
     switch_off(&own.cupti);
     safepoint_over();
     own.asks = false;
-    int64_t launched_ns = trace_flush();
+    int64_t launched_ns = flush();
     own.state = TRACE_DRAINING;
-    run.drain_end_ns = now_ns + own.options.drain_ms * NS_PER_MS;
+    run.drain_end_ns = now_ns + options.drain_ms * NS_PER_MS;
     run.drain_wait_ms = 10;
     run.drain_ns = now_ns;
     if (launched_ns >= run.stopped_real_ns && records_seen.kernels == run.seen.kernels)
@@ -202,7 +415,7 @@ static void end(int64_t now_ns)
 
 static void drain(int64_t now_ns)
 {
-    bool complete = trace_whole(trace_flush());
+    bool complete = whole(flush());
     if (complete || mono_ns() >= run.drain_end_ns) {
         finish(complete);
         return;
@@ -215,11 +428,11 @@ static void flush_now_and_then(int64_t now_ns)
 {
     if (now_ns < run.flush_ns)
         return;
-    int64_t launched_ns = trace_flush();
-    trace_ask_dropped();
-    frame_builder_flush();
+    int64_t launched_ns = flush();
+    ask_dropped();
+    lanes_flush();
     coverage_advance(launched_ns);
-    run.flush_ns = mono_ns() + own.options.flush_ms * NS_PER_MS;
+    run.flush_ns = mono_ns() + options.flush_ms * NS_PER_MS;
 }
 
 static void watch(int64_t now_ns)
@@ -231,7 +444,7 @@ static void watch(int64_t now_ns)
     run.pressed |= pool_pressed();
     if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
         graphs_seen();
-    bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
+    bool ends = zeros || deaf || over || run.pressed || run.allowed != wanted.allowed;
     bool turns = !ends && !run.burst && api_filter_turn(now_ns);
     if (own.asks && !ends && !turns)
         safepoint_over();
@@ -251,9 +464,9 @@ static void watch(int64_t now_ns)
     if (zeros || deaf)
         finish(false);
     if (zeros)
-        trace_enter(TRACE_OFF, CODE_GRAPH_TIMES,
-                    "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
-                    "tracing is off for the rest of this run");
+        enter(TRACE_OFF, CODE_GRAPH_TIMES,
+              "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
+              "tracing is off for the rest of this run");
     else if (deaf)
         block_silent();
 }
@@ -274,15 +487,15 @@ static void clean(bool restore)
  * 7 ms, would cost more. */
 static void stand_ready(int64_t now_ns)
 {
-    bool traces = (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds);
+    bool traces = (wanted.burst || wanted.continuous) && !held_back();
     bool asked = own.asks;
     own.asks = own.state == TRACE_READY &&
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && safepoint_world_failed()) {
         own.asks = false;
-        trace_enter(TRACE_OFF, CODE_CUPTI_SLOW,
-                    "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
-                    "off for the rest of this run");
+        enter(TRACE_OFF, CODE_CUPTI_SLOW,
+              "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
+              "off for the rest of this run");
         return;
     }
     if (traces && !asked)
@@ -298,7 +511,7 @@ static void stand_ready(int64_t now_ns)
         return;
     own.asks = own.finalize_due = false;
     if (meet == MEET_NEVER && traces)
-        trace_missed();
+        missed();
     if (own.state == TRACE_TRACING && run.burst)
         safepoint_arm(atomic_load(&step_target));
 }
@@ -311,9 +524,9 @@ int64_t trace_tick(int64_t now_ns)
     if (server_clients() == 0 && !own.leaving)
         return NEVER;
     if ((own.state == TRACE_WAITING || own.state == TRACE_ABSENT) && now_ns >= own.look_ns)
-        trace_look(now_ns);
+        look(now_ns);
     if (own.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
-        trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready to try again");
+        enter(TRACE_READY, CODE_READY, "kernel tracing is ready to try again");
     if (own.state == TRACE_READY)
         stand_ready(now_ns);
     else if (own.state == TRACE_TRACING)
@@ -337,7 +550,7 @@ int64_t trace_tick(int64_t now_ns)
             return safepoint_due(now_ns);
         if (own.finalize_due && !own.hidden)
             return now_ns;
-        return (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds) ? now_ns : NEVER;
+        return (wanted.burst || wanted.continuous) && !held_back() ? now_ns : NEVER;
     default:
         return NEVER;
     }
@@ -351,11 +564,11 @@ static void stay(void)
     run.deadline_ns = 0;
     pool_attended(false);
     coverage_taint();
-    trace_enter(TRACE_TRACING, CODE_NO_PAUSE,
-                run.world ? "tracing goes off as soon as no thread of the trainer is inside CUDA; its records "
-                            "go nowhere until then"
-                          : "tracing goes off between two training steps, or as soon as the trainer's main "
-                            "thread can be held; its records go nowhere until then");
+    enter(TRACE_TRACING, CODE_NO_PAUSE,
+          run.world ? "tracing goes off as soon as no thread of the trainer is inside CUDA; its records "
+                      "go nowhere until then"
+                    : "tracing goes off between two training steps, or as soon as the trainer's main "
+                      "thread can be held; its records go nowhere until then");
 }
 
 /* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
@@ -368,7 +581,7 @@ static void leave(bool must)
         return;
     choose_place();
     if (own.state == TRACE_TRACING) {
-        trace_flush();
+        flush();
         if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
             stay();
             return;
@@ -420,7 +633,33 @@ void trace_yield(const char *who)
         return;
     char text[256];
     snprintf(text, sizeof text, "%.120s is recording: kernel tracing waits", who);
-    trace_enter(TRACE_YIELDED, CODE_PROFILER_RECORDS, text);
+    enter(TRACE_YIELDED, CODE_PROFILER_RECORDS, text);
+}
+
+void trace_want(bool continuous, uint32_t allowed)
+{
+    wanted.continuous = continuous;
+    wanted.allowed = allowed;
+}
+
+void trace_burst(int64_t steps, int64_t longest_ns)
+{
+    if (own.state == TRACE_TRACING && !run.burst)
+        return; /* continuous tracing holds every burst */
+    if (longest_ns <= 0)
+        longest_ns = USUAL_BURST_NS;
+    wanted.steps = steps > 0 ? steps : 0;
+    wanted.longest_ns = longest_ns < LONGEST_BURST_NS ? longest_ns : LONGEST_BURST_NS;
+    wanted.burst = true;
+    if (own.state != TRACE_READY && own.state != TRACE_TRACING && own.state != TRACE_DRAINING)
+        report_status(EVERYBODY);
+}
+
+void trace_burst_end(void)
+{
+    wanted.burst = false;
+    if (own.state == TRACE_TRACING && run.burst)
+        run.deadline_ns = mono_ns();
 }
 
 void trace_step(uint64_t count)

@@ -19,19 +19,13 @@ enum trace_state {
     TRACE_OFF       /* for good */
 };
 
-struct trace_options {
-    uint32_t pool_limit, drain_ms, flush_ms;
-    bool need_context;
-    const char *cupti; /* to be loaded where none is mapped and a person allowed it; empty: none */
-};
-
-void trace_init(const struct trace_options *options);
+void trace_init(void);
 
 /* Does what is due; returns the CLOCK_MONOTONIC time of the next thing due. */
 int64_t trace_tick(int64_t now_ns);
 
 /* What the monitors want, all together. */
-void trace_want(bool continuous, uint32_t kinds);
+void trace_want(bool continuous, uint32_t allowed);
 void trace_burst(int64_t steps, int64_t longest_ns);
 void trace_burst_end(void);
 

@@ -7,7 +7,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "world_layout.h"
+#define CODE_RANGES 64
+
+struct code_ranges {
+    uint64_t least, most; /* around all of them */
+    uint32_t count;
+    struct {
+        uint64_t start, end;
+    } of[CODE_RANGES];
+};
+
+/* Which code of this process is CUDA's, which is the C library's. */
+struct world_layout {
+    struct code_ranges cuda;   /* the driver, the runtime, CUPTI */
+    struct code_ranges system; /* C library, linker, allocators, this library: may hold locks that we need */
+};
 
 enum tracer_phase {
     TRACER_STARTS,   /* until it may trace us */

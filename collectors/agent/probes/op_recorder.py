@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from struct import Struct
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..library import OPS, PERTURBED, RECORDED_OP, Native
 
@@ -25,108 +25,70 @@ Instants = list[tuple[int, int]]
 """CLOCK_REALTIME before and after the beginning of each of those ranges, in order."""
 
 
-class Clock:
-    """The recorder's clock and CLOCK_REALTIME, from ranges at both ends of the recording."""
+class OpRecording(NamedTuple):
+    """One recorded step."""
 
-    def __init__(self, theirs_ns: list[float], begun: Instants, ended: Instants) -> None:
-        """Raises ValueError where the ranges are not there, or the clocks ran apart."""
-        if len(theirs_ns) != len(begun) + len(ended) or not begun or not ended:
-            raise ValueError("torch's clock cannot be mapped to the trace's")
-        self._at, self._offset = _meet(theirs_ns[: len(begun)], begun)
-        later, offset = _meet(theirs_ns[len(begun) :], ended)
-        if abs(offset - self._offset) > _APART_NS or later <= self._at:
-            raise ValueError("a clock was set while the step was recorded")
-        self._slope = (offset - self._offset) / (later - self._at)
+    threads: list[list[Any]]
+    """What the recorder returned: a list of events a thread. Emptied while read."""
+    begun: Instants
+    ended: Instants
+    """The ranges called `CLOCK` at either end."""
+    span_ns: tuple[int, int]
+    """CLOCK_REALTIME from before switching on until after switching off."""
+    thread: int
+    """The stepping thread, as CUPTI numbers threads."""
 
-    def real_ns(self, theirs_ns: float) -> int:
-        return self._offset + int(theirs_ns + self._slope * (theirs_ns - self._at))
-
-
-def _meet(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
-    """Of the narrowest pair: their time, and what to add to it."""
-    _, at, middle = min(
-        (after - before, their, (before + after) // 2)
-        for their, (before, after) in zip(theirs_ns, ours)
-    )
-    return at, middle - int(at)
-
-
-class OpRecording:
-    """One recorded step.
-
-    Args:
-        threads: What the recorder returned: a list of events a thread. Emptied while read.
-        begun, ended: The ranges called `CLOCK` at either end.
-        span_ns: CLOCK_REALTIME from before switching on until after switching off.
-        thread: The stepping thread, as CUPTI numbers threads.
-    """
-
-    def __init__(
-        self,
-        threads: list[list[Any]],
-        begun: Instants,
-        ended: Instants,
-        span_ns: tuple[int, int],
-        thread: int,
-    ) -> None:
-        self._threads, self._thread = threads, thread
-        self._begun, self._ended, self._span_ns = begun, ended, span_ns
-        self._signatures: dict[tuple[str, str], int] = {}
-        self._new: list[list[Any]] = []
-        self._marks: list[bytes] = []
-
-    def send(self, native: Native, first_id: int) -> int:
-        """Sends ops, then marks, then the mark that says how many there were; returns that.
+    def send(self, native: Native, ids: Iterator[int]) -> None:
+        """Sends ops, then marks, then the mark that says how many there were.
 
         Lets go of the GIL between slices: the training thread waits for it.
+
+        Args:
+            ids: Where each signature gets its number.
 
         Raises:
             ValueError: The clocks cannot be mapped, or the library took no more.
         """
         when, stepping = self._origin()
+        signatures: dict[tuple[str, str], int] = {}
+        ops: list[list[Any]] = []
+        marks: list[bytes] = []
         for name, shapes, start, end, number in self._close(when):
             key = (name, str(shapes))
-            op_id = self._signatures.get(key)
+            op_id = signatures.get(key)
             if op_id is None:
-                op_id = self._signatures[key] = first_id + len(self._signatures)
-                self._new.append([op_id, name, shapes, [], []])
-            tid = self._thread if number == stepping else number
-            name_id = native.name(name)
-            self._marks.append(_MARK.pack(start, end, op_id, tid, name_id, RECORDED_OP, 0, 0))
-        count = len(self._marks)
-        self._marks.append(_MARK.pack(*self._span_ns, count, self._thread, 0, PERTURBED, 0, 0))
-        for at in range(0, len(self._new), _CHUNK):
-            _patiently(native.frame, OPS, self._new[at : at + _CHUNK])
-        for at in range(0, len(self._marks), _CHUNK):
-            chunk = self._marks[at : at + _CHUNK]
+                op_id = signatures[key] = next(ids)
+                ops.append([op_id, name, shapes, [], []])
+            tid = self.thread if number == stepping else number
+            marks.append(_MARK.pack(start, end, op_id, tid, native.name(name), RECORDED_OP, 0, 0))
+        marks.append(_MARK.pack(*self.span_ns, len(marks), self.thread, 0, PERTURBED, 0, 0))
+        for at in range(0, len(ops), _CHUNK):
+            _patiently(native.frame, OPS, ops[at : at + _CHUNK])
+        for at in range(0, len(marks), _CHUNK):
+            chunk = marks[at : at + _CHUNK]
             _patiently(native.send_marks, b"".join(chunk), len(chunk))
-        return count
-
-    @property
-    def signatures(self) -> int:
-        return len(self._signatures)
 
     def _origin(self) -> tuple[Callable[[Any], int], int]:
         """From an event to its CLOCK_REALTIME, and the recorder's number of the stepping thread."""
-        stepping = [one for one in self._threads if one and one[0].name() == "__start_profile"]
+        stepping = [one for one in self.threads if one and one[0].name() == "__start_profile"]
         if not stepping:
             raise ValueError("torch's recorder did not say when it began")
         events, start = stepping[0], stepping[0][0]
-        edge = 4 * (len(self._begun) + len(self._ended))
+        edge = 4 * (len(self.begun) + len(self.ended))
         near = events if len(events) <= 2 * edge else [*events[:edge], *events[-edge:]]
 
         def theirs_ns(event: Any) -> float:
             return 1e3 * float(start.cpu_elapsed_us(event))
 
         met = [theirs_ns(event) for event in near if event.name() == CLOCK]
-        clock = Clock(met, self._begun, self._ended)
-        return (lambda event: clock.real_ns(theirs_ns(event))), start.thread_id()
+        real_ns = clock(met, self.begun, self.ended)
+        return (lambda event: real_ns(theirs_ns(event))), start.thread_id()
 
     def _close(
         self, when: Callable[[Any], int]
     ) -> Iterator[tuple[str, list[list[int]], int, int, int]]:
         """Name, shapes, start, end and thread of each op that ended."""
-        for events in self._threads:
+        for events in self.threads:
             opened: dict[int, tuple[str, list[list[int]], int]] = {}
             events.reverse()  # taken from the end, so that each is freed in its slice
             seen = 0
@@ -144,6 +106,31 @@ class OpRecording:
                     begun = opened.pop(event.handle(), None)
                     if begun is not None:
                         yield (*begun, max(when(event), begun[2]), event.thread_id())
+
+
+def clock(theirs_ns: list[float], begun: Instants, ended: Instants) -> Callable[[float], int]:
+    """From the recorder's clock to CLOCK_REALTIME, by ranges at both ends of the recording.
+
+    Raises:
+        ValueError: The ranges are not there, or the clocks ran apart.
+    """
+    if len(theirs_ns) != len(begun) + len(ended) or not begun or not ended:
+        raise ValueError("torch's clock cannot be mapped to the trace's")
+    at, offset = _meet(theirs_ns[: len(begun)], begun)
+    later, offset_later = _meet(theirs_ns[len(begun) :], ended)
+    if abs(offset_later - offset) > _APART_NS or later <= at:
+        raise ValueError("a clock was set while the step was recorded")
+    slope = (offset_later - offset) / (later - at)
+    return lambda ns: offset + int(ns + slope * (ns - at))
+
+
+def _meet(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
+    """Of the narrowest pair: their time, and what to add to it."""
+    _, at, middle = min(
+        (after - before, their, (before + after) // 2)
+        for their, (before, after) in zip(theirs_ns, ours)
+    )
+    return at, middle - int(at)
 
 
 def is_op(name: str) -> bool:

@@ -11,16 +11,16 @@ import ctypes
 import threading
 from _thread import get_ident
 from collections.abc import Callable
+from itertools import count
 from time import sleep, time_ns
 from typing import Any
 
 from ..fault_guard import FaultGuard
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
-from .graphs import Graphs
+from .neighbours import Graphs, Neighbour
 from .op_recorder import CLOCK, Instants, OpRecording
 from .probe import Probe, find_imported
 from .steps import Steps
-from .torch_profiler import Neighbour
 
 LONGEST_STEP_NS = 5_000_000_000
 """Steps that usually take longer are not recorded: what the recorder keeps has no bound."""
@@ -86,8 +86,8 @@ class Shapes(Probe):
         self._thread = 0
         """The thread that records, as `threading.get_ident()`; 0: none does."""
         self._unwanted = ""
-        self._wished_ns = self._until_ns = self._next_id = 0
-        self._begun_ns = 0
+        self._wished_ns = self._until_ns = self._begun_ns = 0
+        self._ids = count(1)
         self._begun: Instants = []
         self._taken: OpRecording | None = None
         # One function each: torch.compile may have seen the one, the interpreter may hold the other.
@@ -135,10 +135,9 @@ class Shapes(Probe):
         if taken is not None:
             begun_ns = time_ns()
             try:
-                taken.send(self.native, self._next_id + 1)
+                taken.send(self.native, self._ids)
             except ValueError as fault:
                 self._say(str(fault))
-            self._next_id += taken.signatures
             # Reading them out holds the GIL now and then.
             self.native.mark(PERTURBED, begun_ns, time_ns(), 0, 0, this_thread())
         if self._wished_ns and now_ns - self._wished_ns > TRACING_NS:
@@ -221,8 +220,10 @@ class Shapes(Probe):
         try:
             start_ns = time_ns()
             self.native.mark(PERTURBED, start_ns, start_ns, 0, 0, this_thread())
-            recorder.enable()
-            self._begun_ns, self._begun = start_ns, recorder.instants()
+            autograd, profiler = recorder
+            config, state, experimental = (getattr(profiler, name) for name in _CONFIGURED)
+            autograd._enable_profiler_legacy(config(state.CPU, *_FLAGS, experimental()))
+            self._begun_ns, self._begun = start_ns, _instants(profiler)
         except Exception:
             self._thread, self._steps.beat = 0, None
             self._say("torch's recorder would not begin")
@@ -236,8 +237,9 @@ class Shapes(Probe):
         recorder = _recorder()
         if recorder is None:
             return None
-        ended = recorder.instants()
-        threads = recorder.disable()
+        autograd, profiler = recorder
+        ended = _instants(profiler)
+        threads = autograd._disable_profiler_legacy()
         self._thread = 0
         span = (self._begun_ns, time_ns())
         self.native.mark(PERTURBED, *span, 0, 0, this_thread())
@@ -262,36 +264,21 @@ class Shapes(Probe):
         self.native.frame(STATUS, {"shapes": "none", "says": f"no shapes: {why}"})
 
 
-class _Recorder:
-    """torch's legacy profiler, from `torch._C._autograd` and `torch._C._profiler`."""
-
-    def __init__(self, module: Any, settings: Any) -> None:
-        self._module, self._settings = module, settings
-
-    def enable(self) -> None:
-        config, state, experimental = (getattr(self._settings, name) for name in _CONFIGURED)
-        self._module._enable_profiler_legacy(config(state.CPU, *_FLAGS, experimental()))
-
-    def instants(self) -> Instants:
-        """Begins some ranges, and says when."""
-        instants = []
-        for _ in range(_INSTANTS):
-            clock = self._settings._RecordFunctionFast(CLOCK)
-            before_ns = time_ns()
-            clock.__enter__()
-            instants.append((before_ns, time_ns()))
-            clock.__exit__(None, None, None)
-        return instants
-
-    def disable(self) -> list[list[Any]]:
-        records: list[list[Any]] = self._module._disable_profiler_legacy()
-        return records
+def _instants(profiler: Any) -> Instants:
+    """Begins some ranges, and says when."""
+    instants = []
+    for _ in range(_INSTANTS):
+        clock = profiler._RecordFunctionFast(CLOCK)
+        before_ns = time_ns()
+        clock.__enter__()
+        instants.append((before_ns, time_ns()))
+        clock.__exit__(None, None, None)
+    return instants
 
 
-def _recorder() -> _Recorder | None:
-    """None where this torch has none; it has all of it since 2.1."""
-    module, settings = find_imported("torch._C._autograd"), find_imported("torch._C._profiler")
+def _recorder() -> tuple[Any, Any] | None:
+    """`torch._C._autograd` and `torch._C._profiler`, which have torch's legacy profiler since 2.1."""
+    autograd, profiler = find_imported("torch._C._autograd"), find_imported("torch._C._profiler")
     needed = (*_CONFIGURED, "_RecordFunctionFast")
-    if not hasattr(module, "_disable_profiler_legacy"):
-        return None
-    return _Recorder(module, settings) if all(hasattr(settings, one) for one in needed) else None
+    there = hasattr(autograd, "_disable_profiler_legacy")
+    return (autograd, profiler) if there and all(hasattr(profiler, one) for one in needed) else None

@@ -113,11 +113,6 @@ class Steps(Probe):
         gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
         return gaps[len(gaps) // 2] if gaps else 0
 
-    @property
-    def optimizers(self) -> str:
-        """The optimizers that have stepped, as `AdamW(foreach=None, fused=True)`."""
-        return ", ".join(sorted({rhythm.label for rhythm in list(self._rhythms.values())})[:8])
-
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if self._inert:
             return
