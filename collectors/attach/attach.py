@@ -184,11 +184,14 @@ def attach(
             if there is not None:
                 return shared(there)
             place = attach_files.prepare(process, files)
-            agent_options = ";".join(filter(None, (options, cupti_file.option(process))))
-            entry = _Entry(process, place, agent_options, handshake_s, deadline, says)
-            ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
-            connection, attempts = entry.connect(ways)
-            took_ns = time.perf_counter_ns() - began
+            try:
+                entry = _Entry(process, place, _text(process, place, options), deadline)
+                ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
+                connection = entry.connect(ways, handshake_s, says)
+            except BaseException:
+                place.remove()
+                raise
+            attempts, took_ns = tuple(entry.attempts), time.perf_counter_ns() - began
             return Attached(connection, process, attempts[-1].method, attempts, place, took_ns)
         except NoSuchProcess:
             raise
@@ -215,96 +218,83 @@ def _agent_of_others(process: Process) -> Client | None:
         time.sleep(_OTHERS_EVERY_S)
 
 
+def _text(process: Process, place: Place, options: str) -> str:
+    """What the trainer is to run, or, where that is no Python, what its agent is told."""
+    options = ";".join(filter(None, (options, cupti_file.option(process))))
+    if process.python is None:
+        return f"{place.socket_inside}\n{options}"
+    paths = (place.agent_inside, place.library_inside, place.socket_inside)
+    try:
+        return bootstrap.payload(*paths, options, process.pids_inside[-1])
+    except ValueError as fault:
+        raise CollectorError(str(fault), "install brrrtop at a shorter path") from fault
+
+
 @dataclass(slots=True)
 class _Entry:
     """One attach under way."""
 
-    _process: Process
-    _place: Place
-    _options: str
-    _handshake_s: float | None
-    _deadline: float
-    _says: Callable[[str], None]
-    _text: str = ""
-    _attempts: list[Attempt] = field(default_factory=list)
+    process: Process
+    place: Place
+    text: str
+    deadline: float
+    attempts: list[Attempt] = field(default_factory=list)
 
-    def connect(self, methods: Sequence[Method]) -> tuple[Client, tuple[Attempt, ...]]:
-        """A connection, and how each way that was tried went; else the place is removed.
-
-        Raises:
-            CollectorError: No way can work, or all were tried.
-        """
-        place, own_pid = self._place, self._process.pids_inside[-1]
-        paths = (place.agent_inside, place.library_inside, place.socket_inside)
-        try:
-            if self._process.python is None:
-                self._text = f"{place.socket_inside}\n{self._options}"
-            else:
-                self._text = bootstrap.payload(*paths, self._options, own_pid)
-            return self._by_any(methods), tuple(self._attempts)
-        except ValueError as fault:
-            place.remove()
-            raise CollectorError(str(fault), "install brrrtop at a shorter path") from fault
-        except BaseException:
-            place.remove()
-            raise
-
-    def _by_any(self, methods: Sequence[Method]) -> Client:
+    def connect(
+        self, methods: Sequence[Method], handshake_s: float | None, says: Callable[[str], None]
+    ) -> Client:
         """A connection by the first way that works.
 
         Raises:
             CollectorError: No way can work, or all were tried.
         """
+        pid = self.process.pid
         for method in methods:
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > self.deadline:
                 break
-            if method is REMOTE_EXEC:
-                if any(attempt.entered for attempt in self._attempts):
-                    break  # whoever did not run what was accepted runs no script either
-            else:
-                self._says(f"{method.name}: entering process {self._process.pid}")
-            connection = self._by(method)
+            if method is not REMOTE_EXEC:
+                says(f"{method.name}: entering process {pid}")
+            elif any(attempt.entered for attempt in self.attempts):
+                break  # whoever did not run what was accepted runs no script either
+            connection = self._by(method, handshake_s or method.handshake_s)
             if connection is not None:
                 return connection
-        reasons = "; ".join(f"{a.method}: {a.reason}" for a in self._attempts)
-        action = next((a.action for a in reversed(self._attempts) if a.action), RUN_INSTEAD)
-        pid = self._process.pid
+        reasons = "; ".join(f"{a.method}: {a.reason}" for a in self.attempts)
+        action = next((a.action for a in reversed(self.attempts) if a.action), RUN_INSTEAD)
         raise AttachFailed(
-            f"no way into process {pid} worked ({reasons})", action, tuple(self._attempts)
+            f"no way into process {pid} worked ({reasons})", action, tuple(self.attempts)
         )
 
-    def _by(self, method: Method) -> Client | None:
+    @property
+    def _left_s(self) -> float:
+        return max(0.1, self.deadline - time.monotonic())
+
+    def _by(self, method: Method, handshake_s: float) -> Client | None:
         began = time.perf_counter_ns()
-        remaining_s = max(0.1, self._deadline - time.monotonic())
-        attempt = method.enter(self._process, self._text, self._place, min(5.0, remaining_s))
+        attempt = method.enter(self.process, self.text, self.place, min(5.0, self._left_s))
         connection = None
         if attempt.entered:
             try:
-                connection = self._handshake(method)
+                connection = self._handshake(method, min(handshake_s, self._left_s))
             except _Unanswered as silence:
                 attempt = replace(attempt, reason=str(silence), action=_LATER)
         took_ns = time.perf_counter_ns() - began
-        self._attempts.append(replace(attempt, took_ns=took_ns))
+        self.attempts.append(replace(attempt, took_ns=took_ns))
         return connection
 
-    def _handshake(self, method: Method) -> Client:
-        limit_s = self._handshake_s or method.handshake_s
-        limit_s = min(limit_s, max(0.1, self._deadline - time.monotonic()))
-        watch = _Watch(self._process, self._place, method)
+    def _handshake(self, method: Method, limit_s: float) -> Client:
+        process, path = self.process, self.place.socket_outside
+        check = _Watch(process, self.place, method).check
         try:
             return client.connect(
-                self._place.socket_outside,
-                pid=self._process.pid,
-                uid=self._process.uid,
-                limit_s=limit_s,
-                give_up=watch.check,
+                path, pid=process.pid, uid=process.uid, limit_s=limit_s, give_up=check
             )
         except NoHandshake as fault:
-            raise _Unanswered(watch.reason or self._silence(limit_s, fault)) from fault
+            raise _Unanswered(self._silence(limit_s, fault)) from fault
 
     def _silence(self, limit_s: float, fault: NoHandshake) -> str:
         """What an agent that does not answer means."""
-        if os.path.lexists(self._place.socket_outside):
+        if os.path.lexists(self.place.socket_outside):
             return f"entered, and no agent answered: {fault}"
         return (
             f"entered, and no agent came of it in {limit_s:.0f} s: a call that does not return "
@@ -333,7 +323,6 @@ class _Watch:
         self._process, self._place, self._method = process, place, method
         self._still_since = self._looked = time.monotonic()
         self._standing = threads.standing(process.pid, process.pid)
-        self.reason = ""
 
     def check(self) -> None:
         """Nothing, or an exception when no agent can be expected any more."""

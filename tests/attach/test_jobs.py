@@ -110,7 +110,7 @@ def opened(candidates: list[Candidate], pid: int, files: AgentFiles) -> list[tup
         if one.driver is not None:
             one.driver.close()
     processes.leave()
-    return [(one.driver is not None, one.member.why or "") for one in ranks]
+    return [(one.driver is not None, one.why or "") for one in ranks]
 
 
 def test_a_rank_of_another_user_has_a_row_that_says_why(
