@@ -251,7 +251,6 @@ class Window(Struct, frozen=True, eq=False):
     observed: tuple[Span, ...] | None = None
     """Traced spans, sorted and disjoint; None: all of it was traced."""
     lost_records: int = 0
-    zero_timestamps: int = 0
     hello: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples | None = None
     """None: nobody sampled hardware counters."""

@@ -12,7 +12,7 @@ from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
-from brrrtop.model.host_details import Detailed
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
 from brrrtop.model.tables import Span, Window
 from brrrtop.session import verdict as verdicts
@@ -63,7 +63,7 @@ def analyze_rank(
         BadInput: As `analyze`.
     """
     timeline = read(source)
-    details = source.details if isinstance(source, Detailed) else None
+    details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
     give_back()

@@ -27,7 +27,7 @@ from brrrtop.session.events import EventLog
 from brrrtop.session.history import History
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import watched, windows
+from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 
 GAUGE_POINTS = 120
@@ -254,7 +254,7 @@ class Session:
     def _looked_long(self, now: int) -> bool:
         """Whether samples since the verdict may say where the host is that it found elsewhere."""
         taken = self.timeline.looks_taken
-        if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
+        if self.judged is None or not windows.is_due(taken, self._looked, self._is_over(now)):
             return False
         result = self.judged.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]

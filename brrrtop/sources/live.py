@@ -25,10 +25,8 @@ from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import Agent, AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
-from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.hello import with_hello
 from brrrtop.sources.samplers import Feeds
-from brrrtop.sources.source import FELL_NS
+from brrrtop.sources.source import FELL_NS, with_hello
 from brrrtop.sources.tee import Sink, Tee
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
@@ -231,7 +229,7 @@ class LiveSource:
         elif frame.kind == Kind.MARKS:
             rows = columns.plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
-            for span, recorded_ns in disturbances(rows):
+            for span, recorded_ns in columns.disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.wishes.see_marks(rows)
         elif frame.kind == Kind.OBSERVED:

@@ -25,8 +25,8 @@ from brrrtop.model.tables import Span
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.protocol.frames import WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
 from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.hello import with_hello
 from brrrtop.sources.record_columns import by_column, by_row
+from brrrtop.sources.source import with_hello
 from brrrtop.text.printable import printable
 
 MAGIC = b"BRRR"

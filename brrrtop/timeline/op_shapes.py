@@ -15,8 +15,8 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import columns
-from brrrtop.sources.disturbances import RECOVERY_NS, with_recovery
-from brrrtop.timeline.launch_sequence import NONE, Launched, Sequence, launches_in_order
+from brrrtop.protocol.columns import RECOVERY_NS, with_recovery
+from brrrtop.timeline.correlation import NONE, Launched, Sequence, launches_in_order
 from brrrtop.timeline.op_inference import half_of, signature
 
 LEAD_NS = 2_000_000_000

@@ -206,12 +206,12 @@ async def test_a_kernel_without_known_work_says_what_is_missing() -> None:
     assert "neither its name, nor shapes or counters tell what it does" in text
 
 
-@pytest.mark.parametrize("key", ["question_mark", "r", "a", "l", "w", "enter", "S"])
-async def test_every_view_survives_any_size(key: str) -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.press(key)
-        for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
-            await screen.resize(*size)
+async def test_every_view_survives_any_size() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        for key in ("question_mark", "r", "a", "l", "w", "enter", "S"):
+            await screen.press("escape", "1", key)
+            for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
+                await screen.resize(*size)
 
 
 async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() -> None:

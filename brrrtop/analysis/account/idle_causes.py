@@ -21,8 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.launches import AHEAD_NS
-from brrrtop.analysis.account.unrecorded import call_times, unrecorded_from
+from brrrtop.analysis.account.launches import AHEAD_NS, call_times, unrecorded_from
 from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
@@ -252,16 +251,16 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
 
 
 def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
-    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch."""
-    ops = marks.take(~_on_host(marks, starts, ends))
-    dispatch = Cover(*ops.union(MarkClass.OP, MarkClass.OPTIMIZER)).between(starts, ends)
-    away = np.maximum(rest - dispatch, 0)
-    return np.where(away > DISPATCH_NS, away, 0)
+    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch.
 
-
-def _on_host(marks: Marks, starts: I8, ends: I8) -> Bool:
-    """Long ops that began and ended while the host was late: what launched nothing ran on the CPU."""
+    Long ops that began and ended while the host was late are not: what launched nothing ran on the CPU.
+    """
     at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
     within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])
     long = marks.ends_ns - marks.starts_ns > REFILL_NS
-    return np.asarray((marks.classes == MarkClass.OP) & within & long)
+    on_host = (marks.classes == MarkClass.OP) & within & long
+    dispatch = Cover(*marks.take(~on_host).union(MarkClass.OP, MarkClass.OPTIMIZER)).between(
+        starts, ends
+    )
+    away = np.maximum(rest - dispatch, 0)
+    return np.where(away > DISPATCH_NS, away, 0)

@@ -30,13 +30,6 @@ class Chains(Struct, frozen=True):
     """Of the run that takes the most time, in order, at most eight."""
 
 
-def stream_order(joined: Joined, rows: Bool) -> I8:
-    """Indices of `rows`, by stream and then by start."""
-    at = np.flatnonzero(rows)
-    activities = joined.window.activities
-    return at[np.lexsort((activities.starts_ns[at], activities.stream_ids[at]))]
-
-
 def chains(joined: Joined, excluded: Bool) -> Chains | None:
     """All chains of the window; None when no kernel ran.
 
@@ -47,9 +40,11 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     if not joined.kernels.any():
         return None
     window = joined.window
-    order = stream_order(joined, ~joined.is_role(Role.SET))
+    activities, no_set = window.activities, ~joined.is_role(Role.SET)
+    order = np.lexsort((activities.starts_ns, activities.stream_ids))
+    order = order[no_set[order]]
     inside = (joined.is_role(*_MEMBERS) & joined.kernels & ~excluded)[order]
-    streams = window.activities.stream_ids[order]
+    streams = activities.stream_ids[order]
     breaks = np.ones(len(order) + 1, np.bool_)
     breaks[1:-1] = (inside[1:] != inside[:-1]) | (streams[1:] != streams[:-1])
     edges = np.flatnonzero(breaks)

@@ -24,7 +24,7 @@ from brrrtop.model.host_tables import (
     Queue,
 )
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import F8, I8, ActivityType, Marks, picked
+from brrrtop.model.tables import F8, I8, ActivityType, picked
 from brrrtop.model.vocabulary import CallClass, MarkClass
 
 FULL = 1_000
@@ -43,12 +43,9 @@ _MOST_ALIVE = 20
 def launch_queue(work: DeviceWork) -> Queue | None:
     """How far launches were ahead, stream by stream; None where no launch is known."""
     acts, calls = work.window.activities, work.window.calls
-    rows = np.flatnonzero((work.call_rows >= 0) & (acts.types == ActivityType.KERNEL))
+    launched = picked(calls.classes, work.call_rows, -1) == CallClass.LAUNCH
+    rows = np.flatnonzero(launched & (acts.types == ActivityType.KERNEL))
     at = work.call_rows[rows]
-    rows, at = (
-        rows[calls.classes[at] == CallClass.LAUNCH],
-        at[calls.classes[at] == CallClass.LAUNCH],
-    )
     if not len(rows):
         return None
     lengths = np.zeros(len(rows), np.int64)
@@ -93,21 +90,14 @@ def copy_rows(work: DeviceWork) -> list[CopyRow]:
     ]  # fmt: skip
 
 
-def ranges_of(work: DeviceWork) -> Marks:
-    """The ranges that somebody named and that lasted."""
-    marks = work.window.marks
-    kept = np.isin(marks.classes, np.array([int(c) for c in _RANGES]))
-    ranges: Marks = marks.take(kept & (marks.ends_ns > marks.starts_ns))
-    return ranges
-
-
 def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRow]]:
     """Ranges by name, and those that are phases of inference.
 
     What a thread without ranges launches, as autograd's does, belongs to the ranges of the thread that
     has most of them.
     """
-    marks = ranges_of(work)
+    marks = work.window.marks
+    marks = marks.take(np.isin(marks.classes, _RANGES) & (marks.ends_ns > marks.starts_ns))
     if not len(marks):
         return [], []
     nest = Nest(marks.tids, marks.starts_ns, marks.ends_ns)

@@ -9,7 +9,7 @@ from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
-from brrrtop.sources.importers.jax.events import Profile
+from brrrtop.sources.importers.jax.columns import Profile
 from brrrtop.sources.importers.trace import rocm
 from brrrtop.sources.importers.trace.source import TraceSource
 
@@ -82,6 +82,5 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
             device["name"] = rocm.UNNAMED
         else:
             device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
-        kept = {key: value for key, value in device.items() if value is not None}
-        devices.append(bodies.plausible_device(kept))
+        devices.append(bodies.plausible_device(device))
     return devices

@@ -11,7 +11,6 @@ from brrrtop.freed import give_back
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
-from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
@@ -79,17 +78,8 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     Raises:
         BadInput: Not a trace, or one that is too large without `force`.
     """
-    file, size_bytes = open_input(path)
-    with file:
-        inflater = reader.Inflater(file, size_bytes)
-        budget = Budget(path.name, file, force)
-        blocks = reader.ahead(budget.counted(inflater.blocks()))
-        try:
-            return _read_runs(reader.Runs(blocks, path.name), inflater, path.name)
-        except OSError as fault:
-            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
-        finally:
-            blocks.close()  # type: ignore[attr-defined]
+    with reader.opened(path, force) as (runs, inflater):
+        return _read_runs(runs, inflater, path.name)
 
 
 def _read_runs(

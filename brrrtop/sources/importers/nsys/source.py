@@ -39,15 +39,10 @@ class NsysSource(TraceSource):
 
         def devices(active: list[int]) -> list[dict[str, Any]]:
             return [
-                bodies.plausible_device({"device_id": gpu, **_known(known.get(gpu, {}))})
-                for gpu in active
+                bodies.plausible_device({"device_id": gpu, **known.get(gpu, {})}) for gpu in active
             ]
 
         return self._framed(collected, base_ns, hello, devices)
-
-
-def _known(facts: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _version(database: Database) -> str | None:

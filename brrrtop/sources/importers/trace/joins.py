@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 
@@ -135,10 +136,11 @@ def told_apart(
     top = int(max(calls.max(), acts.max(initial=0)))
     fresh = _unused_rows(np.concatenate([calls, acts]), len(call_rows), top)
     calls[call_rows] = fresh
-    able = launching[call_rows]
-    acts[act_rows] = _nearest(
-        old[able], call_starts[call_rows][able], fresh[able], acts[act_rows], act_starts[act_rows]
+    able = np.flatnonzero(launching[call_rows])
+    rows = intervals.latest_before(
+        old[able], call_starts[call_rows[able]], acts[act_rows], act_starts[act_rows]
     )
+    acts[act_rows] = np.append(fresh[able], 0)[rows]  # -1: none of them launches
     return calls, acts
 
 
@@ -147,29 +149,6 @@ def _unused_rows(used: Array, count: int, top: int) -> I8:
         return np.arange(top + 1, top + 1 + count, dtype=np.int64)
     candidates = np.setdiff1d(np.arange(1, len(used) + count + 1, dtype=np.int64), used)
     return np.asarray(candidates[:count], np.int64)
-
-
-def _nearest(keys: Array, starts: I8, values: I8, wanted: Array, times: I8) -> I8:
-    """For each wanted key the value with the latest start not after its time, else the earliest."""
-    if not len(keys) or not len(wanted):
-        return np.zeros(len(wanted), np.int64)
-    order = np.lexsort((starts, keys))
-    keys, starts, values = keys[order], starts[order], values[order]
-    low = np.searchsorted(keys, wanted, "left")
-    high = np.searchsorted(keys, wanted, "right")
-    merged = np.lexsort(
-        (
-            np.concatenate([np.zeros(len(keys)), np.ones(len(wanted))]),
-            np.concatenate([starts, times]),
-            np.concatenate([keys, wanted]),
-        )
-    )
-    is_key = merged < len(keys)
-    before = np.cumsum(is_key)
-    at = np.empty(len(wanted), np.int64)
-    at[merged[~is_key] - len(keys)] = before[~is_key] - 1
-    at = np.clip(at, low, np.maximum(high - 1, low))
-    return np.where(high > low, values[np.minimum(at, len(values) - 1)], 0)
 
 
 def op_of_launch(nest: Nest, op_externals: I8, launches: dict[str, Array]) -> I8:

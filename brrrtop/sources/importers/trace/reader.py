@@ -14,12 +14,15 @@ import queue
 import re
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
 
 from brrrtop.errors import BadInput
+from brrrtop.sources.files import Budget, open_input
 
 
 def _inflater() -> Any:
@@ -103,7 +106,7 @@ class Inflater:
             self.fault = f"the zstd data is damaged or ends early near byte {self._file.tell()}"
 
 
-def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
     """The same blocks, produced by a thread that stays a few ahead."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
     stop = threading.Event()
@@ -226,6 +229,25 @@ class Runs:
                 self._buffered, self._refused = text, None
             pieces, size = [self._buffered], len(self._buffered)
         self._buffered = b"".join(pieces)
+
+
+@contextmanager
+def opened(path: Path, force: bool = False) -> Iterator[tuple[Runs, Inflater]]:
+    """The runs of a file, and what inflates it.
+
+    Raises:
+        BadInput: The file cannot be read, or is too large without `force`.
+    """
+    file, size_bytes = open_input(path)
+    with file:
+        inflater = Inflater(file, size_bytes)
+        blocks = _ahead(Budget(path.name, file, force).counted(inflater.blocks()))
+        try:
+            yield Runs(blocks, path.name), inflater
+        except OSError as fault:
+            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
+        finally:
+            blocks.close()
 
 
 def last_cut(text: bytes) -> int | None:

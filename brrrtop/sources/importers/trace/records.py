@@ -14,7 +14,7 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
+from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
@@ -27,20 +27,17 @@ Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
+_SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)
 _U16, _U32, _I32 = (1 << 16) - 1, (1 << 32) - 1, (1 << 31) - 1
 
 
 class Records(Struct, frozen=True, eq=False):
     """A trace as wire arrays, each sorted by end, and what they refer to."""
 
-    kernels: Array
-    copies: Array
-    calls: Array
-    marks: Array
-    links: Array
-    """One a launch that some activity came from."""
-    link_times: I8
-    """End of the launching call (or of the activity, where that was not recorded)."""
+    tables: dict[Kind, tuple[Array, I8]]
+    """Calls, links, marks, kernels and copies, in the order in which they are sent, with their ends. Links
+    are one a launch that some activity came from; they end with the launching call, or with the activity
+    where that was not recorded."""
     names: dict[int, str]
     ops: list[list[Any]]
     """`[id, name, dims, types, concrete]`, and `strides` where they are told"""
@@ -77,13 +74,13 @@ def build(collected: Collected, base_ns: int) -> Records:
     shaped, signatures, strides = signatures_of(collected.signatures)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
-    kernel_records = _by_end(_kernels(kernels))
+    tables = {Kind.KERNELS: _by_end(_kernels(kernels))}
     kernels.clear()  # columns of millions of rows go as soon as they are not needed
     positions = op_of_launch(nest, ops.pop("external"), launches)
     by_position = ops.pop("signature")[nest.order]
     described = nest.innermost(positions, shaped[by_position])
     described = np.where(described >= 0, described, positions)
-    links, link_times, sent = _links(launches, described, by_position)
+    links, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
     host_details = host.details_of(
         names,
@@ -106,13 +103,14 @@ def build(collected: Collected, base_ns: int) -> Records:
     ]
     ops.clear()
     del nest
+    tables |= {
+        Kind.COPIES: _by_end(_copies(copies, names)),
+        Kind.CALLS: _by_end(_calls(calls, call_classes)),
+        Kind.MARKS: _by_end(np.concatenate(marks)),
+        Kind.LINKS: links,
+    }
     return Records(
-        kernels=kernel_records,
-        copies=_by_end(_copies(copies, names)),
-        calls=_by_end(_calls(calls, call_classes)),
-        marks=_by_end(np.concatenate(marks)),
-        links=links,
-        link_times=link_times,
+        tables={kind: tables[kind] for kind in _SENT},
         names=dict(enumerate(names)),
         ops=[sendable(s + 1, signatures[s], strides[s]) for s in sent.tolist()],
         silent=silent,
@@ -212,22 +210,23 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     return launches
 
 
-def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8, I8]:
-    """Link records by time, their times, and the signatures they use."""
+def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[tuple[Array, I8], I8]:
+    """Link records by time with their times, and the signatures they use."""
     has_launch = positions >= 0
     order = np.argsort(launches["end_ns"][has_launch], kind="stable")
     used = signatures[positions[has_launch]][order]
     links = np.zeros(len(order), LINK)
     links["correlation"] = launches["correlation"][has_launch][order]
     links["op_id"] = used + 1
-    return links, launches["end_ns"][has_launch][order], np.flatnonzero(np.bincount(used))
+    return (links, launches["end_ns"][has_launch][order]), np.flatnonzero(np.bincount(used))
 
 
-def _by_end(records: Array) -> Array:
+def _by_end(records: Array) -> tuple[Array, I8]:
     ends = np.ascontiguousarray(records["end_ns"])
     if len(ends) > 1 and (ends[1:] < ends[:-1]).any():
-        return records[np.argsort(ends, kind="stable")]
-    return records
+        order = np.argsort(ends, kind="stable")
+        return records[order], ends[order]
+    return records, ends
 
 
 def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
