@@ -172,9 +172,12 @@ def attach(
     deadline = time.monotonic() + limit_s
     process = processes.read(pid)
 
-    def shared(there: Client) -> Attached:
+    def attached(
+        agent: Client, attempts: Sequence[Attempt] = (), place: Place | None = None
+    ) -> Attached:
+        method = attempts[-1].method if attempts else "shared"
         took_ns = time.perf_counter_ns() - began
-        return Attached(there, process, "shared", (), None, took_ns)
+        return Attached(agent, process, method, tuple(attempts), place, took_ns)
 
     again = True
     while True:
@@ -182,23 +185,18 @@ def attach(
             access.check(process, need_torch)
             there = find_agent(process)
             if there is not None:
-                return shared(there)
+                return attached(there)
             place = attach_files.prepare(process, files)
             try:
                 entry = _Entry(process, place, _text(process, place, options), deadline)
-                ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
-                connection = entry.connect(ways, handshake_s, says)
+                return attached(entry.connect(methods, handshake_s, says), entry.attempts, place)
             except BaseException:
                 place.remove()
                 raise
-            attempts, took_ns = tuple(entry.attempts), time.perf_counter_ns() - began
-            return Attached(connection, process, attempts[-1].method, attempts, place, took_ns)
-        except NoSuchProcess:
-            raise
         except CollectorError as fault:
-            there = _agent_of_others(process)
+            there = None if isinstance(fault, NoSuchProcess) else _agent_of_others(process)
             if there is not None:
-                return shared(there)
+                return attached(there)
             if not again or not isinstance(fault, NotPermitted):
                 raise
             again = False
@@ -241,7 +239,10 @@ class _Entry:
     attempts: list[Attempt] = field(default_factory=list)
 
     def connect(
-        self, methods: Sequence[Method], handshake_s: float | None, says: Callable[[str], None]
+        self,
+        methods: Sequence[Method] | None,
+        handshake_s: float | None,
+        says: Callable[[str], None],
     ) -> Client:
         """A connection by the first way that works.
 
@@ -249,7 +250,8 @@ class _Entry:
             CollectorError: No way can work, or all were tried.
         """
         pid = self.process.pid
-        for method in methods:
+        known = METHODS if self.process.python is not None else NATIVE_METHODS
+        for method in methods or known:
             if time.monotonic() > self.deadline:
                 break
             if method is not REMOTE_EXEC:
@@ -302,7 +304,7 @@ class _Entry:
         )
 
 
-def refusal(place: Place) -> str:
+def why_refused(place: Place) -> str:
     """Why the agent did not start, as it told; empty: it did not."""
     name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
     try:
@@ -335,7 +337,7 @@ class _Watch:
                 f"process {self._process.pid} exited during the attach",
                 "`brrrtop` lists the trainers",
             )
-        reason = refusal(self._place)
+        reason = why_refused(self._place)
         if reason:
             raise CollectorError(f"the agent does not start there: {reason}", RUN_INSTEAD)
         if not self._method.needs_main_thread:

@@ -45,7 +45,7 @@ def _load(process: Process, own: AgentFiles) -> None:
     exec(bootstrap.BOOT, names)
     paths = (place.agent_inside, place.library_inside, place.socket_inside)
     names["boot"](*paths, "", VERSION)
-    reason = attach.refusal(place)
+    reason = attach.why_refused(place)
     if reason:
         place.remove()
         raise CollectorError(f"the agent did not start: {reason}", "see `brrrtop doctor`")
