@@ -5,17 +5,14 @@ Several processes in one file number their threads and calls anew, so each gets 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
+from brrrtop.sources.importers.trace.columns import Array, Columns
 
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 _U32 = 1 << 32
 _TRUST = 0.8
 """Share of launches whose External id must name the op that holds them before it is believed:
