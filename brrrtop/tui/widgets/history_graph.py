@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 
 from rich.text import Text
 
-from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import HistoryPoint, Snapshot
+from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
