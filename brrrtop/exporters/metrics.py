@@ -19,7 +19,7 @@ from brrrtop.text import phrases
 DEVICE_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")
 
-HELP: Mapping[str, str] = {
+_OF_VERDICTS = {
     "brrrtop_up": "1: the training process is watched; 0: it ended or does not answer.",
     "brrrtop_step_seconds": "Median duration of a training step in the judged window.",
     "brrrtop_split_ratio": "Share of wall time that is compute-bound, memory-bound, overhead or unknown.",
@@ -34,25 +34,20 @@ HELP: Mapping[str, str] = {
     "brrrtop_observed_ratio": "Share of the judged window that was traced.",
     "brrrtop_watching_cost_ratio": "What watching adds to the step time, measured in this run.",
     "brrrtop_lost_records": "Activity records that did not arrive.",
-    "brrrtop_sm_active_ratio": "Share of time with a warp on the SMs.",
-    "brrrtop_tensor_active_ratio": "Share of time the tensor pipes are active.",
-    "brrrtop_dram_active_ratio": "Share of the DRAM's bandwidth in use.",
-    "brrrtop_smi_utilization_ratio": "nvidia-smi's GPU-Util: any kernel resident.",
-    "brrrtop_memory_used_bytes": "Device memory in use.",
-    "brrrtop_power_watts": "Power of the GPU.",
-    "brrrtop_temperature_celsius": "Temperature of the GPU.",
-    "brrrtop_sm_clock_hertz": "Clock of the SMs.",
 }
 _GAUGES = {
-    Metric.SM_ACTIVE: "brrrtop_sm_active_ratio",
-    Metric.TENSOR_ACTIVE: "brrrtop_tensor_active_ratio",
-    Metric.DRAM_ACTIVE: "brrrtop_dram_active_ratio",
-    Metric.SMI_UTIL: "brrrtop_smi_utilization_ratio",
-    Metric.MEMORY_USED_BYTES: "brrrtop_memory_used_bytes",
-    Metric.POWER_WATT: "brrrtop_power_watts",
-    Metric.TEMPERATURE_C: "brrrtop_temperature_celsius",
-    Metric.SM_CLOCK_HZ: "brrrtop_sm_clock_hertz",
-}
+    Metric.SM_ACTIVE: ("brrrtop_sm_active_ratio", "Share of time with a warp on the SMs."),
+    Metric.TENSOR_ACTIVE: (
+        "brrrtop_tensor_active_ratio", "Share of time the tensor pipes are active.",
+    ),
+    Metric.DRAM_ACTIVE: ("brrrtop_dram_active_ratio", "Share of the DRAM's bandwidth in use."),
+    Metric.SMI_UTIL: ("brrrtop_smi_utilization_ratio", "nvidia-smi's GPU-Util: any kernel resident."),
+    Metric.MEMORY_USED_BYTES: ("brrrtop_memory_used_bytes", "Device memory in use."),
+    Metric.POWER_WATT: ("brrrtop_power_watts", "Power of the GPU."),
+    Metric.TEMPERATURE_C: ("brrrtop_temperature_celsius", "Temperature of the GPU."),
+    Metric.SM_CLOCK_HZ: ("brrrtop_sm_clock_hertz", "Clock of the SMs."),
+}  # fmt: skip
+HELP: Mapping[str, str] = {**_OF_VERDICTS, **dict(_GAUGES.values())}
 OWN_LABELS: Mapping[str, str] = {
     "brrrtop_split_ratio": "bound",
     "brrrtop_account_ratio": "bucket",
@@ -117,7 +112,7 @@ def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
     if snapshot.overhead.step_cost_share is not None:
         yield "brrrtop_watching_cost_ratio", "", snapshot.overhead.step_cost_share
     yield "brrrtop_lost_records", "", float(snapshot.lost_records)
-    for metric, name in _GAUGES.items():
+    for metric, (name, _) in _GAUGES.items():
         if metric in snapshot.gauges:
             yield name, "", float(snapshot.gauges[metric])
 

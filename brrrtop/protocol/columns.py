@@ -10,6 +10,7 @@ import numpy.typing as npt
 from msgspec.structs import asdict
 
 from brrrtop.model.tables import (
+    I8,
     Activities,
     ActivityType,
     Calls,
@@ -27,7 +28,6 @@ from brrrtop.protocol import frames
 from brrrtop.protocol.frames import LATEST_NS
 
 Records = npt.NDArray[np.void]
-I8 = npt.NDArray[np.int64]
 Translate = Callable[[Any], I8]
 Table = TypeVar("Table", bound=Columns)
 

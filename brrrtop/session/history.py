@@ -45,12 +45,6 @@ class History:
     def since_attach(self) -> SinceAttach:
         return SinceAttach(self._duration_ns, dict(self._buckets_ns))
 
-    def go_on_from(self, before: History) -> None:
-        """Takes over what the trainer before this one did."""
-        self._points.extend(before._points)
-        self._duration_ns = before._duration_ns
-        self._buckets_ns = before._buckets_ns.copy()
-
     def clear_points(self) -> None:
         """After a clock was set back, points of the future would be in the way; sums stay."""
         self._points.clear()

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
-from brrrtop.model.intervals import holders
+from brrrtop.model.intervals import holders, subtract
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.model.vocabulary import MarkClass
@@ -186,19 +186,8 @@ class StepShapes:
 
     def undisturbed(self, spans: list[Span]) -> list[Span]:
         """The parts of sorted, disjoint spans in which nothing was recorded."""
-        left: list[Span] = []
-        first = 0
-        for span in spans:
-            while first < len(self.cuts) and self.cuts[first].t1_ns <= span.t0_ns:
-                first += 1
-            t_ns, at = span.t0_ns, first
-            while at < len(self.cuts) and self.cuts[at].t0_ns < span.t1_ns:
-                if self.cuts[at].t0_ns > t_ns:
-                    left.append(Span(t_ns, self.cuts[at].t0_ns))
-                t_ns, at = max(t_ns, self.cuts[at].t1_ns), at + 1
-            if t_ns < span.t1_ns:
-                left.append(Span(t_ns, span.t1_ns))
-        return left
+        parts = subtract(*edges(spans), edges(self.cuts))
+        return [Span(*part) for part in np.stack(parts, axis=1).tolist()]
 
     def disturbed(self, times_ns: I8) -> Bool:
         """Which of the instants lie where something was recorded."""

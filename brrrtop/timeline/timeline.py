@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.tables import (
     BROKEN_OFF,
+    I8,
     Activities,
     Calls,
     Device,
@@ -33,8 +33,6 @@ from brrrtop.timeline.correlation import launches_in_order
 from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.track import Track, in_order
-
-I8 = npt.NDArray[np.int64]
 
 REACH_NS = 2_000_000_000
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold

@@ -207,13 +207,13 @@ def run(options: Options) -> int:
 
 def _exporter(host: Host, options: Options) -> Exporter:
     if options.exporter == "otlp":
-        from brrrtop.exporters.otlp import OtlpPusher
+        from brrrtop.exporters.endpoints import OtlpPusher
 
         return OtlpPusher(
             lambda: host.newest, options.endpoint, max(options.interval, 5.0),
             lambda says: output.say(f"brrrtop: {says}"),
         )  # fmt: skip
-    from brrrtop.exporters.prometheus import PrometheusServer
+    from brrrtop.exporters.endpoints import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
     server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)

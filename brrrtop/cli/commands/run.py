@@ -35,7 +35,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched, launch
 from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
-from collectors.process.end import status_text
+from collectors.process.proc import status_text
 
 if TYPE_CHECKING:
     from brrrtop.tui.driver import Driver
@@ -49,14 +49,14 @@ _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 def run(options: Options) -> int:
     if not options.command:
         raise UsageError("run what?", "brrrtop run -- python train.py")
-    gates = gate.parse_all(options.fail_if, options.hold_s)
+    gates = options.gates
     live.refuse_taken_file(options)
     files = _agent_files()
     if options.screen and show.on_a_terminal():
         return _under_the_screen(options, files)
     launched = _launch(options.command, files)
     try:
-        beside = _Beside(launched, options, gates)
+        beside = _Beside(launched, options)
         code = launched.wait(beside.check)
         beside.finish()
         if code == 0 and not beside.tripped:
@@ -95,10 +95,10 @@ def _without_agent(fault: CollectorError) -> str:
 class _Beside:
     """Watches while the program has the terminal. Its own faults never reach the program."""
 
-    def __init__(self, launched: Launched, options: Options, gates: Sequence[gate.Gate]) -> None:
+    def __init__(self, launched: Launched, options: Options) -> None:
         self._launch = launched
         self._options = options
-        self._gates = list(gates)
+        self._gates = list(options.gates)
         self._source: LiveSource | None = None
         self._driver: LiveSession | LiveJob | None = None
         self._next_s = 0.0

@@ -6,8 +6,8 @@ from rich.text import Text
 
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.estimate import Estimate, Steps
-from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import jitter

@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from rich.text import Text
 from textual.events import Click
 
-from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
+from brrrtop.model.tables import percentile
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import BucketTime, booked

@@ -13,17 +13,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model.tables import I8
 from brrrtop.protocol.columns import COPY_NAMES, MEMORY_NAMES
 from brrrtop.sources.importers.nsys.database import Database
-from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.trace.columns import (
+    CALL,
+    COPY,
+    KERNEL,
+    OP,
+    RANGE,
+    Array,
+    Collected,
+    Columns,
+)
 from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (

@@ -23,6 +23,7 @@ from brrrtop.sources.importers.trace.events import (
 )
 
 Array = npt.NDArray[Any]
+Columns = dict[str, Array]
 
 KERNEL, COPY, CALL, OP, RANGE, OVERHEAD, FRAME, MEMORY = range(1, 9)
 CATEGORIES: dict[int, tuple[str, ...]] = {
@@ -103,15 +104,15 @@ class Table:
     """Columns by name, grown a batch at a time."""
 
     def __init__(self) -> None:
-        self._batches: list[dict[str, Array]] = []
+        self._batches: list[Columns] = []
 
     def __len__(self) -> int:
         return sum(len(batch["start_ns"]) for batch in self._batches)
 
-    def add(self, batch: dict[str, Array]) -> None:
+    def add(self, batch: Columns) -> None:
         self._batches.append(batch)
 
-    def joined(self) -> dict[str, Array]:
+    def joined(self) -> Columns:
         """Each column in one piece; the batches are let go."""
         batches, self._batches = self._batches, []
         if not batches:
@@ -174,7 +175,7 @@ class Collected:
                 batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
                 self.add_events(code, batch)
 
-    def add_events(self, code: int, batch: dict[str, Array]) -> None:
+    def add_events(self, code: int, batch: Columns) -> None:
         """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""
         spans = batch.pop("span_ns")
         if code == MEMORY:
@@ -184,7 +185,7 @@ class Collected:
             batch["external"] = batch["external"] | batch.pop("old_external")
         self.add_batch(code, batch)
 
-    def add_batch(self, code: int, batch: dict[str, Array]) -> None:
+    def add_batch(self, code: int, batch: Columns) -> None:
         """Rows of one kind, one or more; columns that nobody filled are as if the arguments were absent.
 
         Rows with times that cannot be are left out.
@@ -202,10 +203,10 @@ class Collected:
             batch = {key: column[good] for key, column in batch.items()}
         self._tables[code].add(batch)
 
-    def _batch(self, code: int, events: list[Event]) -> dict[str, Array]:
+    def _batch(self, code: int, events: list[Event]) -> Columns:
         """Columns of events of one kind, without their times."""
         args = list(map(_args, events))
-        batch: dict[str, Array] = {"name_id": _numbers(self.names, map(_name, events), len(events))}
+        batch: Columns = {"name_id": _numbers(self.names, map(_name, events), len(events))}
         if code not in ON_DEVICE:
             batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
             batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
@@ -231,7 +232,7 @@ class Collected:
             keys[row] = (events[row].name, *texts)
         return _numbers(self.signatures, keys, len(keys))
 
-    def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def split_ranges(self, ops: Columns) -> tuple[Columns, Columns]:
         """Ops that are ops, and ranges that old traces file under ops."""
         if not ops:
             return ops, {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.freed import give_back
@@ -18,13 +17,10 @@ from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
+from brrrtop.sources.importers.trace.columns import COLUMNS, Array, Collected, Columns
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
 _SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)
