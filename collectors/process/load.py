@@ -12,7 +12,6 @@ import numpy.typing as npt
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import GAUGE
 from collectors.process import proc
-from collectors.process.end import ProcessEnd
 from collectors.process.loader_workers import LoaderWorkers
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,12 +28,10 @@ class CpuShare:
 
     def _stat(self) -> list[str] | None:
         """Its fields in /proc, as long as it is the same process."""
-        try:
-            now = proc.stat(self._pid)
-        except (OSError, ValueError):
-            return None
-        self._start = self._start or now[19]
-        return now if now[19] == self._start else None
+        now = proc.stat(self._pid)
+        if now and self._start is None:
+            self._start = now[19]
+        return now if now and now[19] == self._start else None
 
     def share(self) -> float | None:
         """The share since the call before."""
@@ -78,7 +75,7 @@ class HostLoad:
         self._pid = trainer
         self._own = {os.getpid(): CpuShare(os.getpid())}
         self._trainer = CpuShare(trainer) if trainer is not None else None
-        self._end = ProcessEnd(trainer) if trainer is not None else None
+        self._end = proc.ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
         self._told_end: str | None = None
 

@@ -14,7 +14,7 @@ import pytest
 
 from collectors.attach import agent_library, bootstrap
 from collectors.attach.attach import METHODS, attach
-from collectors.attach.by_ptrace import PendingCall
+from collectors.attach.by_ptrace import PENDING_CALL
 from collectors.attach.files import AgentFiles
 from collectors.attach.method import Attempt, Method
 from collectors.errors import AttachFailed, CollectorError
@@ -28,7 +28,7 @@ everywhere = pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
 
 
 def queue(one: Child, text: str) -> Attempt:
-    return PendingCall().enter(processes.read(one.pid), text, None, 5.0)
+    return PENDING_CALL.enter(processes.read(one.pid), text, None, 5.0)
 
 
 def moves(one: Child) -> bool:

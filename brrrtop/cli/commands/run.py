@@ -35,7 +35,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched, launch
 from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
-from collectors.process.end import status_text
+from collectors.process.proc import status_text
 
 if TYPE_CHECKING:
     from brrrtop.tui.driver import Driver
