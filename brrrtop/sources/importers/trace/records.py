@@ -12,12 +12,26 @@ from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.protocol import frames as wire
 from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK, Kind
+from brrrtop.protocol.frames import LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import COLUMNS, Array, Collected, Columns
+from brrrtop.sources.importers.trace.columns import (
+    CALL,
+    COLUMNS,
+    COPY,
+    FRAME,
+    KERNEL,
+    MEMORY,
+    OP,
+    OVERHEAD,
+    RANGE,
+    Array,
+    Collected,
+    Columns,
+)
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
@@ -46,12 +60,10 @@ class Records(Struct, frozen=True, eq=False):
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
     """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
-    ops, old_ranges = collected.split_ranges(collected.ops.joined())
-    first = [one.joined() for one in (collected.kernels, collected.copies, collected.calls)]
-    tables = [*first, ops, old_ranges]
+    ops, old_ranges = collected.split_ranges(collected.joined(OP))
+    tables = [*map(collected.joined, (KERNEL, COPY, CALL)), ops, old_ranges]
     give_back()  # the batches lay between each other
-    more = (collected.ranges, collected.overheads, collected.frames, collected.memory)
-    tables += [table.joined() for table in more]
+    tables += map(collected.joined, (RANGE, OVERHEAD, FRAME, MEMORY))
     return _on_one_clock(collected, tables, base_ns)
 
 
@@ -233,7 +245,7 @@ def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
 
 
 def _kernels(table: Columns) -> Array:
-    records = _activity(KERNEL, table)
+    records = _activity(wire.KERNEL, table)
     records["name_id"] = table["name_id"]
     records["grid"] = np.clip(table["grid"], 0, _I32)
     records["block"] = np.clip(table["block"], 0, _I32)
@@ -245,7 +257,7 @@ def _kernels(table: Columns) -> Array:
 
 
 def _copies(table: Columns, names: list[str]) -> Array:
-    records = _activity(COPY, table)
+    records = _activity(wire.COPY, table)
     used, inverse = np.unique(table["name_id"], return_inverse=True)
     kinds = np.array([kineto_names.copy_kinds(names[i]) for i in used], np.int64).reshape(-1, 3)
     for column, key in enumerate(("copy_kind", "src_kind", "dst_kind")):
@@ -255,6 +267,6 @@ def _copies(table: Columns, names: list[str]) -> Array:
 
 
 def _calls(table: Columns, classes: I8) -> Array:
-    records = records_of(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records = records_of(wire.CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
     records["call_class"] = classes
     return records
