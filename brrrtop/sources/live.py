@@ -378,9 +378,8 @@ class LiveSource:
 
     def refuse(self, fault: Exception) -> bool:
         """Lets go of the agent whose frames could not be taken in; False: there never was one."""
-        if not self._link.had_agent:
+        if not self._link.refuse(fault):
             return False
-        self._link.refuse(fault)
         self._lose_agent(str(self._link.fault))
         return True
 

@@ -204,18 +204,19 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     ids = ids[ids != 0]
     order = np.argsort(calls["correlation"], kind="stable")
     at = np.searchsorted(calls["correlation"], ids, sorter=order)
-    row = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(ids), np.int64)
-    known = calls["correlation"][row] == ids if len(order) else np.zeros(len(ids), np.bool_)
-    external = acts["external"][first]
-    launches = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
-    for key in ("start_ns", "end_ns"):
-        launches[key] = acts[key][first].copy()
-        launches[key][known] = calls[key][row[known]]
-    launches["tid"][known] = calls["tid"][row[known]]
-    launches["external"] = external.copy()
-    use = known & (calls["external"][row] != 0) if len(order) else known
-    launches["external"][use] = calls["external"][row[use]]
-    return launches
+    rows = np.append(order, -1)[at]  # -1: beyond the last, as a row of nothing
+    keys = ("correlation", "tid", "external", "start_ns", "end_ns")
+    made = {key: np.append(calls[key], 0)[rows] for key in keys}
+    known = made["correlation"] == ids
+    return {
+        "correlation": ids,
+        "tid": np.where(known, made["tid"], -1),
+        "start_ns": np.where(known, made["start_ns"], acts["start_ns"][first]),
+        "end_ns": np.where(known, made["end_ns"], acts["end_ns"][first]),
+        "external": np.where(
+            known & (made["external"] != 0), made["external"], acts["external"][first]
+        ),
+    }
 
 
 def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[tuple[Array, I8], I8]:

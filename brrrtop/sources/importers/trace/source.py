@@ -47,8 +47,7 @@ class TraceSource(ABC):
         """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
         self._path = Path(path)
         self._force = force
-        file, _ = open_input(self._path)
-        file.close()
+        open_input(self._path)[0].close()
         self._info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
         self._details: HostDetails | None = None
