@@ -11,7 +11,7 @@ from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
 from brrrtop.protocol import frames as wire
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import LINK, Kind
@@ -101,18 +101,20 @@ def build(collected: Collected, base_ns: int) -> Records:
         memory,
     )
     del launches, described, positions, by_position, frames, memory
+    copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
+    uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
         *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,
         kineto_marks.outermost(ops, nest),
-        kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
+        kineto_marks.waits(nest, ops, calls, call_classes, uploads, names),
     ]
     ops.clear()
     del nest
     tables |= {
-        Kind.COPIES: _by_end(_copies(copies, names)),
+        Kind.COPIES: _by_end(_copies(copies, copy_kinds)),
         Kind.CALLS: _by_end(_calls(calls, call_classes)),
         Kind.MARKS: _by_end(np.concatenate(marks)),
         Kind.LINKS: links,
@@ -257,12 +259,10 @@ def _kernels(table: Columns) -> Array:
     return records
 
 
-def _copies(table: Columns, names: list[str]) -> Array:
+def _copies(table: Columns, kinds: I8) -> Array:
     records = _activity(wire.COPY, table)
-    used, inverse = np.unique(table["name_id"], return_inverse=True)
-    kinds = np.array([kineto_names.copy_kinds(names[i]) for i in used], np.int64).reshape(-1, 3)
     for column, key in enumerate(("copy_kind", "src_kind", "dst_kind")):
-        records[key] = kinds[inverse, column]
+        records[key] = kinds[table["name_id"], column]
     records["size_bytes"] = np.maximum(table["size_bytes"], 0)
     return records
 
