@@ -20,10 +20,10 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
-from brrrtop.sources.agent_link import Agent
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.text.printable import printable
+from collectors.attach.client import Client
 from collectors.gpu.feed import SamplerFeed
 
 FIRST_VERDICT_S = 20.0
@@ -40,7 +40,7 @@ OWN = {
 """Gauges of the monitor itself, which are no reading of a GPU."""
 
 
-def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
+def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
     """The source for a trainer with (or, `agent` None, without) an agent in it.
 
     Raises:

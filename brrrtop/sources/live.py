@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,13 +23,17 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
-from brrrtop.sources.agent_link import Agent, AgentLink
+from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
+from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS, with_hello
-from brrrtop.sources.tee import Sink, Tee
+from brrrtop.sources.tee import Tee
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
+
+if TYPE_CHECKING:
+    from collectors.attach.client import Client
 
 SECOND = 1_000_000_000
 OLD_S = 60.0
@@ -55,12 +59,12 @@ class LiveSource:
 
     def __init__(
         self,
-        agent: Agent | None,
+        agent: Client | None,
         pid: int | None = None,
         feeds: Sequence[SamplerFeed] = (),
         load: HostLoad | None = None,
         governor: Governor | None = None,
-        sink: Sink | None = None,
+        sink: RecordingWriter | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         cmdline: str | None = None,
         shapes: bool | None = None,

@@ -61,11 +61,6 @@ class KinetoSource(TraceSource):
         hello = {
             "rank": _int(distributed.get("rank")),
             "world": _int(distributed.get("world_size")),
-            "backend": distributed.get("backend"),
-            "cuda_driver": _int(facts.get("cuda_driver_version")),
-            "cuda_runtime": _int(facts.get("cuda_runtime_version")),
-            "shapes": bool(facts.get("record_shapes")),
-            "trace_id": facts.get("trace_id"),
             "notes": notes,
         }
         base_ns = _int(facts.get("baseTimeNanoseconds")) or 0

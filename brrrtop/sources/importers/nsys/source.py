@@ -34,7 +34,7 @@ class NsysSource(TraceSource):
             if not len(collected.kernels) and not len(collected.copies):
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
             known, _ = columns.devices(database)
-            hello = {"notes": notes, "nsys": _version(database)}
+            hello = {"notes": notes}
             base_ns = _start_ns(database)
 
         def devices(active: list[int]) -> list[dict[str, Any]]:
@@ -43,13 +43,6 @@ class NsysSource(TraceSource):
             ]
 
         return self._framed(collected, base_ns, hello, devices)
-
-
-def _version(database: Database) -> str | None:
-    """Of the program that exported."""
-    names = dict(database.texts("META_DATA_EXPORT", "rowid", "name"))
-    values = dict(database.texts("META_DATA_EXPORT", "rowid", "value"))
-    return next((values.get(r) for r, n in names.items() if n == "EXPORT_PRODUCT_VERSION"), None)
 
 
 def _start_ns(database: Database) -> int:

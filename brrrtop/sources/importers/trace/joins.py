@@ -37,17 +37,12 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
     if len(processes) < 2:
         return
     _part_threads([calls, *hosts])
-    owners = {
-        int(device): owner
-        for device, owner in _owners(activities, calls, processes).items()
-        if owner is not None
-    }
-    devices = np.unique(np.concatenate([table["device"] for table in activities]))
-    if len(owners) < len(devices) or len(devices) < len(processes):
+    owners = _owners(activities, calls, processes)
+    if len(owners) < len(processes):
         return
-    pid_of = np.array([owners[int(device)] for device in devices], np.int64)
+    devices, pids = np.array(sorted(owners.items()), np.int64).T
     for table in activities:
-        table["pid"] = pid_of[np.searchsorted(devices, table["device"])]
+        table["pid"] = pids[np.searchsorted(devices, table["device"])]
     for key in ("correlation", "external"):
         tables = [table for table in (*activities, calls, *hosts) if key in table]
         size = max(int(table[key].max(initial=0)) for table in tables) + 1
@@ -70,9 +65,9 @@ def _part_threads(tables: list[Columns]) -> None:
         table["tid"] = tids[np.searchsorted(known, key)]
 
 
-def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[int, int | None]:
+def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[int, int]:
     """The process of each device, in order of how surely; each process has one device as long as there are
-    enough of them."""
+    enough of them. Empty where a device has none."""
     devices, ids, starts = (
         np.concatenate([table[key] for table in activities])
         for key in ("device", "correlation", "start_ns")
@@ -84,24 +79,22 @@ def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[in
         for rank, process in enumerate(processes.tolist()):
             caused = _cause_share(ids[mine], starts[mine], calls, calls["pid"] == process)
             scores.append((-caused, abs(place - rank), device, process))
-    owners: dict[int, int | None] = dict.fromkeys(device_ids)
-    taken: set[int] = set()
+    owners: dict[int, int] = {}
     for caused, _, device, process in sorted(scores):
+        taken = set(owners.values())
         spare = len(taken) < len(processes) and process in taken
-        if owners[device] is None and not spare and -caused >= _CAUSED:
+        if device not in owners and not spare and -caused >= _CAUSED:
             owners[device] = process
-            taken.add(process)
-    return owners
+    return owners if len(owners) == len(device_ids) else {}
 
 
 def _cause_share(ids: I8, starts: I8, calls: Columns, rows: npt.NDArray[np.bool_]) -> float:
     """Part of the activities whose call is among these and comes before them."""
-    order = np.argsort(calls["correlation"][rows], kind="stable")
-    known, begun = calls["correlation"][rows][order], calls["start_ns"][rows][order]
-    if not len(known) or not len(ids):
+    begun = calls["start_ns"][rows]
+    if not len(begun) or not len(ids):
         return 0.0
-    at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return float(np.mean((known[at] == ids) & (begun[at] <= starts)))
+    at = intervals.latest_before(calls["correlation"][rows], begun, ids, starts)
+    return float(np.mean((at >= 0) & (begun[at] <= starts)))
 
 
 def in_u32(*columns: Array) -> list[I8]:
