@@ -26,20 +26,20 @@ _WORTH = 0.005
 """Of the device's time, or of the window: smaller modules and stalls are left out of the text."""
 
 
-def document(tables: HostTables) -> dict[str, Any]:
-    """The tables for JSON; what was not recorded is null, and lists have their largest rows."""
+def document(tables: HostTables, most: int | None = _MOST) -> dict[str, Any]:
+    """The tables for JSON; what was not recorded is null, and lists have their `most` largest rows."""
     rows: dict[str, Any] = {
-        "ops": tables.ops[:_MOST] or None,
-        "op_shapes": tables.op_shapes[:_MOST] or None,
+        "ops": tables.ops[:most] or None,
+        "op_shapes": tables.op_shapes[:most] or None,
         "ops_of_one_step": tables.ops_of_one_step,
-        "modules": tables.modules[:_MOST] or None,
-        "frames": tables.frames[:_MOST] or None,
-        "stalls": tables.stalls[:_MOST] or None,
-        "loaders": tables.loaders[:_MOST] or None,
+        "modules": tables.modules[:most] or None,
+        "frames": tables.frames[:most] or None,
+        "stalls": tables.stalls[:most] or None,
+        "loaders": tables.loaders[:most] or None,
         "queue": tables.queue,
-        "copies": tables.copies[:_MOST],
-        "annotations": tables.annotations[:_MOST],
-        "inference": tables.phases[:_MOST] or None,
+        "copies": tables.copies[:most],
+        "annotations": tables.annotations[:most],
+        "inference": tables.phases[:most] or None,
         "memory": None,
         "unattributed_ns": tables.unattributed_ns,
     }

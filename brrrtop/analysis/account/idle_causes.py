@@ -40,6 +40,8 @@ WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
 a few microseconds."""
 
+_CALLS = {"allocator": CallClass.ALLOC, "compile": CallClass.MODULE}
+"""Driver calls that name a cause as marks do."""
 Causes = defaultdict[str, I8]
 """Time of every gap by cause."""
 
@@ -48,14 +50,11 @@ def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     layers = []
     for cause, classes in PAINT:
         starts, ends = marks.union(*classes)
-        extra = {
-            "allocator": calls.classes == CallClass.ALLOC,
-            "compile": calls.classes == CallClass.MODULE,
-        }.get(cause)
-        if extra is not None and extra.any():
+        if cause in _CALLS:
+            rows = calls.classes == _CALLS[cause]
             starts, ends = intervals.merge_unsorted(
-                np.concatenate((starts, calls.starts_ns[extra])),
-                np.concatenate((ends, calls.ends_ns[extra])),
+                np.concatenate((starts, calls.starts_ns[rows])),
+                np.concatenate((ends, calls.ends_ns[rows])),
             )
         layers.append((starts, ends))
     return intervals.paint(layers)
@@ -71,7 +70,6 @@ def blocking(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
     )
     rows = call_rows[copies]
     long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
-    waits = waits.copy()
     waits[rows[long]] = True
     return waits
 

@@ -140,10 +140,9 @@ def _grouped_work(op: OpSignature) -> Work | None:
 def _conv(op: OpSignature) -> Work | None:
     shapes = _shapes(op)
     backward = "backward" in op.name
-    need = 3 if backward else 2
-    if len(shapes) < need:
+    if len(shapes) < (3 if backward else 2):
         return None
-    image, weight = shapes[need - 2 : need]
+    image, weight = shapes[1:3] if backward else shapes[:2]
     if len(image) < 3 or len(weight) != len(image):
         return None
     out: tuple[int, ...]
@@ -165,14 +164,8 @@ def _conv(op: OpSignature) -> Work | None:
     places = image[2:] if transposed else out[2:]
     flop = 2.0 * out[0] * weight[0] * math.prod(places) * weight[1] * taps
     size = element * (math.prod(image) + math.prod(weight) + math.prod(out))
-    return Work(
-        flop,
-        float(size),
-        precision,
-        CONVS,
-        (math.prod(places) * out[0], weight[0], weight[1] * taps),
-        channels=weight[1],
-    )
+    inner = (math.prod(places) * out[0], weight[0], weight[1] * taps)
+    return Work(flop, float(size), precision, CONVS, inner, channels=weight[1])
 
 
 def _ints(text: str) -> list[int] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role, role_of, used
+from brrrtop.analysis.kernels.traits import Role, by_name, role_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
@@ -74,12 +74,8 @@ class Collectives(Struct, frozen=True, eq=False):
 def collectives_of(window: Window) -> Collectives:
     """All collectives of a window; copies by the driver are none."""
     acts = window.activities
-    comm, types = np.zeros(len(window.names), np.bool_), np.zeros(len(window.names), np.int64)
-    for name_id in used(acts.name_ids):
-        name = window.names[name_id]
-        if role_of(name) is Role.COMM:
-            comm[name_id] = True
-            types[name_id] = next(code for code, (_, kind) in enumerate(TYPES) if kind.search(name))
+    types = by_name(window.names, acts.name_ids, _type_of)
+    comm = types >= 0
     kernels = acts.types == ActivityType.KERNEL
     rows = np.flatnonzero(kernels & comm[acts.name_ids])
     rows = rows[np.argsort(acts.ends_ns[rows], kind="stable")]
@@ -102,6 +98,13 @@ def collectives_of(window: Window) -> Collectives:
         work=Cover(*intervals.merge_unsorted(acts.starts_ns[work], acts.ends_ns[work])),
         recorded=edges(window.traced),
     )
+
+
+def _type_of(kernel: str) -> int:
+    """Place in `TYPES` of a collective's kernel; -1: it is none."""
+    if role_of(kernel) is not Role.COMM:
+        return -1
+    return next(code for code, (_, pattern) in enumerate(TYPES) if pattern.search(kernel))
 
 
 def name_of(code: int, op_name: str) -> str:

@@ -261,11 +261,8 @@ def _alive_rows(details: HostDetails, events: MemoryEvents) -> list[AliveRow]:
     names = picked(ops.name_ids[nest.order], at, -1)
     used, keys = np.unique(names, return_inverse=True)
     amounts, counts = sums(keys, len(used), sizes), np.bincount(keys, minlength=len(used))
+    texts = [details.names[i] if i >= 0 else "outside any op" for i in used.tolist()]
     return [
-        AliveRow(
-            details.names[used[k]] if used[k] >= 0 else "outside any op",
-            int(amounts[k]),
-            int(counts[k]),
-        )
+        AliveRow(texts[k], int(amounts[k]), int(counts[k]))
         for k in np.argsort(-amounts, kind="stable")[:_MOST_ALIVE].tolist()
     ]

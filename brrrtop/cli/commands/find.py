@@ -44,8 +44,7 @@ def run(options: Options) -> int:
         return _open(trainers[0], options)
     if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
         return _from_home(options)
-    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
-    return _open(chosen, options)
+    return _open(_picked(trainers), options)
 
 
 def _is_one_job(trainers: Sequence[Candidate]) -> bool:
