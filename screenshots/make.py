@@ -29,7 +29,6 @@ from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.saving import local
 
 DARK, LIGHT = Palette(), Palette("light")
 NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)
@@ -152,7 +151,7 @@ async def draw(picture: Picture) -> str:
                 break
             await pilot.pause(0.02)
         await pilot.pause(0.3)
-        return slim(local(app.export_screenshot(title="brrrtop", simplify=True)))
+        return slim(picture(app))
 
 
 def slim(drawn: str) -> str:

@@ -64,7 +64,7 @@ def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
 ) -> None:
     text = bootstrap.payload("/none", "/none.so", str(tmp_path / "s"))
     with python(children.RAISING, interpreter) as one:
-        for _ in range(10):
+        for _ in range(5):
             assert queue(one, text).entered
             one.output = b""
             assert one.hears(b">\n<"), "an exception was lost"
