@@ -178,11 +178,8 @@ class EventLog:
         counted = self._changes.add(comparison.changes, t_ns)
         if not counted or not comparison.changes or self._changes.count != STEADY:
             return
-        self._add(
-            t_ns,
-            "change",
-            f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}",
-        )
+        says = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
+        self._add(t_ns, "change", says)
         for one in comparison.experiments:
             self._add(t_ns, "experiment", phrases.experiment(one))
 
@@ -237,24 +234,19 @@ class EventLog:
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
                 name = timeline.names[name_id]
                 says = f"{again}{what} for {units.duration(end - start)}"
-                self._add(
-                    start, "recompile" if again else kind, f"{says}: {name}" if name else says
-                )
+                says += f": {name}" if name else ""
+                self._add(start, "recompile" if again else kind, says)
 
     def _log_throttling(self, timeline: Timeline, now_ns: int) -> None:
         gauges = timeline.gauges_between(Span(self._seen_ns, now_ns))
-        for t_ns, value in zip(
-            gauges.times_ns[gauges.metrics == Metric.CLOCK_EVENT_REASONS],
-            gauges.values[gauges.metrics == Metric.CLOCK_EVENT_REASONS],
-            strict=True,
-        ):
+        rows = gauges.metrics == Metric.CLOCK_EVENT_REASONS
+        for t_ns, value in zip(gauges.times_ns[rows], gauges.values[rows], strict=True):
             bits = int(value) & sum(THROTTLE_BITS)
             if bits == self._throttle:
                 continue
             reasons = ", ".join(says for bit, says in THROTTLE_BITS.items() if bits & bit)
-            self._add(
-                int(t_ns), "throttle", f"clocks lowered: {reasons}" if bits else "clocks free again"
-            )
+            says = f"clocks lowered: {reasons}" if bits else "clocks free again"
+            self._add(int(t_ns), "throttle", says)
             self._throttle = bits
 
     def _log_shapes(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
