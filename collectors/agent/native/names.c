@@ -226,7 +226,6 @@ size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last)
 
 void names_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    lock = fresh;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(&table, 0, sizeof table);
 }

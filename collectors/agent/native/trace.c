@@ -253,7 +253,7 @@ void trace_pump(void)
     if (!own.found)
         return;
     records_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
-                real_ns() + CLOCK_ERROR_NS);
+                   real_ns() + CLOCK_ERROR_NS);
     while ((slot = pool_take(&buffer, &valid)) >= 0) {
         if (server_clients() != 0 || own.state == TRACE_DRAINING)
             records_buffer(&own.cupti.strides, buffer, valid);
