@@ -49,16 +49,19 @@ CHECKS = (
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
-ALONE = ("tests/agent/test_world.py",)
-"""What the agent does there depends on how soon the trainer gets a core: last, with nothing beside."""
+IN_TIME = ("tests/agent/test_world.py",)
+"""What the agent does there depends on how soon the trainer gets a core: nothing beside but what is nice."""
 COMPILED = ("pytest", "-qqq", "--collect-only")
 """Compiles all tests and what they import, which else each of six workers does at the same time."""
 PYTEST = ("pytest", "-q", "--durations=10")
 IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n")
 """A file a worker, in the order of tests/conftest.py; by itself xdist puts few tests last, however long."""
-WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in ALONE))
+WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in IN_TIME))
+PROMPT = (*PYTEST, *IN_TIME)
 NO_CLOCK = (*IN_WORKERS, "3", *(f"--ignore={folder}" for folder in ON_THE_CLOCK))
-"""More workers than a small machine has cores: a screen under test mostly waits to be idle."""
+"""More workers than a small machine has cores: some wait for programs that they start."""
+FAILURES = {WAITING: "failed-on-the-clock", PROMPT: "failed-in-time", NO_CLOCK: "failed-elsewhere"}
+"""Where each run keeps which of its tests failed."""
 TYPES = ("mypy", *(("--cache-dir", os.devnull) if os.environ.get("CI") else ()))
 """A checkout that is used once needs no memory of what was checked: a sixth of the time."""
 MOST_AGAIN = 5
@@ -109,23 +112,20 @@ def test(pytest_arguments: list[str]) -> int:
     folder = test_environment()
     if pytest_arguments:
         return subprocess.call([folder / "pytest", *pytest_arguments], env=unhindered())
-    codes: dict[tuple[str, ...], int] = {check: run(folder, check) for check in CHECKS}
-    codes |= beside_each_other(folder)
-    codes[ALONE] = run(folder, (*PYTEST, *ALONE))
-    for check in (WAITING, NO_CLOCK):
-        codes[check] = second_try(folder, check, codes[check])
+    codes = beside_each_other(folder)
+    codes |= {check: second_try(folder, check, codes[check]) for check in FAILURES}
     failed = next(filter(None, codes.values()), 0)
     say("something failed: see above" if failed else "everything passed")
     return failed
 
 
 def beside_each_other(folder: Path) -> dict[tuple[str, ...], int]:
-    """Exit codes of the tests that wait, shown as they run, and of the rest, shown at its end."""
+    """Exit codes of the checks and tests that are shown as they run, and of those shown at the end."""
     with ExitStack() as stack:
         working = {TYPES: stack.enter_context(patiently(folder, TYPES))}
-        codes: dict[tuple[str, ...], int] = {COMPILED: run(folder, COMPILED)}
+        codes: dict[tuple[str, ...], int] = {c: run(folder, c) for c in (*CHECKS, COMPILED)}
         working[NO_CLOCK] = stack.enter_context(patiently(folder, remembering(NO_CLOCK)))
-        codes[WAITING] = run(folder, remembering(WAITING))
+        codes |= {check: run(folder, remembering(check)) for check in (WAITING, PROMPT)}
         for check, (process, output) in working.items():
             codes[check] = process.wait()
             say(" ".join(check))
@@ -135,15 +135,10 @@ def beside_each_other(folder: Path) -> dict[tuple[str, ...], int]:
 
 
 def remembering(check: tuple[str, ...]) -> tuple[str, ...]:
-    """The check, with pytest's memory of failed tests in an empty folder of its own."""
-    if check[0] != "pytest":
-        return check
-    shutil.rmtree(failures_of(check), ignore_errors=True)
-    return (*check, "-o", f"cache_dir={failures_of(check)}")
-
-
-def failures_of(check: tuple[str, ...]) -> Path:
-    return ENVIRONMENTS / ("failed-on-the-clock" if check == WAITING else "failed-elsewhere")
+    """The tests, with pytest's memory of failed ones in an empty folder of their own."""
+    folder = ENVIRONMENTS / FAILURES[check]
+    shutil.rmtree(folder, ignore_errors=True)
+    return (*check, "-o", f"cache_dir={folder}")
 
 
 def second_try(folder: Path, check: tuple[str, ...], code: int) -> int:
@@ -152,7 +147,7 @@ def second_try(folder: Path, check: tuple[str, ...], code: int) -> int:
     Real trainers, deadlines and terminals share two cores with a type checker there: what passes alone
     was short of a core. Both runs are shown.
     """
-    memory = failures_of(check) / "v" / "cache" / "lastfailed"
+    memory = ENVIRONMENTS / FAILURES[check] / "v" / "cache" / "lastfailed"
     if code != 1 or not memory.is_file():
         return code
     failed = list(json.loads(memory.read_text()))

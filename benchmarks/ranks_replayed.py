@@ -138,7 +138,7 @@ def monitor(args: argparse.Namespace) -> None:
     job = LiveJob(ranks)
     reports = args.monitor == "json"
     options = Options(verb="attach", json=reports, interval=1.0 if reports else 0.5)
-    live.shown(job, options, (), "all ranks of the job")
+    live.shown(job, options, "all ranks of the job")
 
 
 def profiled(args: argparse.Namespace) -> None:

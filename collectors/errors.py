@@ -1,20 +1,4 @@
-"""What can go wrong around a trainer, each with what to do about it. Standard library only.
-
-CollectorError               exit 1
-├── NoSuchProcess            exit 3   never existed, exited, or its number went to another process
-├── NotPermitted             exit 4
-├── NotPython                the process runs no CPython that could load the agent
-├── NoTorch                  Python, and no torch in it
-├── NotTheTrainer            a launcher, a shell or a worker; another process trains
-├── Unsupported              a build or platform nobody has made this work on
-├── TrainerStopped           stopped by a signal, or waiting in the kernel without end
-├── AttachFailed             every way in was tried; `attempts` says how each ended
-├── NoHandshake              the agent did not answer in time
-├── PeerGone                 the agent hung up
-├── PeerTooOld, PeerTooNew   the two sides speak different wire versions
-├── NotWritable              a folder or file that has to be written cannot be
-└── LaunchFailed             exit 127 or 126, the shell's codes   the command of `run` did not start
-"""
+"""What can go wrong around a trainer, each with what to do about it. Standard library only."""
 
 from __future__ import annotations
 
@@ -38,35 +22,39 @@ class CollectorError(Exception):
 
 
 class NoSuchProcess(CollectorError):
+    """It never existed, exited, or its number went to another process."""
+
     exit_code = 3
 
 
 class NotPermitted(CollectorError):
+    """The kernel, a user or a profile is in the way."""
+
     exit_code = 4
 
 
 class NotPython(CollectorError):
-    pass
+    """The process runs no CPython that could load the agent."""
 
 
 class NoTorch(CollectorError):
-    pass
+    """Python, and no torch in it."""
 
 
 class NotTheTrainer(CollectorError):
-    pass
+    """A launcher, a shell or a worker; another process trains."""
 
 
 class Unsupported(CollectorError):
-    pass
+    """A build or platform nobody has made this work on."""
 
 
 class TrainerStopped(CollectorError):
-    pass
+    """Stopped by a signal, or waiting in the kernel without end."""
 
 
 class AttachFailed(CollectorError):
-    """No way in worked."""
+    """Every way in was tried; `attempts` says how each ended."""
 
     def __init__(self, message: str, action: str = "", attempts: tuple[Any, ...] = ()) -> None:
         super().__init__(message, action)
@@ -74,24 +62,24 @@ class AttachFailed(CollectorError):
 
 
 class NoHandshake(CollectorError):
-    pass
+    """The agent did not answer in time."""
 
 
 class PeerGone(CollectorError):
-    pass
+    """The agent hung up."""
 
 
 class PeerTooOld(CollectorError):
-    pass
+    """The agent speaks an older wire version."""
 
 
 class PeerTooNew(CollectorError):
-    pass
+    """The agent speaks a newer wire version."""
 
 
 class NotWritable(CollectorError):
-    pass
+    """A folder or file that has to be written cannot be."""
 
 
 class LaunchFailed(CollectorError):
-    pass
+    """The command of `run` did not start: exit 127 or 126, the shell's codes."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.sources.hello import with_hello
+from brrrtop.sources.source import with_hello
 
 
 class MemorySource:

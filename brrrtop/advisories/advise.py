@@ -1,13 +1,14 @@
-"""All advice on one window: edits whose simulated gain is worth it, and what no edit stands for."""
+"""All advice on one window: edits whose simulated gain is worth it, and what no edit stands for; ordered."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
-from brrrtop.advisories.ranking import rank
 from brrrtop.advisories.registry import Finding, Rule
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
@@ -24,6 +25,9 @@ _NOT_TORCH = ("jax",)
 """Origins of windows of other frameworks: what to try is worded and priced for PyTorch."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
+BIGGER_BATCH, CHANGES_TRAINING = "bigger-batch", 0.1
+"""It changes what is learned, and only spreads over more samples what is wrong with a step: what wins a
+tenth by itself comes first, however much more a sample would gain."""
 
 
 class Advice(Struct, frozen=True):
@@ -40,15 +44,11 @@ class Advice(Struct, frozen=True):
 
 
 def advise(judged: Analysis) -> Advice:
-    """Advice on one window, given its verdict."""
+    """Advice on one window, given its verdict: gates first, then edits, then other rules."""
     window = judged.window
     if not len(window.activities) or window.hello.get("origin") in _NOT_TORCH:
         return Advice(loaders=tuple(loader_rows(window)))
-    return advise_on(context_of(judged))
-
-
-def advise_on(context: Context) -> Advice:
-    """The same, for a context that exists already: gates first, then edits, then other rules."""
+    context = context_of(judged)
     for one in RULES:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
             return Advice((gate,), loaders=context.loaders)
@@ -139,3 +139,24 @@ def _advisory(
         saves_low=None if row is None else round(row.saves_low, 4),
         waste=finding.waste or context.waste,
     )
+
+
+def parted(
+    given: Iterable[Advisory], silenced: Collection[str]
+) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
+    """Advice to give and advice that was silenced, each in the order given."""
+    every = tuple(given)
+    shown = tuple(one for one in every if one.kind not in silenced)
+    return shown, tuple(one for one in every if one.kind in silenced)
+
+
+def rank(advisory: Advisory) -> tuple[float, float, str]:
+    """Order of advice: largest predicted gain first, else bound times confidence; what saves nothing last."""
+    return (-worth(advisory), -advisory.confidence, advisory.kind)
+
+
+def worth(advisory: Advisory) -> float:
+    """The predicted gain, else the bound times the confidence."""
+    bound = (advisory.saves_at_most or 0.0) * advisory.confidence
+    gain = bound if advisory.saves is None else advisory.saves
+    return min(gain, CHANGES_TRAINING) if advisory.kind == BIGGER_BATCH else gain

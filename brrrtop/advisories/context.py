@@ -16,11 +16,10 @@ from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
-from brrrtop.analysis.signals.chains import Chains, chains
 from brrrtop.analysis.signals.host_activity import Occurrences, Syncs, occurrences, syncs
 from brrrtop.analysis.signals.joined import Joined, joined
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
-from brrrtop.analysis.signals.training import Optimizer, optimizer, recomputed_ns
+from brrrtop.analysis.signals.training import Chains, Optimizer, chains, optimizer, recomputed_ns
 from brrrtop.analysis.signals.transfers import Transfers, transfers
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.kernel_names.facts import least_capability

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import rank, worth
+from brrrtop.advisories.advise import rank, worth
 from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
@@ -32,7 +32,7 @@ LINES = "lines"
 """Evidence that comes with a sample now and then: it stays, with its age."""
 
 
-class _Seen(Struct):
+class _Seen(Struct, frozen=True):
     advisory: Advisory
     positives: int = 0
     negatives: int = 0
@@ -75,25 +75,25 @@ class Steady:
         if again:
             self._take_back()
         else:
-            self._before = _copy(self._seen)
+            self._before = self._seen
             self._windows += 1
         latest = {advisory.kind: advisory for advisory in given}
-        if ALONE & latest.keys():
-            self._seen = {kind: s for kind, s in self._seen.items() if kind in ALONE}
+        alone = bool(ALONE & latest.keys())
+        every = {kind: s for kind, s in self._seen.items() if kind in ALONE or not alone}
         for kind, advisory in latest.items():
-            seen = self._seen.setdefault(kind, _Seen(advisory))
-            seen.advisory = _with_lines(advisory, seen, t_ns)
+            seen = _with_lines(every.get(kind, _Seen(advisory)), advisory, t_ns)
             won = worth(advisory)
-            seen.worth = won if seen.worth is None else seen.worth + NEWEST * (won - seen.worth)
-            seen.positives += 1
-            seen.negatives = 0
             sure = advisory.confidence >= SURE or self._windows == 1
-            seen.shown = seen.shown or sure or seen.positives >= APPEARS_AFTER
-        for kind in self._seen.keys() - latest.keys():
-            seen = self._seen[kind]
-            seen.positives = 0
-            seen.negatives += 1
-        self._seen = {kind: s for kind, s in self._seen.items() if s.negatives < DISAPPEARS_AFTER}
+            every[kind] = replace(
+                seen,
+                worth=won if seen.worth is None else seen.worth + NEWEST * (won - seen.worth),
+                positives=seen.positives + 1,
+                negatives=0,
+                shown=seen.shown or sure or seen.positives + 1 >= APPEARS_AFTER,
+            )
+        for kind in every.keys() - latest.keys():
+            every[kind] = replace(every[kind], positives=0, negatives=every[kind].negatives + 1)
+        self._seen = {kind: s for kind, s in every.items() if s.negatives < DISAPPEARS_AFTER}
         self._put_in_order()
 
     def _put_in_order(self) -> None:
@@ -116,12 +116,10 @@ class Steady:
     def _take_back(self) -> None:
         """Uncounts the newest window; what is shown since is shown, or it would flicker."""
         shown = {kind: seen.advisory for kind, seen in self._seen.items() if seen.shown}
-        self._seen = _copy(self._before)
-        for kind, seen in self._seen.items():
-            seen.shown = kind in shown
+        self._seen = {kind: replace(s, shown=kind in shown) for kind, s in self._before.items()}
         for kind, advisory in shown.items():
-            seen = self._seen.setdefault(kind, _Seen(advisory, shown=True))
-            seen.advisory = advisory
+            seen = self._seen.get(kind, _Seen(advisory, shown=True))
+            self._seen[kind] = replace(seen, advisory=advisory)
 
     @property
     def shown(self) -> list[Advisory]:
@@ -132,22 +130,17 @@ class Steady:
         return shown
 
 
-def _with_lines(advisory: Advisory, seen: _Seen, t_ns: int) -> Advisory:
-    """The same, with the lines of an earlier window where this one happens to name none."""
-    if LINES not in advisory.evidence:
-        return advisory
-    if advisory.evidence[LINES]:
-        seen.lines, seen.lines_ns = tuple(advisory.evidence[LINES]), t_ns
-        return advisory
-    if not seen.lines:
-        return advisory
+def _with_lines(seen: _Seen, advisory: Advisory, t_ns: int) -> _Seen:
+    """With this advisory, and the lines of an earlier window where it happens to name none."""
+    lines = advisory.evidence.get(LINES)
+    if lines:
+        return replace(seen, advisory=advisory, lines=tuple(lines), lines_ns=t_ns)
+    if lines is None or not seen.lines:
+        return replace(seen, advisory=advisory)
     age = units.duration(max(0, t_ns - seen.lines_ns))
-    return replace(
+    known = replace(
         advisory,
         says=f"{advisory.says}, {age} ago most in {place(seen.lines[0])}",
         evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
     )
-
-
-def _copy(seen: dict[str, _Seen]) -> dict[str, _Seen]:
-    return {kind: replace(one) for kind, one in seen.items()}
+    return replace(seen, advisory=known)

@@ -68,8 +68,6 @@ class Ceilings(Struct, frozen=True):
     """By precision; a missing key means the unit does not exist or nobody says."""
     bytes_per_s: float | None
     source: str
-    confidence: str
-    """`high`, `medium`, `low`, `formula` or `measured`."""
     sm_count: int | None = None
     capability: tuple[int, int] | None = None
     tensor_clock_hz: float | None = None
@@ -128,7 +126,6 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
         capability=(int(major), int(minor or 0)) if major else None,
         tensor_clock_hz=_number(row["mhz_tensor"], 1e6),
         source=row["source"],
-        confidence=row["confidence"],
         memory_bytes=_number(row["mem_gb"], 1e9),
         cache_bytes=_number(row["l2_mb"], 1e6),
     )
@@ -155,7 +152,6 @@ def highest() -> Ceilings:
         },
         bytes_per_s=max(part.bytes_per_s or 0.0 for part in parts),
         source="the highest of all parts",
-        confidence="low",
     )
 
 
@@ -183,7 +179,6 @@ def by_formula(device: Device) -> Ceilings | None:
         capability=device.capability,
         tensor_clock_hz=device.sm_clock_max_hz,
         source="SM count x rate x max clock",
-        confidence="formula",
     )
 
 
@@ -241,7 +236,6 @@ def _slice_of(device: Device, whole: Ceilings | None) -> Ceilings | None:
         sm_count=device.sm_count,
         source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
         + (f", {eighths}/8 of the memory" if eighths else ""),
-        confidence="medium",
     )
 
 
@@ -274,5 +268,4 @@ def _from_measurement(device: Device, made: Calibration) -> Ceilings:
         capability=device.capability,
         tensor_clock_hz=device.sm_clock_max_hz,
         source=f"measured by brrrtop calibrate, {made.date}",
-        confidence="measured",
     )

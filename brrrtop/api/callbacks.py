@@ -22,7 +22,10 @@ def lightning_callback(**options: Any) -> Any:
     Raises:
         ImportError: Neither `lightning` nor `pytorch_lightning` is installed.
     """
-    base: Any = _first("lightning.pytorch", "pytorch_lightning").Callback
+    try:
+        base: Any = import_module("lightning.pytorch").Callback
+    except ImportError:
+        base = import_module("pytorch_lightning").Callback
     extra = options.pop("log", ())
     extra = (extra,) if callable(extra) else tuple(extra)
 
@@ -91,12 +94,3 @@ def transformers_callback(**options: Any) -> Any:
                 self.watch.stop()
 
     return BrrrtopCallback()
-
-
-def _first(*names: str) -> Any:
-    for name in names[:-1]:
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    return import_module(names[-1])

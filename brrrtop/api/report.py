@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,8 @@ def analyze(
     Raises:
         brrrtop.errors.BadInput: The file cannot be used; says why and what to do.
     """
-    source = open_source(Path(path), force)
-    try:
+    with closing(open_source(Path(path), force)) as source:
         return Report(analyze_source(source, steps, gpu, worst=True))
-    finally:
-        source.close()
 
 
 class Report:

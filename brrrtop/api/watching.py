@@ -16,7 +16,6 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import IO, Any
 
 from brrrtop.api.loggers import Log, figures_of, lines_of
@@ -97,12 +96,7 @@ class Watch:
     def __enter__(self) -> Watch:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

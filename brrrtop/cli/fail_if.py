@@ -11,20 +11,15 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from brrrtop.errors import BrrrtopError, GateTripped, UsageError
 from brrrtop.model.account import IDLE_CAUSES
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Snapshot
 
-_ORDER: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
+_ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SHARES = ("compute", "memory", "overhead", "unknown", "busy", "idle", "underfilled")
 _MORE = ("exposed_comm", "exposed_copy", "rho")
 _IDLE = tuple(f"idle.{cause}" for cause in IDLE_CAUSES)
@@ -50,7 +45,7 @@ class Condition:
             words = _words(snapshot, self.name)
             return None if words is None else (self.value in words) == (self.sign == "==")
         measured = _number(snapshot, self.name)
-        return None if measured is None else _ORDER[self.sign](measured, self.value)
+        return None if measured is None else bool(_ORDER[self.sign](measured, self.value))
 
 
 @dataclass
@@ -212,17 +207,11 @@ def _number(snapshot: Snapshot, name: str) -> float | None:
         return estimate.launch.rho
     if name in ("compute", "memory", "overhead", "unknown"):
         return float(getattr(estimate.split, name))
-    return _share(estimate, name)
-
-
-def _share(estimate: Estimate, name: str) -> float | None:
     account = estimate.account
-    if not account.duration_ns:
-        return None
-    if name.startswith("idle."):
-        time_ns = account.idle_ns.get(name[5:], 0)
-    elif name == "idle":
+    if name == "idle":
         time_ns = account.idle_total_ns
+    elif name in _IDLE:
+        time_ns = account.idle_ns.get(name.removeprefix("idle."), 0)
     else:
         time_ns = getattr(account, f"{name}_ns")
-    return time_ns / account.duration_ns
+    return time_ns / account.duration_ns if account.duration_ns else None

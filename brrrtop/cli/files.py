@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
@@ -17,7 +17,6 @@ from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
-from brrrtop.session.baseline import baseline_of, compared_whole
 from brrrtop.sources import convert as converting
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
@@ -97,6 +96,8 @@ def baseline(options: Options) -> Baseline | None:
 
 @cache
 def _baseline(path: str, force: bool) -> Baseline:
+    from brrrtop.session.baseline import baseline_of
+
     with closing(open_source(path, force)) as source:
         return baseline_of(analyze(source, trimmed=True), Path(path).name)
 
@@ -105,6 +106,8 @@ def compare(snapshot: Snapshot, before: Baseline | None) -> Snapshot:
     """A whole source's snapshot, beside the baseline."""
     if before is None or snapshot.estimate is None:
         return snapshot
+    from brrrtop.session.baseline import compared_whole
+
     comparison = compared_whole(before, snapshot.estimate)
     return replace(snapshot, baseline=before, comparison=comparison)
 

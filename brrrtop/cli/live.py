@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,10 +20,10 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
-from brrrtop.sources.agent_link import Agent
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.text.printable import printable
+from collectors.attach.client import Client
 from collectors.gpu.feed import SamplerFeed
 
 FIRST_VERDICT_S = 20.0
@@ -41,7 +40,7 @@ OWN = {
 """Gauges of the monitor itself, which are no reading of a GPU."""
 
 
-def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
+def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
     """The source for a trainer with (or, `agent` None, without) an agent in it.
 
     Raises:
@@ -118,10 +117,7 @@ def _session(source: LiveSource, options: Options) -> Session:
 
 
 def watch(
-    source: LiveSource,
-    options: Options,
-    gates: Sequence[gate.Gate] = (),
-    successors: RestartedProcesses | None = None,
+    source: LiveSource, options: Options, successors: RestartedProcesses | None = None
 ) -> int:
     """Shows a live source in the way the options and the terminal ask for, then closes it.
 
@@ -131,26 +127,24 @@ def watch(
     Raises:
         GateTripped: A gate held for long enough.
     """
-    reports = options.once or options.json or bool(gates)
+    reports = options.once or options.json or bool(options.gates)
     on_screen = not reports and show.on_a_terminal()
     driver = followed(source, options, successors) if on_screen else plain(source, options)
-    return shown(driver, options, gates, source.info.label)
+    return shown(driver, options, source.info.label)
 
 
-def shown(
-    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str
-) -> int:
+def shown(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
     """A driver in the way the options and the terminal ask for; closed at the end.
 
     Raises:
         GateTripped: A gate held for long enough.
     """
     try:
-        if not options.once and (options.json or gates):
-            return _lines(driver, options, gates)
+        if not options.once and (options.json or options.gates):
+            return _lines(driver, options)
         if not options.once and show.on_a_terminal():
             return show.screen(driver, options, label)
-        return _once(driver, options, gates, label)
+        return _once(driver, options, label)
     finally:
         with suppress(KeyboardInterrupt):
             left(driver)
@@ -172,9 +166,7 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
     return outcomes[-1] if outcomes else None
 
 
-def _once(
-    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str
-) -> int:
+def _once(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
     """One report, as soon as there is a verdict, or as ranks are compared; else when patience ends.
 
     Raises:
@@ -202,13 +194,13 @@ def _once(
     if shapes_outcome:
         output.say(shapes_outcome)
     output.report(snapshot, options)
-    gate.check(gates, snapshot)
+    gate.check(options.gates, snapshot)
     if only_counters and snapshot.estimate is None and not snapshot.gauges.keys() - OWN:
         raise BrrrtopError("nothing of a GPU can be read here", "`brrrtop doctor` says why")
     return 0
 
 
-def _lines(driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate]) -> int:
+def _lines(driver: LiveSession | LiveJob, options: Options) -> int:
     """A line of JSON each interval until the trainer ends; gates are judged on the way.
 
     Raises:
@@ -224,14 +216,14 @@ def _lines(driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate
             for note in [note for note in snapshot.source.notes if note not in printed]:
                 output.say(f"brrrtop: {note}")
                 printed.add(note)
-        for one in gates:
+        for one in options.gates:
             if one.trips(snapshot):
                 raise gate.tripped(one)
         if snapshot.freshness is Freshness.ENDED:
             break
         next_s = max(next_s + options.interval, time.monotonic())
         time.sleep(max(0.0, next_s - time.monotonic()))
-    gate.finish(gates)
-    if not gates:
+    gate.finish(options.gates)
+    if not options.gates:
         raise NoTrainer(driver.ended or "the trainer ended")
     return 0

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
@@ -123,10 +122,7 @@ class LaunchedRanks:
         return one
 
 
-def watch(
-    pid: int, candidates: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...],
-    files: AgentFiles,
-) -> int:  # fmt: skip
+def watch(pid: int, candidates: Sequence[Candidate], options: Options, files: AgentFiles) -> int:
     """Attaches to all ranks and shows them; detaches at the end.
 
     Raises:
@@ -146,6 +142,6 @@ def watch(
             raise BrrrtopError(f"none of the {len(ranks)} ranks can be attached to: {ranks[0].why}")
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
         job = LiveJob(ranks, processes.newcomers, options.silenced)
-        return live.shown(job, options, gates, "all ranks of the job")
+        return live.shown(job, options, "all ranks of the job")
     finally:
         processes.leave()

@@ -67,7 +67,7 @@ def _run(argv: list[str]) -> int:
         print(f"brrrtop {version('brrrtop')}")
         return 0
     if options.print_completion:
-        from brrrtop.cli.completion import print_completion
+        from brrrtop.cli.manpage import print_completion
 
         return print_completion(options.print_completion)
     _check_package()
@@ -120,14 +120,15 @@ def _import_verb(name: str) -> ModuleType:
 def _check_package() -> None:
     """Refuses to go on when `collectors` would be somebody else's package of that name."""
     where, ours = _package_folders()
+    if where is None:
+        raise BrrrtopError(
+            "brrrtop's own package `collectors` is missing from this installation",
+            "install brrrtop again",
+        )
     if where != ours:
         raise BrrrtopError(
-            f"{where}/collectors hides brrrtop's own package of that name"
-            if where
-            else "brrrtop's own package `collectors` is missing from this installation",
-            "start `brrrtop` by its command, from another folder, and without PYTHONPATH"
-            if where
-            else "install brrrtop again",
+            f"{where}/collectors hides brrrtop's own package of that name",
+            "start `brrrtop` by its command, from another folder, and without PYTHONPATH",
         )
 
 
@@ -185,33 +186,26 @@ def _report_failure(fault: Exception) -> int:
 def _error_text(fault: Exception) -> tuple[str, int]:
     """The text for stderr and the exit code."""
     message = getattr(fault, "message", None) or str(fault)
-    action = getattr(fault, "action", "")
+    action, code = getattr(fault, "action", ""), FAILURE
     if isinstance(fault, BrrrtopError) or _is_collectors_own(fault):
-        return _sentence(message, action), int(getattr(fault, "exit_code", FAILURE))
-    if isinstance(fault, OSError):
-        return _sentence(_os_sentence(fault), ""), FAILURE
-    if isinstance(fault, MemoryError):
-        return _sentence("not enough memory", "try a shorter recording or `--steps 1-3`"), FAILURE
-    if isinstance(fault, ImportError):
-        return _sentence(f"this installation is incomplete: {fault}", "install brrrtop again"), 1
-    bug = f"a fault of brrrtop's own: {type(fault).__name__}: {fault}"
-    return _sentence(bug, "set BRRRTOP_TRACEBACK=1 to see where, and report it"), FAILURE
+        code = int(getattr(fault, "exit_code", FAILURE))
+    elif isinstance(fault, OSError):
+        full = fault.errno == errno.ENOSPC
+        message = "no space left on the disk" if full else (fault.strerror or str(fault)).lower()
+        message, action = message + (f": {fault.filename}" if fault.filename else ""), ""
+    elif isinstance(fault, MemoryError):
+        message, action = "not enough memory", "try a shorter recording or `--steps 1-3`"
+    elif isinstance(fault, ImportError):
+        message, action = f"this installation is incomplete: {fault}", "install brrrtop again"
+    else:
+        message = f"a fault of brrrtop's own: {type(fault).__name__}: {fault}"
+        action = "set BRRRTOP_TRACEBACK=1 to see where, and report it"
+    return f"brrrtop: {message}" + (f"\n  {action}" if action else ""), code
 
 
 def _is_collectors_own(fault: Exception) -> bool:
     """An error that `collectors` raised for people: it carries an `action` of its own."""
     return type(fault).__module__.startswith("collectors.") and hasattr(fault, "action")
-
-
-def _os_sentence(fault: OSError) -> str:
-    where = f": {fault.filename}" if fault.filename else ""
-    if fault.errno == errno.ENOSPC:
-        return f"no space left on the disk{where}"
-    return f"{(fault.strerror or str(fault)).lower()}{where}"
-
-
-def _sentence(message: str, action: str) -> str:
-    return f"brrrtop: {message}" + (f"\n  {action}" if action else "")
 
 
 def _printable(sentence: str) -> str:

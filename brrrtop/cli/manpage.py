@@ -1,4 +1,4 @@
-"""The manual page, made from the parser: one source for `--help`, completion and man."""
+"""What is made from the parser besides `--help`: the manual page, and completion scripts of shells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterator
 
 from brrrtop.cli import arguments
+from brrrtop.cli.values import THEMES
+from brrrtop.errors import BrrrtopError, UsageError
 
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 _HEAD = '.TH BRRRTOP 1 "" "brrrtop" "User Commands"'
 _FILES = (
     ("NO_COLOR", "No colour, whatever its value."),
@@ -86,3 +89,31 @@ def _exit_codes() -> Iterator[str]:
 def _escape(text: str) -> str:
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...").replace("–", "\\(en")
     return f"\\&{text}" if text.startswith((".", "'")) else text
+
+
+def print_completion(shell: str) -> int:
+    """Writes the script that makes a shell complete verbs and options to stdout.
+
+    Raises:
+        UsageError: No script for that shell.
+        BrrrtopError: shtab, which writes them, is not installed.
+    """
+    if shell not in SHELLS:
+        raise UsageError(f"there is no completion for {shell!r}", f"one of {', '.join(SHELLS)}")
+    try:
+        import shtab
+    except ImportError:
+        raise BrrrtopError(
+            "completion scripts are written by shtab", "`pip install shtab`"
+        ) from None
+    parser, verbs = arguments.build("all")
+    for verb in verbs.values():
+        for action in verb._actions:
+            if action.dest == "theme":
+                action.choices = THEMES
+    for name, option in (("replay", "file"), ("analyze", "file"), ("compare", "before")):
+        for action in verbs[name]._actions:
+            if action.dest in (option, "after", "record"):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell=shell))
+    return 0

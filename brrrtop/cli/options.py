@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
+if TYPE_CHECKING:
+    from brrrtop.cli.fail_if import Gate
+
 
 class Options:
     """What was typed; a field the verb has no option for keeps its default.
@@ -63,10 +69,16 @@ class Options:
     """Files are read however large they are."""
     steps: tuple[int, int] | None = None
 
-    @property
-    def file(self) -> str:
-        """The first of `files`."""
-        return self.files[0] if self.files else ""
+    @cached_property
+    def gates(self) -> tuple[Gate, ...]:
+        """What `fail_if` asks for.
+
+        Raises:
+            UsageError: One of them is not understood, or would never trip or never fail to.
+        """
+        from brrrtop.cli.fail_if import parse_all
+
+        return parse_all(self.fail_if, self.hold_s)
 
     @property
     def silenced(self) -> frozenset[str]:

@@ -66,12 +66,16 @@ def say(sentence: str) -> None:
 
 def tell(sentence: str) -> None:
     """Narration in lines of whole words: a terminal breaks within them. Not for commands to copy."""
-    width = shutil.get_terminal_size().columns
-    lines = textwrap.wrap(
-        sentence, max(20, width), subsequent_indent="  ", break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
+    lines = wrapped(sentence, max(20, shutil.get_terminal_size().columns), rest="  ")
     say("\n".join(lines) if sys.stderr is not None and sys.stderr.isatty() else sentence)
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Lines of whole words: paths and options can be copied. `first` and `rest` stand before them."""
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def confirm(question: str) -> bool:

@@ -14,7 +14,7 @@ from brrrtop.cli.files import FromFirstActivity
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze_rank
+from brrrtop.session.analyze import analyze, read
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
 from brrrtop.session.job_session import JobReplay, JobSession, Member
 from brrrtop.session.session import Session
@@ -66,9 +66,13 @@ def _all(
 
 def _read(file: str, label: str, options: Options) -> RankView:
     with closing(open_source(file, options.force)) as source:
-        snapshot, window = analyze_rank(
-            source, options.steps, options.gpu, silenced=options.silenced
+        timeline = read(source)
+        snapshot = analyze(
+            source, options.steps, options.gpu, silenced=options.silenced, timeline=timeline
         )
+    assert snapshot.estimate is not None, "a finished file is judged or refused"
+    judged = snapshot.estimate
+    window = timeline.window(judged.span, judged.device.device_id)
     return RankView(
         file, label, rank_of(snapshot, label), snapshot, window,
         world=snapshot.source.world, job=snapshot.source.job,

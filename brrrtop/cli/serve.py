@@ -82,15 +82,12 @@ def address_of(text: str | None) -> tuple[str, int]:
 
 def _without_serving(argv: Sequence[str]) -> list[str]:
     """The command line of the screen itself."""
-    left, skip = [], False
-    for word in argv:
-        if skip or word == "--serve" or word.startswith("--listen="):
-            skip = False
-            continue
+    left, words = [], iter(argv)
+    for word in words:
         if word == "--listen":
-            skip = True
-            continue
-        left.append(word)
+            next(words, None)
+        elif word != "--serve" and not word.startswith("--listen="):
+            left.append(word)
     return left
 
 

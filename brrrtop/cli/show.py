@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
-    with told_of_interrupts() as interrupts:
+    with told_of_interrupts() as tell_from_now_on:
         from brrrtop.cli.themes import palette_of
         from brrrtop.tui.app import BACK, BrrrtopApp
 
@@ -87,7 +86,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
         gc.enable()
-        interrupts.go_to(app.interrupt)
+        tell_from_now_on(app.interrupt)
         app.run()
     if app.fault is not None:
         raise app.fault
@@ -136,7 +135,4 @@ def wrap(line: str, width: int) -> list[str]:
     if line.startswith("  again: "):
         return [line]
     indent = " " * (4 if line.startswith(" ") else 2)
-    return textwrap.wrap(
-        line, max(20, width), subsequent_indent=indent,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    return output.wrapped(line, max(20, width), rest=indent)

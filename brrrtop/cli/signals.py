@@ -75,44 +75,32 @@ def end_as_by_interrupt() -> list[int]:
     return came
 
 
-class Interrupts:
-    """What a SIGINT does while an app is made and runs: it is noted, then told to the app.
+@contextmanager
+def told_of_interrupts() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Notes each SIGINT while an app is made and runs; gives the function by which the app is told.
 
     asyncio's own answer is lost in an app that is just starting, and Python's in an import.
+
+    Raises:
+        KeyboardInterrupt: One came before there was an app to tell, or when that had a while to end.
     """
+    came_s: list[float] = []
+    hearers: list[Callable[[], None]] = []
 
-    def __init__(self) -> None:
-        self._tell: Callable[[], None] | None = None
-        self._first_s: float | None = None
+    def came(_number: int, _frame: FrameType | None) -> None:
+        came_s.append(time.monotonic())
+        if came_s[-1] - came_s[0] > PATIENCE_S:
+            raise KeyboardInterrupt
+        for tell in hearers:
+            tell()
 
-    def go_to(self, tell: Callable[[], None]) -> None:
-        """`tell` is called at each from now on.
-
-        Raises:
-            KeyboardInterrupt: One came before.
-        """
-        self._tell = tell
-        if self._first_s is not None:
+    def tell_from_now_on(tell: Callable[[], None]) -> None:
+        hearers.append(tell)
+        if came_s:
             raise KeyboardInterrupt
 
-    def came(self, _number: int, _frame: FrameType | None) -> None:
-        """Raises:
-        KeyboardInterrupt: It is not the first, and the app had a while to end.
-        """
-        now_s = time.monotonic()
-        if self._first_s is None:
-            self._first_s = now_s
-        if now_s - self._first_s > PATIENCE_S:
-            raise KeyboardInterrupt
-        if self._tell is not None:
-            self._tell()
-
-
-@contextmanager
-def told_of_interrupts() -> Iterator[Interrupts]:
-    interrupts = Interrupts()
-    before = signal.signal(signal.SIGINT, interrupts.came)
+    before = signal.signal(signal.SIGINT, came)
     try:
-        yield interrupts
+        yield tell_from_now_on
     finally:
         signal.signal(signal.SIGINT, before)

@@ -19,7 +19,7 @@ from brrrtop.text import phrases
 DEVICE_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")
 
-HELP: Mapping[str, str] = {
+_OF_VERDICTS = {
     "brrrtop_up": "1: the training process is watched; 0: it ended or does not answer.",
     "brrrtop_step_seconds": "Median duration of a training step in the judged window.",
     "brrrtop_split_ratio": "Share of wall time that is compute-bound, memory-bound, overhead or unknown.",
@@ -34,25 +34,20 @@ HELP: Mapping[str, str] = {
     "brrrtop_observed_ratio": "Share of the judged window that was traced.",
     "brrrtop_watching_cost_ratio": "What watching adds to the step time, measured in this run.",
     "brrrtop_lost_records": "Activity records that did not arrive.",
-    "brrrtop_sm_active_ratio": "Share of time with a warp on the SMs.",
-    "brrrtop_tensor_active_ratio": "Share of time the tensor pipes are active.",
-    "brrrtop_dram_active_ratio": "Share of the DRAM's bandwidth in use.",
-    "brrrtop_smi_utilization_ratio": "nvidia-smi's GPU-Util: any kernel resident.",
-    "brrrtop_memory_used_bytes": "Device memory in use.",
-    "brrrtop_power_watts": "Power of the GPU.",
-    "brrrtop_temperature_celsius": "Temperature of the GPU.",
-    "brrrtop_sm_clock_hertz": "Clock of the SMs.",
 }
 _GAUGES = {
-    Metric.SM_ACTIVE: "brrrtop_sm_active_ratio",
-    Metric.TENSOR_ACTIVE: "brrrtop_tensor_active_ratio",
-    Metric.DRAM_ACTIVE: "brrrtop_dram_active_ratio",
-    Metric.SMI_UTIL: "brrrtop_smi_utilization_ratio",
-    Metric.MEMORY_USED_BYTES: "brrrtop_memory_used_bytes",
-    Metric.POWER_WATT: "brrrtop_power_watts",
-    Metric.TEMPERATURE_C: "brrrtop_temperature_celsius",
-    Metric.SM_CLOCK_HZ: "brrrtop_sm_clock_hertz",
-}
+    Metric.SM_ACTIVE: ("brrrtop_sm_active_ratio", "Share of time with a warp on the SMs."),
+    Metric.TENSOR_ACTIVE: (
+        "brrrtop_tensor_active_ratio", "Share of time the tensor pipes are active.",
+    ),
+    Metric.DRAM_ACTIVE: ("brrrtop_dram_active_ratio", "Share of the DRAM's bandwidth in use."),
+    Metric.SMI_UTIL: ("brrrtop_smi_utilization_ratio", "nvidia-smi's GPU-Util: any kernel resident."),
+    Metric.MEMORY_USED_BYTES: ("brrrtop_memory_used_bytes", "Device memory in use."),
+    Metric.POWER_WATT: ("brrrtop_power_watts", "Power of the GPU."),
+    Metric.TEMPERATURE_C: ("brrrtop_temperature_celsius", "Temperature of the GPU."),
+    Metric.SM_CLOCK_HZ: ("brrrtop_sm_clock_hertz", "Clock of the SMs."),
+}  # fmt: skip
+HELP: Mapping[str, str] = {**_OF_VERDICTS, **dict(_GAUGES.values())}
 OWN_LABELS: Mapping[str, str] = {
     "brrrtop_split_ratio": "bound",
     "brrrtop_account_ratio": "bucket",
@@ -92,19 +87,12 @@ def samples(
     yield Sample("brrrtop_up", labels, float(watched))
     if snapshot is None or not watched:
         return
-    for name, own, value in (*_figures(snapshot), *_beside_peers(row)):
+    for name, own, value in _figures(snapshot, row):
         key = OWN_LABELS.get(name)
         yield Sample(name, labels | {key: own} if key else labels, value)
 
 
-def _beside_peers(row: RankRow | None) -> Iterator[tuple[str, str, float]]:
-    if row is not None and row.waits_for_peers is not None:
-        yield "brrrtop_waits_for_peers_ratio", "", float(row.waits_for_peers)
-    if row is not None and row.late_ns is not None:
-        yield "brrrtop_late_seconds", "", row.late_ns / 1e9
-
-
-def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+def _figures(snapshot: Snapshot, peer: RankRow | None) -> Iterator[tuple[str, str, float]]:
     """Name of the metric, value of its own label, and the figure."""
     if snapshot.estimate is not None:
         yield from _judged_samples(snapshot.estimate)
@@ -117,9 +105,13 @@ def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
     if snapshot.overhead.step_cost_share is not None:
         yield "brrrtop_watching_cost_ratio", "", snapshot.overhead.step_cost_share
     yield "brrrtop_lost_records", "", float(snapshot.lost_records)
-    for metric, name in _GAUGES.items():
+    for metric, (name, _) in _GAUGES.items():
         if metric in snapshot.gauges:
             yield name, "", float(snapshot.gauges[metric])
+    if peer is not None and peer.waits_for_peers is not None:
+        yield "brrrtop_waits_for_peers_ratio", "", float(peer.waits_for_peers)
+    if peer is not None and peer.late_ns is not None:
+        yield "brrrtop_late_seconds", "", peer.late_ns / 1e9
 
 
 def _judged_samples(estimate: Estimate) -> Iterator[tuple[str, str, float]]:

@@ -95,29 +95,8 @@ def _tracks(bars: Bars) -> I8:
 
 def _judged_events(picture: StepPicture) -> Iterator[Event]:
     """What the verdict is made of: the side of what runs, the cause of what does not, and both."""
-    work = [
-        (lane, row)
-        for name in _WORK
-        if (lane := picture.lane(name))
-        for row in range(len(lane.bars))
-    ]
-    sides = _without_overlap(
-        sorted(
-            (
-                int(lane.bars.starts_ns[row]), int(lane.bars.ends_ns[row]),
-                picture.kinds[lane.bars.kinds[row]],
-            )
-            for lane, row in work
-        )
-    )  # fmt: skip
-    gaps = picture.lane("gaps")
-    causes = []
-    if gaps is not None:
-        table = gaps.bars
-        causes = [
-            (int(start), int(end), picture.kinds[kind])
-            for start, end, kind in zip(table.starts_ns, table.ends_ns, table.kinds, strict=True)
-        ]
+    work = [span for name in _WORK for span in _spans(picture, name)]
+    sides, causes = _without_overlap(sorted(work)), _spans(picture, "gaps")
     buckets = [(start, end, _BUCKETS.get(side, side)) for start, end, side in sides]
     account = [(start, end, phrases.bucket(key)) for start, end, key in (*buckets, *causes)]
     named = [(start, end, kind.removeprefix("idle_")) for start, end, kind in causes]
@@ -125,6 +104,17 @@ def _judged_events(picture: StepPicture) -> Iterator[Event]:
         yield _name_event("thread_name", _JUDGED, tid, label)
         for start, end, name in rows:
             yield _bar(picture, _JUDGED, tid, name, (start, end), name)
+
+
+def _spans(picture: StepPicture, name: str) -> list[tuple[int, int, str]]:
+    """Start, end and kind of each bar of a lane."""
+    lane = picture.lane(name)
+    if lane is None:
+        return []
+    columns = (
+        column.tolist() for column in (lane.bars.starts_ns, lane.bars.ends_ns, lane.bars.kinds)
+    )
+    return [(start, end, picture.kinds[kind]) for start, end, kind in zip(*columns, strict=True)]
 
 
 def _without_overlap(bars: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:

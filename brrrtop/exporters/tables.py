@@ -16,9 +16,11 @@ from msgspec.structs import asdict
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
+from brrrtop.views import tables as host_tables
 from brrrtop.views.json_report import document
 
 Row = dict[str, Any]
+_LISTED = "ops op_shapes modules frames stalls loaders copies annotations inference".split()
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Spreadsheets run a cell that begins so; names in a trace are other people's."""
 
@@ -33,17 +35,10 @@ def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         "kernels": [_flat(row) for row in report["kernels"]],
         "whatif": [_flat(row) for row in report["whatif"] or ()],
         "advisories": [_flat(row) for row in report["advisories"] or ()],
-        "ops": _rows(tables.ops),
-        "op_shapes": _rows(tables.op_shapes),
-        "modules": _rows(tables.modules),
-        "frames": _rows(tables.frames),
-        "stalls": _rows(tables.stalls),
-        "loaders": _rows(tables.loaders),
         "queue": _rows([tables.queue] if tables.queue else ()),
-        "copies": _rows(tables.copies),
-        "annotations": _rows(tables.annotations),
-        "inference": _rows(tables.phases),
     }
+    listed = host_tables.document(tables, most=None)
+    result |= {name: _rows(listed[name] or ()) for name in _LISTED}
     if memory is not None:
         result["memory_alive_at_peak"] = _rows(memory.alive)
         result["memory_timeline"] = [

@@ -7,7 +7,7 @@ recorded with shapes have these; they come in no frame.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -72,13 +72,3 @@ class HostDetails(Struct, frozen=True, eq=False):
     memory: MemoryEvents
     recorded_step: bool = False
     """All of it is of one step, whose host times recording stretched."""
-
-
-@runtime_checkable
-class Detailed(Protocol):
-    """A source that may know more of the host than frames carry."""
-
-    @property
-    def details(self) -> HostDetails | None:
-        """Once its frames are read; None: nothing."""
-        ...

@@ -103,3 +103,27 @@ def paint(layers: list[tuple[I8, I8]]) -> list[tuple[I8, I8]]:
         painted.append(subtract(starts, ends, taken))
         taken = merge_unsorted(np.concatenate((taken[0], starts)), np.concatenate((taken[1], ends)))
     return painted
+
+
+def latest_before(keys: I8, starts: I8, wanted: I8, times: I8) -> I8:
+    """For each wanted key the row of that key that starts last before its time, or else first; -1: none.
+
+    Args:
+        keys: Of the rows, any order, with their `starts`.
+        wanted: Keys, with their `times`.
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.lexsort((starts, keys))
+    keys, starts = keys[order], starts[order]
+    first = np.searchsorted(keys, wanted, "left")
+    last = np.searchsorted(keys, wanted, "right")
+    # Bisects the rows of each key by time: a minute of bursts can give a key to many.
+    low, high = first.copy(), last
+    while (among := low < high).any():
+        middle = (low + high) // 2
+        before = among & (starts[np.minimum(middle, len(starts) - 1)] <= times)
+        low = np.where(before, middle + 1, low)
+        high = np.where(among & ~before, middle, high)
+    rows = order[np.minimum(np.maximum(low - 1, first), len(order) - 1)]
+    return np.where(first < last, rows, -1)

@@ -6,7 +6,8 @@ length per table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -66,6 +67,16 @@ def picked(values: I8 | I4, rows: I8, otherwise: int | I8) -> I8:
     if not len(values):
         return np.full(len(rows), otherwise, np.int64)
     return np.where(rows >= 0, values[np.maximum(rows, 0)], otherwise)
+
+
+def percentile(ordered: Sequence[int] | I8, share: float) -> int:
+    """The value that `share` of them do not exceed (nearest rank): always one that really occurred.
+
+    Args:
+        ordered: At least one value, ascending.
+        share: Above 0, up to 1.
+    """
+    return int(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
 
 
 class Device(Struct, frozen=True):
@@ -251,7 +262,6 @@ class Window(Struct, frozen=True, eq=False):
     observed: tuple[Span, ...] | None = None
     """Traced spans, sorted and disjoint; None: all of it was traced."""
     lost_records: int = 0
-    zero_timestamps: int = 0
     hello: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples | None = None
     """None: nobody sampled hardware counters."""

@@ -6,6 +6,7 @@ Whoever takes a frame gets plain dicts and lists, and may rely on the types give
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import msgspec
@@ -128,11 +129,10 @@ def plausible_device(facts: dict[str, Any]) -> dict[str, Any]:
     """What of `facts` a frame may carry; values of other types and sizes are left out."""
     kept = {}
     for name, value in facts.items():
-        try:
+        with contextlib.suppress(msgspec.ValidationError):
             msgspec.convert({name: value}, DeviceFacts)
-        except msgspec.ValidationError:
-            continue
-        kept[name] = value
+            if value is not None:
+                kept[name] = value
     return kept
 
 

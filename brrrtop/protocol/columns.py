@@ -10,6 +10,7 @@ import numpy.typing as npt
 from msgspec.structs import asdict
 
 from brrrtop.model.tables import (
+    I8,
     Activities,
     ActivityType,
     Calls,
@@ -20,13 +21,13 @@ from brrrtop.model.tables import (
     Marks,
     OpSignature,
     Samples,
+    Span,
 )
-from brrrtop.model.vocabulary import CopyKind, MemoryKind
+from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
 from brrrtop.protocol import frames
 from brrrtop.protocol.frames import LATEST_NS
 
 Records = npt.NDArray[np.void]
-I8 = npt.NDArray[np.int64]
 Translate = Callable[[Any], I8]
 Table = TypeVar("Table", bound=Columns)
 
@@ -38,6 +39,8 @@ LONGEST_NS = 86_400 * 10**9
 """A longer kernel, copy, call or mark is a broken one."""
 FARTHEST_NS = 30 * LONGEST_NS
 """A record farther than this from when it was sent has a broken time."""
+RECOVERY_NS = 1_000_000_000
+"""After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
 _MOST_BLOCKS = float(1 << 62)
 _MOST_THREADS = (1 << 31) - 1
 _DEEPEST = 4
@@ -72,6 +75,20 @@ def plausible_samples(rows: Records) -> Records:
     spans, middles = (np.where(good, one, 0) for one in (ends - starts, starts + offsets))
     good &= (spans >= 0) & (spans <= LONGEST_NS) & (middles >= 0) & (middles <= LATEST_NS)
     return rows if good.all() else rows[good]
+
+
+def disturbances(rows: Records) -> list[tuple[Span, int]]:
+    """What recordings disturbed, recovery included, from mark records of the wire; with each how
+    long the step was that it tells the end of, in ns, 0 where it tells of none."""
+    spans = []
+    for row in plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
+        span = Span(int(row["start_ns"]), int(row["end_ns"]))
+        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
+    return spans
+
+
+def with_recovery(span: Span) -> Span:
+    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:

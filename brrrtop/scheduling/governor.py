@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric
-from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
-from brrrtop.scheduling.first_burst import FirstBurst
 from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
 from brrrtop.scheduling.step_cost import I8, AgentOverhead, CostEstimate, StepCost
+from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
 from brrrtop.text import units
 
 # What a burst costs before this run has said so: the launch-bound worst case of an H200 with

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
-from brrrtop.model.host_details import Detailed
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
-from brrrtop.model.tables import Span, Window
+from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
 from brrrtop.sources.source import Source
@@ -30,6 +32,7 @@ def analyze(
     trimmed: bool = False,
     silenced: frozenset[str] = frozenset(),
     worst: bool = False,
+    timeline: Timeline | None = None,
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -41,41 +44,20 @@ def analyze(
             nobody: what one run is to be compared with another by.
         silenced: Ids of advice that nobody wants to hear.
         worst: The picture is of the longest step, to be exported.
+        timeline: All of the source, where it has been read for more than this.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
     """
-    return analyze_rank(source, steps, device, trimmed=trimmed, silenced=silenced, worst=worst)[0]
-
-
-def analyze_rank(
-    source: Source,
-    steps: tuple[int, int] | None = None,
-    device: int | None = None,
-    *,
-    trimmed: bool = False,
-    silenced: frozenset[str] = frozenset(),
-    worst: bool = False,
-) -> tuple[Snapshot, Window]:
-    """The same with all that was recorded of its GPU, to be put beside other ranks.
-
-    Raises:
-        BadInput: As `analyze`.
-    """
-    timeline = read(source)
-    details = source.details if isinstance(source, Detailed) else None
+    timeline = timeline or read(source)
+    details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
     give_back()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
-    if not ids:
-        raise _without_activity(source)
-    if device is not None and device not in ids:
-        listed = ", ".join(str(i) for i in sorted(ids))
-        raise BadInput(
-            f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}"
-        )
+    if not ids or (device is not None and device not in ids):
+        raise _without_activity(source, device, ids)
     chosen = None
     if steps is not None:
         chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
@@ -101,8 +83,7 @@ def analyze_rank(
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
-    snapshot = verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
-    return snapshot, timeline.window(span, shown.estimate.device.device_id)
+    return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
 
 
 def read(source: Source) -> Timeline:
@@ -113,7 +94,12 @@ def read(source: Source) -> Timeline:
     return timeline
 
 
-def _without_activity(source: Source) -> BadInput:
+def _without_activity(source: Source, device: int | None, ids: Sequence[int]) -> BadInput:
+    """Why it cannot be judged: none of its GPUs did anything, or not the one that was asked for."""
+    if ids:
+        listed = ", ".join(str(i) for i in sorted(ids))
+        says = f"{source.info.label} has no activity on GPU {device}"
+        return BadInput(says, f"it has GPU {listed}")
     helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
     if source.info.kind == "recording":
         helps = (

@@ -30,26 +30,13 @@ class History:
         """What is before it is in the points."""
         self._buckets_ns: dict[str, float] = defaultdict(float)
 
-    @property
-    def points(self) -> tuple[HistoryPoint, ...]:
-        """Oldest first."""
-        return tuple(self._points)
-
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
-        """Those that a playhead at `now_ns` has passed; it may have been further before."""
-        if not self._points or self._points[-1].t_ns <= now_ns:
-            return self.points
+        """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
         return tuple(point for point in self._points if point.t_ns <= now_ns)
 
     @property
     def since_attach(self) -> SinceAttach:
         return SinceAttach(self._duration_ns, dict(self._buckets_ns))
-
-    def go_on_from(self, before: History) -> None:
-        """Takes over what the trainer before this one did."""
-        self._points.extend(before._points)
-        self._duration_ns = before._duration_ns
-        self._buckets_ns = before._buckets_ns.copy()
 
     def clear_points(self) -> None:
         """After a clock was set back, points of the future would be in the way; sums stay."""

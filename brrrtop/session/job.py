@@ -48,9 +48,12 @@ def job_of(
     views: Sequence[RankView], silenced: frozenset[str] = frozenset(), least_bursts: int = 1
 ) -> JobSnapshot:
     """All ranks beside each other, with what they advise together."""
-    inputs = [RankInput(_row(one), one.window, _is_whole(one)) for one in views]
-    worlds = [one.snapshot.source.world for one in views if one.snapshot is not None]
-    world = max((world for world in worlds if world), default=None)
+    sources = [one.snapshot.source if one.snapshot is not None else None for one in views]
+    inputs = [
+        RankInput(_row(one), one.window, source is not None and source.tier == "trace")
+        for one, source in zip(views, sources, strict=True)
+    ]
+    world = max((one.world for one in sources if one and one.world), default=None)
     job = judge_job(inputs, world, least_bursts)
     return advise_job(job, silenced)
 
@@ -67,10 +70,6 @@ def _row(view: RankView) -> RankRow:
         why=view.why or next(iter(waits), None),
         gauges=snapshot.gauges if snapshot else {},
     )
-
-
-def _is_whole(view: RankView) -> bool:
-    return view.snapshot is not None and view.snapshot.source.tier == "trace"
 
 
 def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted, rank
+from brrrtop.advisories.advise import parted, rank
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.protocol.frames import Frame, Kind
@@ -70,7 +70,7 @@ class LiveSession(Present):
 
     def _note_log(self) -> None:
         """Records lines of the log that are new or were told anew."""
-        lines = dict(self.session.log)
+        lines = dict(self.session.log.lines)
         fresh = {n: one for n, one in lines.items() if self._noted.get(n) != one}
         if fresh:
             self._noted = lines

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError

@@ -95,7 +95,12 @@ class RestartingSession(LiveSession):
             self._looked_ns = self._last_ns
             self._heir = self._successors.find()
             if self._enters_by_itself():
-                return self._entered_by_itself(snapshot)
+                try:
+                    self.follow()
+                except BrrrtopError:
+                    pass  # the notice says why
+                else:
+                    return self.advance()
         ready = self._heir is not None and self._heir.ready
         pid = self._heir.pid if self._heir is not None and ready else None
         return replace(snapshot, notice=self._says(), successor=pid)
@@ -126,7 +131,9 @@ class RestartingSession(LiveSession):
     def _end(self) -> str:
         """The last of a trainer: its figures are kept unless a person chose others."""
         at = datetime.fromtimestamp(self._last_ns / 1e9).astimezone().strftime("%H:%M:%S")
-        reason = (self.ended or "the trainer ended").removeprefix(self._whose())
+        # The title names it already.
+        whose = f"the trainer (pid {self.source.info.pid}) "
+        reason = (self.ended or "the trainer ended").removeprefix(whose)
         judged, chosen = self.session.judged, self.session.baseline
         kept = "" if chosen is None else "; the baseline stays"
         ours = chosen is None or chosen is self._kept
@@ -139,22 +146,11 @@ class RestartingSession(LiveSession):
         self._kept_words = kept
         return f"{at} {reason}"
 
-    def _whose(self) -> str:
-        """How the end of this trainer begins; the title names it already."""
-        return f"the trainer (pid {self.source.info.pid}) "
-
     def _enters_by_itself(self) -> bool:
         heir = self._heir
         if heir is None or self._successors is None or not self._successors.agreed:
             return False
         return heir.ready and heir.only and heir.pid not in self._refused
-
-    def _entered_by_itself(self, snapshot: Snapshot) -> Snapshot:
-        try:
-            self.follow()
-        except BrrrtopError:
-            return replace(snapshot, notice=self._says())
-        return self.advance()
 
     def _says(self) -> str:
         """That the trainer ended, and how it can go on."""

@@ -6,18 +6,16 @@ trace go through the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.ranking import parted
+from brrrtop.advisories.advise import parted
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot
+from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
@@ -27,7 +25,7 @@ from brrrtop.session.events import EventLog
 from brrrtop.session.history import History
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import watched, windows
+from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 
 GAUGE_POINTS = 120
@@ -58,7 +56,7 @@ class Session:
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
         self._latest: Snapshot | None = None
         self._history = History()
-        self._log = EventLog()
+        self.log = EventLog()
         self._begin()
 
     def _begin(self) -> None:
@@ -109,14 +107,9 @@ class Session:
             silenced=self.silenced, device_id=self.device_id,
             baseline=self._marking.baseline,
         )  # fmt: skip
-        heir._log = EventLog(self._log.events)
-        heir._history.go_on_from(self._history)
+        heir.log = EventLog(self.log.events)
+        heir._history = self._history
         return heir
-
-    @property
-    def log(self) -> Mapping[int, Event]:
-        """Lines of the log by their numbers; the newest last."""
-        return self._log.lines
 
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
@@ -139,7 +132,7 @@ class Session:
         if shown is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
         says = self._marking.mark(shown, self._part, label)
-        self._log.marked(shown.now_ns, says)
+        self.log.marked(shown.now_ns, says)
         return says
 
     def advance(self, now_ns: int | None = None, wall_ns: int | None = None) -> Snapshot:
@@ -154,7 +147,7 @@ class Session:
         if now_ns is not None and now_ns < self._read_to_ns:
             if wall_ns is None:
                 self.source.seek(now_ns)
-                self._log.rewound()
+                self.log.rewound()
                 self._begin()
             else:
                 self._clock_fell(now_ns)
@@ -167,7 +160,7 @@ class Session:
             self._judge_new(span, now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
-        self._log.update(self.timeline, self.judged.estimate if self.judged else None, now)
+        self.log.update(self.timeline, self.judged.estimate if self.judged else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
 
@@ -213,7 +206,7 @@ class Session:
     def _take(self, frame: Frame) -> None:
         try:
             self.timeline.add(frame)
-            self._log.hear(frame)
+            self.log.hear(frame)
         except Exception as fault:  # noqa: BLE001  as above
             self._refuse(fault)
 
@@ -229,7 +222,7 @@ class Session:
         self.timeline.begin_anew()
         self._judged_to_ns = 0
         self._history.clear_points()
-        self._log.clock_fell(now_ns)
+        self.log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
         with_kernels = self.in_view or self.baseline is not None
@@ -247,14 +240,14 @@ class Session:
         self._again = span.t1_ns <= self._judged_to_ns
         self._marking.compare(shown.estimate, self._part)
         if self._marking.comparison is not None:
-            self._log.compared(self._marking.comparison, span.t1_ns)
+            self.log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
         self._looked = self.timeline.looks_taken
 
     def _looked_long(self, now: int) -> bool:
         """Whether samples since the verdict may say where the host is that it found elsewhere."""
         taken = self.timeline.looks_taken
-        if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
+        if self.judged is None or not windows.is_due(taken, self._looked, self._is_over(now)):
             return False
         result = self.judged.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
@@ -268,7 +261,7 @@ class Session:
         gauges = self._gauges(now)
         latest = dict(zip(gauges.metrics.tolist(), gauges.values.tolist(), strict=True))
         span = self.source.span
-        newest = self.timeline.newest_ns
+        newest, rss = self.timeline.newest_ns, latest.get(Metric.MONITOR_RSS_BYTES)
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
         return Snapshot(
             source=self.source.info,
@@ -285,14 +278,12 @@ class Session:
             history=self._history.until(now),
             since_attach=self._history.since_attach,
             whole_ns=None if span is None else span.duration_ns,
-            events=self._log.until(now),
+            events=self.log.until(now),
             overhead=Overhead(
                 latest.get(Metric.STEP_COST_SHARE),
                 latest.get(Metric.STEP_COST_ERROR_SHARE),
                 latest.get(Metric.MONITOR_CPU_SHARE),
-                int(latest[Metric.MONITOR_RSS_BYTES])
-                if Metric.MONITOR_RSS_BYTES in latest
-                else None,
+                None if rss is None else int(rss),
             ),
             baseline=self._marking.baseline,
             comparison=self._marking.comparison if self.judged else None,

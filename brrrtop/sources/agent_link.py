@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from brrrtop.protocol.frames import Frame, WireError
 from brrrtop.protocol.requests import Op, control
 from collectors.errors import CollectorError
+
+if TYPE_CHECKING:
+    from collectors.attach.client import Client
 
 HANG_UP_S = 2.0
 """Until the agent lets go of its trainer when asked; as `collectors.attach.attach` waits for it."""
@@ -18,35 +21,6 @@ EXIT_NS = 500_000_000
 """How long a process may take from closing its sockets to being gone."""
 PING_S = 0.7
 """The agent retracts after 2 s of silence."""
-
-
-class Agent(Protocol):
-    """The other end of the agent's socket."""
-
-    hello: dict[str, Any]
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will come; what came before can still be read."""
-        ...
-
-    def frames(self) -> Iterable[Frame]:
-        """What has arrived since the call before; never waits.
-
-        Raises:
-            WireError: The bytes make no sense.
-        """
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Sends, or keeps for later; safe from any thread.
-
-        Raises:
-            OSError, CollectorError: Nobody listens any more.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 class AgentLink:
@@ -57,7 +31,7 @@ class AgentLink:
         now_ns: CLOCK_REALTIME.
     """
 
-    def __init__(self, agent: Agent | None, now_ns: Callable[[], int]) -> None:
+    def __init__(self, agent: Client | None, now_ns: Callable[[], int]) -> None:
         self._agent = agent
         self._now_ns = now_ns
         self.lost: str | None = None
@@ -69,14 +43,11 @@ class AgentLink:
         self._leaving = threading.Event()
         self._pinging = threading.Thread(target=self._ping, name="brrrtop-pulse", daemon=True)
 
-    @property
-    def had_agent(self) -> bool:
-        """There is one, or was."""
+    def refuse(self, fault: Exception) -> bool:
+        """What it sent could not be taken in; False: there never was one."""
+        if self._agent is not None:
+            self.fault = str(fault) or type(fault).__name__
         return self._agent is not None
-
-    def refuse(self, fault: Exception) -> None:
-        """What it sent could not be taken in."""
-        self.fault = str(fault) or type(fault).__name__
 
     @property
     def there(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,15 +23,17 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
-from brrrtop.sources.agent_link import Agent, AgentLink
-from brrrtop.sources.agent_state import AgentState, stage_line
-from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.hello import with_hello
+from brrrtop.sources.agent_link import AgentLink
+from brrrtop.sources.agent_state import STAGE_LINES, AgentState
+from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
-from brrrtop.sources.source import FELL_NS
-from brrrtop.sources.tee import Sink, Tee
+from brrrtop.sources.source import FELL_NS, with_hello
+from brrrtop.sources.tee import Tee
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
+
+if TYPE_CHECKING:
+    from collectors.attach.client import Client
 
 SECOND = 1_000_000_000
 OLD_S = 60.0
@@ -57,12 +59,12 @@ class LiveSource:
 
     def __init__(
         self,
-        agent: Agent | None,
+        agent: Client | None,
         pid: int | None = None,
         feeds: Sequence[SamplerFeed] = (),
         load: HostLoad | None = None,
         governor: Governor | None = None,
-        sink: Sink | None = None,
+        sink: RecordingWriter | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         cmdline: str | None = None,
         shapes: bool | None = None,
@@ -231,7 +233,7 @@ class LiveSource:
         elif frame.kind == Kind.MARKS:
             rows = columns.plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
-            for span, recorded_ns in disturbances(rows):
+            for span, recorded_ns in columns.disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.wishes.see_marks(rows)
         elif frame.kind == Kind.OBSERVED:
@@ -362,7 +364,7 @@ class LiveSource:
     def _notes(self) -> list[str]:
         waits = None
         if self._link.there and self._agent_state.hurdle is None:
-            waits = stage_line(self._status.get("stage")) or self.governor.waiting
+            waits = STAGE_LINES.get(self._status.get("stage") or "") or self.governor.waiting
         known = (
             self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden, waits,
             self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, self._holds,
@@ -376,9 +378,8 @@ class LiveSource:
 
     def refuse(self, fault: Exception) -> bool:
         """Lets go of the agent whose frames could not be taken in; False: there never was one."""
-        if not self._link.had_agent:
+        if not self._link.refuse(fault):
             return False
-        self._link.refuse(fault)
         self._lose_agent(str(self._link.fault))
         return True
 

@@ -9,7 +9,6 @@ at work, lacks that much at most. A finished file ends with END.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -25,8 +24,8 @@ from brrrtop.model.tables import Span
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.protocol.frames import WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
 from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.hello import with_hello
 from brrrtop.sources.record_columns import by_column, by_row
+from brrrtop.sources.source import with_hello
 from brrrtop.text.printable import printable
 
 MAGIC = b"BRRR"
@@ -160,7 +159,7 @@ def _make_file(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
         return target, getattr(target, "name", "the recording")
     path = Path(target)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        return path.open("xb", buffering=0), str(path)
     except FileExistsError:
         raise UsageError(
             f"{path} exists already and brrrtop never overwrites",
@@ -169,7 +168,6 @@ def _make_file(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise BrrrtopError(f"{path} cannot be made: {reason}", "choose another place") from fault
-    return open(descriptor, "wb", buffering=0), str(path)  # noqa: PTH123  a descriptor, not a path
 
 
 def free_name(path: Path) -> str:
@@ -284,7 +282,6 @@ class RecordingSource:
         stamps = _Stamps()
         count = 0
         ended = False
-        fault = None
         try:
             for text in self._inflate(file):
                 for frame in decoder.feed(text):
@@ -296,15 +293,15 @@ class RecordingSource:
             if not count:
                 action = damage.action or "it may be damaged: copy it again"
                 raise BadInput(f"{self._path.name}: {damage}", action) from damage
-            fault = f"it is damaged after frame {count:,}: {damage}"
+            self._fault = f"it is damaged after frame {count:,}: {damage}"
         except (zstandard.ZstdError, OSError, ValueError) as damage:
-            if self._closed:
-                return
-            fault = f"it is damaged after frame {count:,}: {damage}"
-        if fault is None and not ended:
-            fault = f"it has no end: still being written, or cut off after frame {count:,}"
-        if fault is not None:
-            self._fault = fault
+            if not self._closed:
+                self._fault = f"it is damaged after frame {count:,}: {damage}"
+        else:
+            if not ended:
+                self._fault = (
+                    f"it has no end: still being written, or cut off after frame {count:,}"
+                )
 
     def _inflate(self, file: BinaryIO) -> Iterator[bytes]:
         budget = Budget(self._path.name, file, self._force)

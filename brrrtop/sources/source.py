@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
@@ -11,6 +13,15 @@ from brrrtop.protocol.frames import Frame
 
 FELL_NS = 10_000_000_000
 """A clock that falls by less is waited for."""
+_FACTS = {
+    "pid": int,
+    "rank": int,
+    "world": int,
+    "cmdline": str,
+    "torch": str,
+    "tier": str,
+    "job": str,
+}
 
 
 class Source(Protocol):
@@ -47,3 +58,12 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def with_hello(info: SourceInfo, hello: Mapping[str, Any]) -> SourceInfo:
+    """`info` with what a hello says; values of unexpected types are left out."""
+    words, notes = hello.get("cmdline"), hello.get("notes")
+    facts = {**hello, "cmdline": " ".join(map(str, words)) if isinstance(words, list) else words}
+    known = {key: facts[key] for key, kind in _FACTS.items() if type(facts.get(key)) is kind}
+    texts = map(str, notes) if isinstance(notes, list) else ()
+    return replace(info, **known, notes=tuple(dict.fromkeys((*texts, *info.notes))))

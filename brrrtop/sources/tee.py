@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,20 +108,10 @@ def frame_bytes(frame: Frame) -> int:
     return _FRAME_BYTES + 60 * len(frame.body)
 
 
-class Sink(Protocol):
-    """Where a copy of every frame goes. Raises `BrrrtopError` when it cannot be written."""
-
-    def write(self, frame: Frame) -> None: ...
-
-    def flush_if_due(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class WriterThread:
-    """A sink in front of another one. What went wrong there is told by `stopped`."""
+    """Leaves writing to a thread. What went wrong there is told by `stopped`."""
 
-    def __init__(self, sink: Sink, waiting_bytes: int = WAITING_BYTES) -> None:
+    def __init__(self, sink: RecordingWriter, waiting_bytes: int = WAITING_BYTES) -> None:
         self._sink = sink
         self._most_bytes = waiting_bytes
         self._queue: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
@@ -185,7 +175,7 @@ def _sentence(fault: Exception) -> str:
 class Tee:
     """A ring and a file. A file that cannot be written costs itself, never the session."""
 
-    def __init__(self, sink: Sink | None = None) -> None:
+    def __init__(self, sink: RecordingWriter | None = None) -> None:
         self.ring = FrameRing()
         self._scribe = WriterThread(sink) if sink is not None else None
 

@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, Activities, Samples, Span
-
-F8 = npt.NDArray[np.float64]
+from brrrtop.model.tables import F8, I8, Activities, Samples, Span
 
 NEAR_NS, FAR_NS = 2_000_000, 15_000_000
 """Searched around what reading showed: first near, then as far as reading may have been late. On

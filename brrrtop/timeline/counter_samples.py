@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
-from brrrtop.model.tables import I8, Activities, Samples, Span
+from brrrtop.model.tables import F8, I8, Activities, Samples, Span
 from brrrtop.timeline.clocks import NEAR_NS, Shift, find_shift
-
-F8 = npt.NDArray[np.float64]
 
 PIECE_NS = 1_000_000_000
 """What is traced without pauses is placed in pieces of this length."""

@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
-from brrrtop.model.intervals import holders
+from brrrtop.model.intervals import holders, subtract
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import columns
-from brrrtop.sources.disturbances import RECOVERY_NS, with_recovery
-from brrrtop.timeline.launch_sequence import NONE, Launched, Sequence, launches_in_order
+from brrrtop.protocol.columns import RECOVERY_NS, with_recovery
+from brrrtop.timeline.correlation import NONE, Launched, Sequence, launches_in_order
 from brrrtop.timeline.op_inference import half_of, signature
 
 LEAD_NS = 2_000_000_000
@@ -126,7 +126,8 @@ class StepShapes:
         """Joins kernels and ops of the recorded step; adds their signatures to `ops`."""
         assert self._due is not None
         step, count, main_tid = self._due
-        marks = _between(self._ops, step)
+        marks = columns.joined(self._ops, Marks)
+        marks = marks.take((marks.starts_ns >= step.t0_ns) & (marks.ends_ns <= step.t1_ns))
         self._ops = []
         here = launches_in_order(acts, calls)
         inside = (here.times_ns >= step.t0_ns) & (here.times_ns < step.t1_ns)
@@ -186,19 +187,8 @@ class StepShapes:
 
     def undisturbed(self, spans: list[Span]) -> list[Span]:
         """The parts of sorted, disjoint spans in which nothing was recorded."""
-        left: list[Span] = []
-        first = 0
-        for span in spans:
-            while first < len(self.cuts) and self.cuts[first].t1_ns <= span.t0_ns:
-                first += 1
-            t_ns, at = span.t0_ns, first
-            while at < len(self.cuts) and self.cuts[at].t0_ns < span.t1_ns:
-                if self.cuts[at].t0_ns > t_ns:
-                    left.append(Span(t_ns, self.cuts[at].t0_ns))
-                t_ns, at = max(t_ns, self.cuts[at].t1_ns), at + 1
-            if t_ns < span.t1_ns:
-                left.append(Span(t_ns, span.t1_ns))
-        return left
+        parts = subtract(*edges(spans), edges(self.cuts))
+        return [Span(*part) for part in np.stack(parts, axis=1).tolist()]
 
     def disturbed(self, times_ns: I8) -> Bool:
         """Which of the instants lie where something was recorded."""
@@ -239,12 +229,6 @@ def _busiest(tids: I8) -> list[int]:
     """Numbers of the threads that come most often, by number."""
     numbers, counts = np.unique(tids, return_counts=True)
     return sorted(numbers[np.argsort(-counts, kind="stable")[:MOST_THREADS]].tolist())
-
-
-def _between(chunks: list[Marks], span: Span) -> Marks:
-    marks: Marks = columns.joined(chunks, Marks)
-    kept: Marks = marks.take((marks.starts_ns >= span.t0_ns) & (marks.ends_ns <= span.t1_ns))
-    return kept
 
 
 def insert(spans: list[Span], new: Span) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.tables import (
     BROKEN_OFF,
+    I8,
     Activities,
     Calls,
     Device,
@@ -27,14 +27,12 @@ from brrrtop.protocol import columns
 from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.protocol.status import MPS
 from brrrtop.sources.source import FELL_NS
-from brrrtop.timeline import watched
+from brrrtop.timeline import windows
+from brrrtop.timeline.correlation import NONE as NO_LINKS
+from brrrtop.timeline.correlation import launches_in_order
 from brrrtop.timeline.counter_samples import SampleClock
-from brrrtop.timeline.launch_sequence import NONE as NO_LINKS
-from brrrtop.timeline.launch_sequence import launches_in_order
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.track import Track, in_order
-
-I8 = npt.NDArray[np.int64]
 
 REACH_NS = 2_000_000_000
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
@@ -307,8 +305,7 @@ class Timeline:
         return Window(
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links,
             self._gauges_in(span, device_id),
-            self.names, self.ops, observed, self.losses.get("records", 0),
-            self.losses.get("zero_timestamps", 0), self.hello,
+            self.names, self.ops, observed, self.losses.get("records", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
@@ -352,9 +349,9 @@ class Timeline:
     def _watched_marks(self, span: Span) -> Marks | None:
         if self.traced is None or not self.looks_taken:
             return None
-        around = watched.watch_around(span, self.traced, self.newest_ns or 0)
+        around = windows.watch_around(span, self.traced, self.newest_ns or 0)
         marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)
+        return in_order(marks, windows.speaking(marks, around), marks.starts_ns)
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None

@@ -120,7 +120,7 @@ def figures(change: Change) -> tuple[str, str, str]:
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """As plain data: `comparison` in `brrrtop.compare/1` and in reports with a baseline.
+    """For JSON: `comparison` in `brrrtop.compare/1` and in reports with a baseline.
 
     Times are ns a step, or ns per second of wall where `per_step` is false; `won_ns` is before
     minus after. Shares are of the wall before. What nobody measured is null.
@@ -133,5 +133,4 @@ def document(comparison: Comparison) -> dict[str, Any]:
     whole["promises"] = [
         asdict(one) | {"kept_share": one.kept_share} for one in comparison.promises
     ]
-    whole["experiments"] = [asdict(one) for one in comparison.experiments]
     return whole

@@ -7,13 +7,10 @@ schema number. What nobody measured is `null`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import asdict
+import msgspec
 
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.advice import Advisory, WhatIf
@@ -22,6 +19,7 @@ from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import ranks as words
+from brrrtop.text.printable import printable_data
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import tables
 
@@ -88,8 +86,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
             _of_device(snapshot, one, snapshot.advisories if one is estimate else None)
             for one in snapshot.devices
         ]
-    plain: dict[str, Any] = _plain(whole)
-    return plain
+    return plain(whole)
 
 
 def pick(row: object | None, names: str) -> dict[str, Any]:
@@ -109,7 +106,7 @@ def _of_device(
             "kind": snapshot.source.kind,
             "device": estimate.device.name if estimate else None,
             "device_id": estimate.device.device_id if estimate else None,
-            "capability": _capability(estimate),
+            "capability": estimate and (estimate.device.capability or estimate.capability_at_least),
             "capability_by_kernel_names": bool(estimate and estimate.capability_at_least),
             **pick(snapshot.source, "pid rank"),
         },
@@ -144,13 +141,6 @@ def _of_device(
             "graph_nodes_ns": account.unrecorded_ns if account else None,
         },
     }
-
-
-def _capability(estimate: Estimate | None) -> tuple[int, int] | None:
-    """Of the device; at least, where only its kernels' names tell it."""
-    if estimate is None:
-        return None
-    return estimate.device.capability or estimate.capability_at_least
 
 
 def _samples(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -272,20 +262,19 @@ def _in_ms(row: object, names: str) -> dict[str, float | None]:
     return {f"{name}_ms": None if ns is None else ns / 1e6 for name, ns in times.items()}
 
 
-def _plain(value: Any) -> Any:
-    """Numpy scalars, tuples, mappings and rows as what JSON knows; a float that is no number is null."""
-    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Struct):
-        value = asdict(value)
+def plain(whole: dict[str, Any]) -> dict[str, Any]:
+    """Rows, enums and Numpy's scalars as what JSON knows; a float that is no number is null."""
+    try:
+        text = msgspec.json.encode(whole, enc_hook=_unknown)
+    except UnicodeEncodeError:  # a name with half a character in it
+        data = msgspec.to_builtins(whole, enc_hook=_unknown, str_keys=True)
+        text = msgspec.json.encode(printable_data(data))
+    decoded: dict[str, Any] = msgspec.json.decode(text)
+    return decoded
+
+
+def _unknown(value: Any) -> Any:
+    """What msgspec does not know: Numpy's values, and mappings that are no dicts."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+        return dict(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -26,35 +26,28 @@ _WORTH = 0.005
 """Of the device's time, or of the window: smaller modules and stalls are left out of the text."""
 
 
-def document(tables: HostTables) -> dict[str, Any]:
-    """The tables as plain data; what was not recorded is null, and lists have their largest rows."""
-
-    def rows(table: Sequence[Any], known: bool = True) -> list[dict[str, Any]] | None:
-        return [asdict(row) for row in table[:_MOST]] if known and table else None
-
-    return {
-        "ops": rows(tables.ops),
-        "op_shapes": rows(tables.op_shapes),
+def document(tables: HostTables, most: int | None = _MOST) -> dict[str, Any]:
+    """The tables for JSON; what was not recorded is null, and lists have their `most` largest rows."""
+    rows: dict[str, Any] = {
+        "ops": tables.ops[:most] or None,
+        "op_shapes": tables.op_shapes[:most] or None,
         "ops_of_one_step": tables.ops_of_one_step,
-        "modules": rows(tables.modules),
-        "frames": rows(tables.frames),
-        "stalls": rows(tables.stalls),
-        "loaders": rows(tables.loaders),
-        "queue": asdict(tables.queue) if tables.queue else None,
-        "copies": rows(tables.copies) or [],
-        "annotations": rows(tables.annotations) or [],
-        "inference": rows(tables.phases),
-        "memory": _memory(tables.memory),
+        "modules": tables.modules[:most] or None,
+        "frames": tables.frames[:most] or None,
+        "stalls": tables.stalls[:most] or None,
+        "loaders": tables.loaders[:most] or None,
+        "queue": tables.queue,
+        "copies": tables.copies[:most],
+        "annotations": tables.annotations[:most],
+        "inference": tables.phases[:most] or None,
+        "memory": None,
         "unattributed_ns": tables.unattributed_ns,
     }
-
-
-def _memory(memory: MemoryUse | None) -> dict[str, Any] | None:
-    if memory is None:
-        return None
-    table = asdict(memory)
-    points = zip(table.pop("times_ns"), table.pop("allocated_bytes"), strict=True)
-    return table | {"timeline": [list(point) for point in points]}
+    if tables.memory is not None:
+        memory = asdict(tables.memory)
+        points = zip(memory.pop("times_ns"), memory.pop("allocated_bytes"), strict=True)
+        rows["memory"] = memory | {"timeline": list(points)}
+    return rows
 
 
 def lines(tables: HostTables, window_ns: int, most: Mapping[str, int] = _SHOWN) -> Iterator[str]:

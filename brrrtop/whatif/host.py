@@ -47,12 +47,6 @@ def before(nodes: Nodes, repeats: Iterations) -> tuple[F8, I8]:
     return before, previous
 
 
-def full_waits(nodes: Nodes, reach: I8) -> tuple[Bool, Bool]:
-    """Which waits were for all that was queued, and which returned while the device still had work."""
-    early = nodes.waits & (nodes.ends_ns < reach)
-    return nodes.waits & ~early, early
-
-
 def without_back_pressure(call: F8, rows: Bool, nodes: Nodes, started: I8) -> F8:
     """Calls without the time they stood before a full launch queue: the device had work meanwhile."""
     if not rows.any():

@@ -114,15 +114,17 @@ def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]
     begins, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     if steps.source == "marks":
         times = np.sort(ends[begins == ends])
-        return _traced_spans(window, call_rows, _pairs(times[:-1], times[1:]))
-    if steps.source == "annotations":
+        begins, ends = times[:-1], times[1:]
+    elif steps.source == "annotations":
         ranges = host_steps(window, call_rows)
         if not len(ranges):
             return []
-        ends = np.append(ranges.starts_ns[1:], ranges.ends_ns[-1])
-        return _traced_spans(window, call_rows, _pairs(ranges.starts_ns, ends))
-    times = _period_times(window, call_rows, steps)
-    return _traced_spans(window, call_rows, _pairs(times[:-1], times[1:]))
+        begins, ends = ranges.starts_ns, np.append(ranges.starts_ns[1:], ranges.ends_ns[-1])
+    else:
+        times = _period_times(window, call_rows, steps)
+        begins, ends = times[:-1], times[1:]
+    pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+    return _traced_spans(window, call_rows, [(a, b) for a, b in pairs if b > a])
 
 
 def _whole(window: Window, call_rows: I8) -> list[tuple[int, int]]:
@@ -131,10 +133,6 @@ def _whole(window: Window, call_rows: I8) -> list[tuple[int, int]]:
     bursts = _bursts(window)
     last = bursts == bursts[-1]
     return [(int(begins[last].min()), int(ends[last].max()) + 1)]
-
-
-def _pairs(begins: I8, ends: I8) -> list[tuple[int, int]]:
-    return [(a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True) if b > a]
 
 
 def _bursts(window: Window) -> I8:
@@ -149,9 +147,7 @@ def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
     begins, _ = edges(steps.spans)
     if steps.spans:
         begins = np.append(begins, steps.spans[-1].t1_ns)
-    at = np.minimum(np.searchsorted(acts.starts_ns, begins), max(len(acts) - 1, 0))
-    if not len(acts):
-        return begins
+    at = np.minimum(np.searchsorted(acts.starts_ns, begins), len(acts) - 1)
     rows = call_rows[at]
     known = rows >= 0
     calls = window.calls.starts_ns

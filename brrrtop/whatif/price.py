@@ -88,11 +88,6 @@ class Priced(Struct, frozen=True, eq=False):
     following: tuple[WhatIf, ...] = ()
     """The best edit with one more after it, best first; empty where no edit wins."""
 
-    @property
-    def device_ns(self) -> float:
-        """Time of a step that the device is at work, gaps of its own between kernels included."""
-        return float(self.step.device_ns.sum() + self.step.gap_ns.sum()) / self.step.count
-
     def scaled(self, part: float) -> float:
         """Share of the step saved with the device's time down to `part` of it, and nothing else changed."""
         faster = replace(self.step, device_ns=self.step.device_ns * max(part, 0.0))

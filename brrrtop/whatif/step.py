@@ -2,7 +2,7 @@
 
 Made from records that every source has: launching calls, activities, waits and what marks name. One
 row is one node in the order the host met them: a launch with its activity, or a wait for the device.
-Times are float nanoseconds of a trainer without a profiler (`profiler`).
+Times are float nanoseconds of a trainer without a profiler (`simulate.unprofiled`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from brrrtop.whatif.convolutions import (
 from brrrtop.whatif.host import (
     Nodes,
     batch_ns,
-    full_waits,
     named,
     without_back_pressure,
     without_calls,
@@ -152,7 +151,7 @@ class Step(Struct, frozen=True, eq=False):
     batch_ns: float
     """Time that others take for a step's batch where the loop waits for it: no step is shorter. Or 0."""
     named_ns: dict[str, F8]
-    """Parts of `before_ns` by cause, by `idle.PAINT`."""
+    """Parts of `before_ns` by cause, by `vocabulary.PAINT`."""
     rows: I8
     """Row of the activity in the window; -1: a wait."""
     kernels: Kernels
@@ -276,14 +275,16 @@ def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     started = window.activities.starts_ns[row]
     finished = np.where(launch, window.activities.ends_ns[row], np.iinfo(np.int64).min)
     reach = np.maximum.accumulate(finished)
-    waits, partial = full_waits(nodes, reach)
+    waits = nodes.waits & (
+        nodes.ends_ns >= reach
+    )  # not those after which the device still had work
     # Nodes of one CUDA graph share a call: only the first one takes the host's time.
     first = np.ones(n, np.bool_)
     first[1:] = (nodes.calls[1:] != nodes.calls[:-1]) | (nodes.calls[1:] < 0)
     before, previous = before_calls(nodes, repeats)
     before = np.where(first, before, 0.0)
     call = np.where(first, (nodes.ends_ns - begun).astype(np.float64), 0.0)
-    call = np.where(waits | partial, np.minimum(call, SHORT_WAIT_NS), call)
+    call = np.where(nodes.waits, np.minimum(call, SHORT_WAIT_NS), call)
     call = without_back_pressure(call, first & launch & ~waits, nodes, started)
     late = launch & (begun > idle_from[row])
     latency = (started - begun).astype(np.float64)

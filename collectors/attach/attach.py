@@ -22,13 +22,12 @@ from brrrtop.protocol.frames import Frame, Kind, WireError
 from brrrtop.protocol.requests import detach
 from brrrtop.protocol.status import StatusCode
 from brrrtop.text.printable import printable
-from collectors.attach import bootstrap, by_ptrace, client, cupti_file, preflight
+from collectors.attach import access, bootstrap, by_ptrace, client, cupti_file
 from collectors.attach import files as attach_files
-from collectors.attach.by_ptrace import LoadedLibrary, ParkedThread, PendingCall
-from collectors.attach.by_remote_exec import RemoteExec
+from collectors.attach.by_ptrace import LOADED_LIBRARY, PARKED_THREAD, PENDING_CALL
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
-from collectors.attach.method import Attempt, Method
+from collectors.attach.method import REMOTE_EXEC, Attempt, Method
 from collectors.attach.ptrace import threads
 from collectors.errors import (
     RUN_INSTEAD,
@@ -41,8 +40,8 @@ from collectors.errors import (
 from collectors.process import process as processes
 from collectors.process.process import Process
 
-METHODS: tuple[Method, ...] = (PendingCall(), ParkedThread(), RemoteExec())
-NATIVE_METHODS: tuple[Method, ...] = (LoadedLibrary(),)
+METHODS = (PENDING_CALL, PARKED_THREAD, REMOTE_EXEC)
+NATIVE_METHODS = (LOADED_LIBRARY,)
 """Into a program that is not Python."""
 _MAIN_PATIENCE_S = 0.5
 _LOOK_EVERY_S = 0.1
@@ -173,30 +172,31 @@ def attach(
     deadline = time.monotonic() + limit_s
     process = processes.read(pid)
 
-    def shared(there: Client) -> Attached:
+    def attached(
+        agent: Client, attempts: Sequence[Attempt] = (), place: Place | None = None
+    ) -> Attached:
+        method = attempts[-1].method if attempts else "shared"
         took_ns = time.perf_counter_ns() - began
-        return Attached(there, process, "shared", (), None, took_ns)
+        return Attached(agent, process, method, tuple(attempts), place, took_ns)
 
     again = True
     while True:
         try:
-            preflight.check(process, need_torch)
+            access.check(process, need_torch)
             there = find_agent(process)
             if there is not None:
-                return shared(there)
+                return attached(there)
             place = attach_files.prepare(process, files)
-            agent_options = ";".join(filter(None, (options, cupti_file.option(process))))
-            entry = _Entry(process, place, agent_options, handshake_s, deadline, says)
-            ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
-            connection, attempts = entry.connect(ways)
-            took_ns = time.perf_counter_ns() - began
-            return Attached(connection, process, attempts[-1].method, attempts, place, took_ns)
-        except NoSuchProcess:
-            raise
+            try:
+                entry = _Entry(process, place, _text(process, place, options), deadline)
+                return attached(entry.connect(methods, handshake_s, says), entry.attempts, place)
+            except BaseException:
+                place.remove()
+                raise
         except CollectorError as fault:
-            there = _agent_of_others(process)
+            there = None if isinstance(fault, NoSuchProcess) else _agent_of_others(process)
             if there is not None:
-                return shared(there)
+                return attached(there)
             if not again or not isinstance(fault, NotPermitted):
                 raise
             again = False
@@ -216,100 +216,87 @@ def _agent_of_others(process: Process) -> Client | None:
         time.sleep(_OTHERS_EVERY_S)
 
 
+def _text(process: Process, place: Place, options: str) -> str:
+    """What the trainer is to run, or, where that is no Python, what its agent is told."""
+    options = ";".join(filter(None, (options, cupti_file.option(process))))
+    if process.python is None:
+        return f"{place.socket_inside}\n{options}"
+    paths = (place.agent_inside, place.library_inside, place.socket_inside)
+    try:
+        return bootstrap.payload(*paths, options, process.pids_inside[-1])
+    except ValueError as fault:
+        raise CollectorError(str(fault), "install brrrtop at a shorter path") from fault
+
+
+@dataclass(slots=True)
 class _Entry:
     """One attach under way."""
 
-    def __init__(
+    process: Process
+    place: Place
+    text: str
+    deadline: float
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def connect(
         self,
-        process: Process,
-        place: Place,
-        options: str,
+        methods: Sequence[Method] | None,
         handshake_s: float | None,
-        deadline: float,
         says: Callable[[str], None],
-    ) -> None:
-        self._process, self._place, self._deadline = process, place, deadline
-        self._options, self._handshake_s, self._says = options, handshake_s, says
-        self._text = ""
-        self._attempts: list[Attempt] = []
-
-    def connect(self, methods: Sequence[Method]) -> tuple[Client, tuple[Attempt, ...]]:
-        """A connection, and how each way that was tried went; else the place is removed.
-
-        Raises:
-            CollectorError: No way can work, or all were tried.
-        """
-        place, own_pid = self._place, self._process.pids_inside[-1]
-        paths = (place.agent_inside, place.library_inside, place.socket_inside)
-        try:
-            if self._process.python is None:
-                self._text = f"{place.socket_inside}\n{self._options}"
-            else:
-                self._text = bootstrap.payload(*paths, self._options, own_pid)
-            return self._by_any(methods), tuple(self._attempts)
-        except ValueError as fault:
-            place.remove()
-            raise CollectorError(str(fault), "install brrrtop at a shorter path") from fault
-        except BaseException:
-            place.remove()
-            raise
-
-    def _by_any(self, methods: Sequence[Method]) -> Client:
+    ) -> Client:
         """A connection by the first way that works.
 
         Raises:
             CollectorError: No way can work, or all were tried.
         """
-        for method in methods:
-            if time.monotonic() > self._deadline:
+        pid = self.process.pid
+        known = METHODS if self.process.python is not None else NATIVE_METHODS
+        for method in methods or known:
+            if time.monotonic() > self.deadline:
                 break
-            if isinstance(method, RemoteExec):
-                if any(attempt.entered for attempt in self._attempts):
-                    break  # whoever did not run what was accepted runs no script either
-            else:
-                self._says(f"{method.name}: entering process {self._process.pid}")
-            connection = self._by(method)
+            if method is not REMOTE_EXEC:
+                says(f"{method.name}: entering process {pid}")
+            elif any(attempt.entered for attempt in self.attempts):
+                break  # whoever did not run what was accepted runs no script either
+            connection = self._by(method, handshake_s or method.handshake_s)
             if connection is not None:
                 return connection
-        reasons = "; ".join(f"{a.method}: {a.reason}" for a in self._attempts)
-        action = next((a.action for a in reversed(self._attempts) if a.action), RUN_INSTEAD)
-        pid = self._process.pid
+        reasons = "; ".join(f"{a.method}: {a.reason}" for a in self.attempts)
+        action = next((a.action for a in reversed(self.attempts) if a.action), RUN_INSTEAD)
         raise AttachFailed(
-            f"no way into process {pid} worked ({reasons})", action, tuple(self._attempts)
+            f"no way into process {pid} worked ({reasons})", action, tuple(self.attempts)
         )
 
-    def _by(self, method: Method) -> Client | None:
+    @property
+    def _left_s(self) -> float:
+        return max(0.1, self.deadline - time.monotonic())
+
+    def _by(self, method: Method, handshake_s: float) -> Client | None:
         began = time.perf_counter_ns()
-        remaining_s = max(0.1, self._deadline - time.monotonic())
-        attempt = method.enter(self._process, self._text, self._place, min(5.0, remaining_s))
+        attempt = method.enter(self.process, self.text, self.place, min(5.0, self._left_s))
         connection = None
         if attempt.entered:
             try:
-                connection = self._handshake(method)
+                connection = self._handshake(method, min(handshake_s, self._left_s))
             except _Unanswered as silence:
                 attempt = replace(attempt, reason=str(silence), action=_LATER)
         took_ns = time.perf_counter_ns() - began
-        self._attempts.append(replace(attempt, took_ns=took_ns))
+        self.attempts.append(replace(attempt, took_ns=took_ns))
         return connection
 
-    def _handshake(self, method: Method) -> Client:
-        limit_s = self._handshake_s or method.handshake_s
-        limit_s = min(limit_s, max(0.1, self._deadline - time.monotonic()))
-        watch = _Watch(self._process, self._place, method)
+    def _handshake(self, method: Method, limit_s: float) -> Client:
+        process, path = self.process, self.place.socket_outside
+        check = _Watch(process, self.place, method).check
         try:
             return client.connect(
-                self._place.socket_outside,
-                pid=self._process.pid,
-                uid=self._process.uid,
-                limit_s=limit_s,
-                give_up=watch.check,
+                path, pid=process.pid, uid=process.uid, limit_s=limit_s, give_up=check
             )
         except NoHandshake as fault:
-            raise _Unanswered(watch.reason or self._silence(limit_s, fault)) from fault
+            raise _Unanswered(self._silence(limit_s, fault)) from fault
 
     def _silence(self, limit_s: float, fault: NoHandshake) -> str:
         """What an agent that does not answer means."""
-        if os.path.lexists(self._place.socket_outside):
+        if os.path.lexists(self.place.socket_outside):
             return f"entered, and no agent answered: {fault}"
         return (
             f"entered, and no agent came of it in {limit_s:.0f} s: a call that does not return "
@@ -317,7 +304,7 @@ class _Entry:
         )
 
 
-def _refusal(place: Place) -> str:
+def why_refused(place: Place) -> str:
     """Why the agent did not start, as it told; empty: it did not."""
     name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
     try:
@@ -338,7 +325,6 @@ class _Watch:
         self._process, self._place, self._method = process, place, method
         self._still_since = self._looked = time.monotonic()
         self._standing = threads.standing(process.pid, process.pid)
-        self.reason = ""
 
     def check(self) -> None:
         """Nothing, or an exception when no agent can be expected any more."""
@@ -351,9 +337,9 @@ class _Watch:
                 f"process {self._process.pid} exited during the attach",
                 "`brrrtop` lists the trainers",
             )
-        refusal = _refusal(self._place)
-        if refusal:
-            raise CollectorError(f"the agent does not start there: {refusal}", RUN_INSTEAD)
+        reason = why_refused(self._place)
+        if reason:
+            raise CollectorError(f"the agent does not start there: {reason}", RUN_INSTEAD)
         if not self._method.needs_main_thread:
             return
         before = self._standing

@@ -13,18 +13,19 @@ import json
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from collectors.attach import bootstrap, elf
+from collectors.attach import access, bootstrap, elf
 from collectors.attach.files import Place
-from collectors.attach.method import Attempt, Stop
+from collectors.attach.method import Attempt, Method, Stop
 from collectors.attach.ptrace import calls
 from collectors.errors import RUN_INSTEAD, CollectorError, Unsupported
-from collectors.process import access
 from collectors.process import process as processes
 from collectors.process.process import Process
 
@@ -59,9 +60,14 @@ _FOR = {
 _CHECKED_BYTES = 16
 _USER_ADDRESSES = 1 << 48
 """The addresses below are a program's own, whatever the machine; [vsyscall] is not."""
-Patterns = dict[str, tuple[bytes, ...]]
-"""By name: the forms that a piece of code has."""
 _GRACE_S = 5.0
+_ASLEEP = "no thread of the trainer sleeps in a system call from which one could be started"
+_NO_THREAD = {
+    "pending": "no thread of the trainer could be used",
+    "thread": _ASLEEP,
+    "library": _ASLEEP,
+}
+"""Why there was no attempt, by what was to be done."""
 _WORKER = (
     "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
     "sys.modules['collectors'] = ours; from collectors.attach.ptrace.worker import main; main()"
@@ -70,14 +76,65 @@ _WORKER = (
 any name and is never searched, least of all before the standard library."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """Addresses in the trainer, and the bytes that must be found there before they are used."""
 
+    process: Process
     machine: str
-    functions: dict[str, int]
-    gadgets: dict[str, int]
-    expected: dict[int, str]
+    arch: ModuleType
+    functions: dict[str, int] = field(default_factory=dict)
+    gadgets: dict[str, int] = field(default_factory=dict)
+    expected: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def lacking(self) -> list[str]:
+        """Pieces of code that were not found yet."""
+        return sorted(self.arch.GADGETS.keys() - self.gadgets.keys())
+
+    def search(self, path: str, wanted: frozenset[str] = frozenset()) -> None:
+        """Takes functions, and pieces of code that are lacking, from a mapped file."""
+        mapping = next((m for m in self.process.maps if m.path == path and m.executable), None)
+        if mapping is None:
+            return
+        ours = self.process.outside(path)
+        try:
+            image = elf.read(ours, wanted)
+            if image.machine != self.machine:
+                raise Unsupported(
+                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
+                    f"{self.machine}",
+                    "use a brrrtop of the trainer's architecture",
+                )
+            bias = image.bias(mapping.start, mapping.offset)
+            for name, address in image.symbols.items():
+                self.functions.setdefault(name, address + bias)
+                code = elf.code_at(ours, image, address, _CHECKED_BYTES)
+                self.expected[address + bias] = code.hex()
+            for name in self.lacking:
+                for form in self.arch.GADGETS[name]:
+                    at = elf.gadget(ours, form, self.arch.GADGET_ALIGN)
+                    if at is not None:
+                        self.gadgets[name] = at + bias
+                        self.expected[at + bias] = form.hex()
+                        break
+        except OSError:
+            return
+
+    def search_vdso(self) -> None:
+        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
+        page = next((m for m in self.process.maps if m.path == "[vdso]"), None)
+        if page is None or not self.lacking:
+            return
+        try:
+            code = calls.read_memory(self.process.pid, page.start, page.end - page.start)
+        except OSError:
+            return
+        for name in self.lacking:
+            for form in self.arch.GADGETS[name]:
+                at = elf.find_aligned(code, form, 0, len(code), self.arch.GADGET_ALIGN)
+                if at >= 0:
+                    self.gadgets.setdefault(name, page.start + at)
 
 
 def make_plan(process: Process) -> Plan:
@@ -94,20 +151,20 @@ def make_plan(process: Process) -> Plan:
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", RUN_INSTEAD)
     arch = import_module(f"collectors.attach.ptrace.{machine}")
-    search = _Search(process, machine, arch.GADGET_ALIGN)
+    plan = Plan(process, machine, arch)
     if python is None and not hasattr(arch, "library_code"):
         raise Unsupported(
             f"a program that is not Python cannot be entered on {machine}", RUN_INSTEAD
         )
     wanted = _NATIVE if python is None else _WANTED
     for path in _in_order(process, process.exe if python is None else python.path):
-        search.search(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
+        plan.search(path, wanted | _HANDING | {*_BINDS})
     for path in _others(process):
-        if arch.GADGETS.keys() <= search.gadgets.keys():
+        if not plan.lacking:
             break
-        search.search(path, frozenset(), arch.GADGETS)
-    search.search_vdso(arch.GADGETS)
-    missing = sorted(wanted - search.functions.keys())
+        plan.search(path)
+    plan.search_vdso()
+    missing = sorted(wanted - plan.functions.keys())
     if missing:
         whose = "the C library" if python is None else python.says
         raise Unsupported(
@@ -115,14 +172,12 @@ def make_plan(process: Process) -> Plan:
             "disk since it started",
             RUN_INSTEAD,
         )
-    lacking = sorted(arch.GADGETS.keys() - search.gadgets.keys())
-    if lacking:
+    if plan.lacking:
         raise Unsupported(
-            f"no library of the trainer has the code that {_FOR[lacking[0]]}", RUN_INSTEAD
+            f"no library of the trainer has the code that {_FOR[plan.lacking[0]]}", RUN_INSTEAD
         )
-    version = None if python is None else python.version
-    functions = search.functions | _bind(version, search.functions)
-    return Plan(machine, functions, search.gadgets, search.expected)
+    plan.functions |= _bind(None if python is None else python.version, plan.functions)
+    return plan
 
 
 def _bind(version: tuple[int, int] | None, functions: dict[str, int]) -> dict[str, int]:
@@ -161,67 +216,6 @@ def _others(process: Process) -> list[str]:
         return not stays, libraries[path].end - libraries[path].start
 
     return sorted(libraries, key=rank)
-
-
-class _Search:
-    """Looks through mapped files, and remembers what was found where."""
-
-    def __init__(self, process: Process, machine: str, align: int) -> None:
-        self._process, self._machine, self._align = process, machine, align
-        self.functions: dict[str, int] = {}
-        self.gadgets: dict[str, int] = {}
-        self.expected: dict[int, str] = {}
-
-    def search(self, path: str, wanted: frozenset[str], patterns: Patterns) -> None:
-        mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
-        if mapping is None:
-            return
-        ours = self._process.outside(path)
-        try:
-            image = elf.read(ours, wanted)
-            if image.machine != self._machine:
-                raise Unsupported(
-                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
-                    f"{self._machine}",
-                    "use a brrrtop of the trainer's architecture",
-                )
-            bias = image.bias(mapping.start, mapping.offset)
-            for name, address in image.symbols.items():
-                self.functions.setdefault(name, address + bias)
-                self._expect(ours, image, address, bias)
-            for name, forms in patterns.items():
-                if name not in self.gadgets:
-                    self._find(ours, name, forms, bias)
-        except OSError:
-            return
-
-    def _find(self, path: str, name: str, forms: tuple[bytes, ...], bias: int) -> None:
-        for form in forms:
-            at = elf.gadget(path, form, self._align)
-            if at is not None:
-                self.gadgets[name] = at + bias
-                self.expected[at + bias] = form.hex()
-                return
-
-    def search_vdso(self, patterns: Patterns) -> None:
-        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
-        page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
-        if page is None or patterns.keys() <= self.gadgets.keys():
-            return
-        try:
-            code = calls.read_memory(self._process.pid, page.start, page.end - page.start)
-        except OSError:
-            return
-        for name, forms in patterns.items():
-            for form in forms:
-                at = code.find(form)
-                while at >= 0 and at % self._align:
-                    at = code.find(form, at + 1)
-                if at >= 0:
-                    self.gadgets.setdefault(name, page.start + at)
-
-    def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
-        self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()
 
 
 def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
@@ -315,82 +309,55 @@ def probe(process: Process) -> CollectorError | None:
     return CollectorError(first["says"])
 
 
-class _Ptrace:
-    """What both have in common."""
-
-    name = ""
-    handshake_s = 6.0
-    needs_main_thread = False
-    job = ""
-
-    def enter(self, process: Process, text: str, place: Place | None, limit_s: float) -> Attempt:
-        try:
-            plan = make_plan(process)
-        except Unsupported as fault:
-            if not process.still_the_same():
-                raise access.refusal(process, errno.ESRCH) from fault
-            return Attempt(self.name, False, fault.message, fault.action)
-        job = {
-            **make_job(process, plan, self.job, text, place),
-            "limit_s": limit_s,
-            "main_only": self.main_only(process),
-        }
-        return self._judge(process, run_worker(job, limit_s))
-
-    def _judge(self, process: Process, answer: dict[str, Any]) -> Attempt:
-        tries = answer["tries"]
-        stops = tuple(
-            Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
-            for t in tries
-            if "tid" in t
-        )
-        if answer["ok"]:
-            return Attempt(self.name, True, stops=stops)
-        last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
-        if last["errno"] or not process.still_the_same():
-            raise access.refusal(process, last["errno"])
-        return Attempt(self.name, False, last["says"], last.get("action", ""), stops=stops)
-
-    nobody = "no thread of the trainer could be used"
-
-    @staticmethod
-    def main_only(process: Process) -> bool:
-        """Only the main thread will do."""
-        return False
+def _enter(
+    name: str, do: str, process: Process, text: str, place: Place | None, limit_s: float
+) -> Attempt:
+    try:
+        plan = make_plan(process)
+    except Unsupported as fault:
+        if not process.still_the_same():
+            raise access.refusal(process, errno.ESRCH) from fault
+        return Attempt(name, False, fault.message, fault.action)
+    job = {
+        **make_job(process, plan, do, text, place),
+        "limit_s": limit_s,
+        "main_only": do == "pending" and _wakes_no_main(process),
+    }
+    answer = run_worker(job, limit_s)
+    tries = answer["tries"]
+    stops = tuple(
+        Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
+        for t in tries
+        if "tid" in t
+    )
+    if answer["ok"]:
+        return Attempt(name, True, stops=stops)
+    last: dict[str, Any] = tries[-1] if tries else {"says": _NO_THREAD[do], "errno": 0}
+    if last["errno"] or not process.still_the_same():
+        raise access.refusal(process, last["errno"])
+    return Attempt(name, False, last["says"], last.get("action", ""), stops=stops)
 
 
-class PendingCall(_Ptrace):
-    """Queues the start of the thread with the interpreter, for when its main thread comes by."""
+def _wakes_no_main(process: Process) -> bool:
+    """Before 3.13 a call queued by another thread does not wake the main one.
 
-    name = "pending call"
-    needs_main_thread = True
-    job = "pending"
-
-    @staticmethod
-    def main_only(process: Process) -> bool:
-        """Before 3.13 a call queued by another thread does not wake the main one.
-
-        Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
-        when the thread that computes it may run them.
-        """
-        python = process.python
-        return python is None or python.version is None or python.version < (3, 13)
-
-
-class ParkedThread(_Ptrace):
-    """Starts the thread from one that sleeps in the kernel, never from a running one.
-
-    Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
-    child that another thread forks in those microseconds hangs, and so does who waits for it.
+    Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
+    when the thread that computes it may run them.
     """
-
-    name = "parked thread"
-    job = "thread"
-    nobody = "no thread of the trainer sleeps in a system call from which one could be started"
+    python = process.python
+    return python is None or python.version is None or python.version < (3, 13)
 
 
-class LoadedLibrary(ParkedThread):
-    """Into a program that is not Python: a thread of ours loads the library and starts the agent."""
+PENDING_CALL = Method(
+    "pending call", partial(_enter, "pending call", "pending"), needs_main_thread=True
+)
+"""Queues the start of the thread with the interpreter, for when its main thread comes by."""
+PARKED_THREAD = Method("parked thread", partial(_enter, "parked thread", "thread"))
+"""Starts the thread from one that sleeps in the kernel, never from a running one.
 
-    name = "loaded library"
-    job = "library"
+Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
+child that another thread forks in those microseconds hangs, and so does who waits for it.
+"""
+LOADED_LIBRARY = Method("loaded library", partial(_enter, "loaded library", "library"))
+"""Into a program that is not Python: a thread of ours, started as in `PARKED_THREAD`, loads the
+library and starts the agent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 from brrrtop.protocol import frames as wire
 from brrrtop.protocol.frames import Frame, Kind
-from collectors.attach import as_user
+from collectors.attach import users
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
 
 PATH_LIMIT_BYTES = 107
@@ -31,20 +32,14 @@ _LISTENING_FLAG = 0x10000
 class Client:
     """One connection to an agent; reading and writing never wait."""
 
-    def __init__(
-        self,
-        path: str,
-        connection: socket.socket,
-        decoder: wire.Decoder,
-        hello: dict[str, Any],
-        first: list[Frame],
-    ) -> None:
+    def __init__(self, path: str, connection: socket.socket) -> None:
         self.path = path
+        self.hello: dict[str, Any] = {}
+        """What the agent says first."""
         self._socket = connection
-        self._decoder = decoder
-        self._first = first
+        self._decoder = wire.Decoder()
+        self._first: list[Frame] = []
         self._unsent = bytearray()
-        self.hello = hello
         self._closed = False
         self._lock = threading.Lock()
         self.read_bytes = 0
@@ -82,6 +77,28 @@ class Client:
             frames.extend(self._decoder.feed(chunk))
         self.read_bytes += taken
         return frames
+
+    def await_hello(self, deadline: float) -> None:
+        """Waits for `hello`, until a moment of CLOCK_MONOTONIC in seconds.
+
+        Raises:
+            NoHandshake: There is none.
+            PeerTooOld, PeerTooNew: The agent speaks another wire version.
+        """
+        seen: list[Frame] = []
+        while (left_s := deadline - time.monotonic()) > 0:
+            select.select([self], [], [], left_s)
+            try:
+                seen += self.frames()
+            except wire.WireError as fault:
+                raise _other_version(fault) from fault
+            for frame in seen:
+                if frame.kind == Kind.HELLO:
+                    self.hello, self._first = dict(frame.body), seen
+                    return
+            if self._closed:
+                raise NoHandshake(f"the agent at {self.path} hung up without a hello")
+        raise NoHandshake(f"the agent at {self.path} listens and says no hello")
 
     def send(self, data: bytes) -> None:
         """Sends, or keeps for the next call what the agent does not take yet; from any thread.
@@ -142,11 +159,12 @@ def connect(
     connection = _connect(path, uid, deadline, give_up)
     try:
         _check_peer(connection, path, pid, uid)
-        hello, first, decoder = _hello(connection, path, deadline)
+        client = Client(path, connection)
+        client.await_hello(deadline)
     except BaseException:
         connection.close()
         raise
-    return Client(path, connection, decoder, hello, first)
+    return client
 
 
 def _connect(
@@ -179,7 +197,7 @@ def _connect_as(uid: int, connection: socket.socket, path: str) -> None:
     Whoever swaps the socket for a link leads us nowhere that this user could not go.
     """
     try:
-        _connect_by_path(connection, path, lambda work: as_user.run_as(uid, as_user.NO_GROUP, work))
+        _connect_by_path(connection, path, lambda work: users.run_as(uid, users.NO_GROUP, work))
     except (
         NotPermitted
     ):  # to change users, where root has lost that right: agents beside us trust it
@@ -220,32 +238,6 @@ def _check_peer(connection: socket.socket, path: str, pid: int, uid: int) -> Non
             f"process {peer_pid} of user {peer_uid} listens at {path}, not trainer {pid}",
             "remove that file and attach again",
         )
-
-
-def _hello(
-    connection: socket.socket, path: str, deadline: float
-) -> tuple[dict[str, Any], list[Frame], wire.Decoder]:
-    decoder = wire.Decoder()
-    seen: list[Frame] = []
-    while time.monotonic() < deadline:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        try:
-            chunk = connection.recv(_CHUNK_BYTES)
-        except TimeoutError:
-            break
-        except OSError as fault:
-            raise NoHandshake(f"the agent at {path} hung up: {fault.strerror}") from fault
-        if not chunk:
-            raise NoHandshake(f"the agent at {path} hung up without a hello")
-        try:
-            seen.extend(decoder.feed(chunk))
-        except wire.WireError as fault:
-            raise _other_version(fault) from fault
-        for frame in seen:
-            if frame.kind == Kind.HELLO:
-                connection.setblocking(False)
-                return dict(frame.body), seen, decoder
-    raise NoHandshake(f"the agent at {path} listens and says no hello")
 
 
 def _other_version(fault: wire.WireError) -> PeerTooNew | PeerTooOld:

@@ -161,15 +161,22 @@ def gadget(path: str | Path, pattern: bytes, align: int = 1) -> int | None:
     image = read(path)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
         for segment in image.segments:
-            if not segment.flags & _EXECUTABLE:
-                continue
-            end = segment.offset + segment.file_bytes
-            at = data.find(pattern, segment.offset, end)
-            while at >= 0 and (at - segment.offset + segment.address) % align:
-                at = data.find(pattern, at + 1, end)
-            if at >= 0:
-                return at - segment.offset + segment.address
+            if segment.flags & _EXECUTABLE:
+                shift, end = segment.address - segment.offset, segment.offset + segment.file_bytes
+                at = find_aligned(data, pattern, segment.offset, end, align, shift)
+                if at >= 0:
+                    return at + shift
     return None
+
+
+def find_aligned(
+    data: bytes | mmap.mmap, pattern: bytes, start: int, end: int, align: int, shift: int = 0
+) -> int:
+    """Where `pattern` first lies in `data` at a place that, `shift` added, is aligned; -1: nowhere."""
+    at = data.find(pattern, start, end)
+    while at >= 0 and (at + shift) % align:
+        at = data.find(pattern, at + 1, end)
+    return at
 
 
 def code_at(path: str | Path, image: Image, address: int, size: int) -> bytes:

@@ -1,7 +1,7 @@
 """Starts a trainer with the agent in it, for `brrrtop run -- CMD`.
 
 The command keeps its terminal, its standard streams, its process group and its exit code. What is
-added is one folder at the head of PYTHONPATH; see `collectors.attach.launch_site` for what lies there.
+added is one folder at the head of PYTHONPATH; see `collectors.attach.bootstrap` for what lies there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.attach import bootstrap, client, cupti_file, launch_site, run_folders
+from collectors.attach import bootstrap, client, cupti_file, run_folders
 from collectors.attach import files as attach_files
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
@@ -174,12 +174,12 @@ def environment(
     Raises:
         NotWritable: The file cannot be written.
     """
-    socket_path = str(folder / f"{launch_site.PID}.{attach_files.SOCKET_NAME}")
+    socket_path = str(folder / f"{bootstrap.PID}.{attach_files.SOCKET_NAME}")
     options = ";".join(filter(None, (options, cupti_file.option(None))))
     payload = bootstrap.payload(str(files.folder), str(files.library), socket_path, options)
-    text = launch_site.site_text(str(folder), payload, when)
+    text = bootstrap.site_text(str(folder), payload, when)
     try:
-        (folder / launch_site.SITE_NAME).write_text(text, "utf-8")
+        (folder / bootstrap.SITE_NAME).write_text(text, "utf-8")
     except OSError as fault:
         raise NotWritable(
             f"{folder} cannot be written: {fault.strerror}", "free some space"

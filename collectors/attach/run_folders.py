@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors.attach import client, files, ownership
+from collectors.attach import client, files, users
 from collectors.errors import NoSuchProcess, NotWritable
 from collectors.process import process as processes
 
@@ -41,7 +41,7 @@ def make() -> Path:
     """
     tried = []
     for base in _bases():
-        changeable = ownership.changeable_by(base)
+        changeable = users.changeable_by(base)
         if changeable:
             tried.append(changeable)
             continue

@@ -1,4 +1,4 @@
-"""What stands between the agent and the kernels of one trainer: CUDA, CUPTI, other tools."""
+"""What stands between us and a GPU: its driver, and for one trainer CUDA, CUPTI, other tools."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from brrrtop.protocol.frames import Kind
 from collectors.attach import cupti_file
 from collectors.attach.agent_library import COUNTERS_ALONE
 from collectors.doctor.check import Check, bad, fine, note, wait
+from collectors.gpu.nvidia.sampler_thread import GaugeThread
 from collectors.process import maps
 from collectors.process.process import Process, has_ptrace_capability, yama_scope
 
@@ -32,6 +34,32 @@ _INJECTIONS = (
 Source: CUDA driver and NVTX documentation for the first three; the rest as seen in processes that
 these tools started.
 """
+
+
+NVML_LIMIT_S = 5.0
+
+
+def nvml(pid: int | None) -> Check:
+    """Whether the GPU's own counters can be read: asked as the monitor asks, for as long as a person waits.
+
+    Args:
+        pid: The trainer, whose GPUs are meant; None: all of them.
+    """
+    feed = GaugeThread(pid)
+    feed.start()
+    answered = feed.ready.wait(NVML_LIMIT_S)
+    names = [str(one.body.get("name")) for one in feed.drain() if one.kind == Kind.DEVICE]
+    feed.close()
+    if not answered:
+        says = f"the NVIDIA driver has not answered NVML for {NVML_LIMIT_S:g} s"
+        return bad("nvml", says, "see `dmesg` for what its driver is busy with", "counters")
+    if feed.unavailable is not None:
+        return bad("nvml", feed.unavailable.message, feed.unavailable.action, "counters")
+    if not names:
+        says = next(iter(feed.says), "NVML sees no GPU that it may read")
+        return bad("nvml", says, "see `nvidia-smi -L`; in a container pass the GPU in", "counters")
+    gpm = "with GPM" if feed.has_gpm else "without GPM, which Hopper and newer have"
+    return fine("nvml", f"{', '.join(names)}: its counters can be read (tried), {gpm}")
 
 
 def checks(process: Process) -> Iterator[Check]:

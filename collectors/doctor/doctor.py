@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.attach import by_ptrace, preflight
+from collectors.attach import access as attach_access
+from collectors.attach import by_ptrace
 from collectors.attach import files as attach_files
 from collectors.attach.attach import find_agent
-from collectors.attach.by_remote_exec import RemoteExec
 from collectors.attach.files import AgentFiles
+from collectors.attach.method import why_not_remote
 from collectors.attach.ptrace import calls
 from collectors.attach.ptrace import threads as ptrace_threads
-from collectors.doctor import cuda, nvml
+from collectors.doctor import cuda
 from collectors.doctor.check import Check, Status, bad, fine, note, wait
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
-from collectors.process import access as process_access
 from collectors.process import candidates
 from collectors.process import process as processes
 from collectors.process.process import Process
@@ -98,7 +98,7 @@ def _host(files: AgentFiles | None) -> Iterator[Check]:
     yield _agent(files)
     yield _tracing_here()
     yield _yama()
-    yield nvml.check(None)
+    yield cuda.nvml(None)
 
 
 def _machine() -> Check:
@@ -163,7 +163,7 @@ def _yama() -> Check:
     if not scope:
         return fine("yama", "no Yama restriction on tracing")
     says = f"kernel.yama.ptrace_scope is {scope}: the kernel "
-    says += process_access.YAMA_SAYS.get(scope, "restricts tracing")
+    says += attach_access.YAMA_SAYS.get(scope, "restricts tracing")
     if scope < 3 and processes.has_ptrace_capability():
         return note("yama", f"{says}, and we are one")
     fix = RUN_INSTEAD if scope >= 3 else f"{processes.as_root('PID')}, or {RUN_INSTEAD}"
@@ -182,13 +182,13 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield access
     if access.status is Status.BAD:
         yield _yama()
-        yield nvml.check(process.pid)
+        yield cuda.nvml(process.pid)
         return
     yield _memory(process)
     python = _python(process)
     yield python
     if python.status is Status.BAD:
-        yield nvml.check(process.pid)
+        yield cuda.nvml(process.pid)
         return
     yield _way_in(process)
     yield _threads(process)
@@ -196,7 +196,7 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
         yield _place(process, files)
     yield _there_already(process)
     yield from cuda.checks(process)
-    yield nvml.check(process.pid)
+    yield cuda.nvml(process.pid)
 
 
 def _known_check(process: Process) -> Check:
@@ -234,7 +234,7 @@ def _memory(process: Process) -> Check:
 
 def _python(process: Process) -> Check:
     try:
-        preflight.check(process, need_torch=False)
+        attach_access.check(process, need_torch=False)
     except CollectorError as fault:
         return bad("python", fault.message, fault.action)
     python = process.python
@@ -257,7 +257,7 @@ def _way_in(process: Process) -> Check:
     try:
         by_ptrace.make_plan(process)
     except CollectorError as fault:
-        if not RemoteExec().why_not(process):
+        if not why_not_remote(process):
             return fine("way in", f"sys.remote_exec, which stops nothing ({fault.message})")
         return bad("way in", fault.message, fault.action or RUN_INSTEAD)
     return fine("way in", "ptrace, for less than a millisecond")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 from collectors.errors import NoSuchProcess, NotPermitted, NotTheTrainer
@@ -59,21 +60,15 @@ def short_name(command: str) -> str:
     return f"{program.rpartition('/')[2]}{space}{rest}"
 
 
-def _read_all() -> dict[int, Process]:
+def running() -> dict[int, Process]:
+    """All processes of this host but ourselves and the kernel's, by pid."""
     result = {}
     for pid in processes.pids():
-        try:
+        with suppress(NoSuchProcess):
             one = processes.read(pid)
-        except NoSuchProcess:
-            continue
-        if one.cmdline and pid != os.getpid():
-            result[pid] = one
+            if one.cmdline and pid != os.getpid():
+                result[pid] = one
     return result
-
-
-def running() -> list[Process]:
-    """All processes of this host but ourselves and the kernel's."""
-    return list(_read_all().values())
 
 
 _settled: set[tuple[int, int]] = set()
@@ -149,7 +144,7 @@ def candidates(
         compute_pids: Processes with a context on a GPU, as NVML lists them.
         matching: Looks only into processes for which this holds; None: into all.
     """
-    everyone = _read_all()
+    everyone = running()
     for pid, start_ticks in [*_settled]:
         if pid not in everyone or everyone[pid].start_ticks != start_ticks:
             _settled.discard((pid, start_ticks))
@@ -170,48 +165,36 @@ def candidates(
     )
 
 
-def trainers_instead(pid: int) -> list[Candidate]:
-    """Who trains where process `pid` only helps: what it started, or whose worker it is.
-
-    Empty: it may train itself, or nobody around it does.
-    """
-    family = _family(pid)
-    if any(one.pid == pid and not one.not_because for one in family):
-        return []
-    return [one for one in family if not one.not_because]
-
-
-def _family(pid: int) -> list[Candidate]:
-    """The process, its parent and all below it, as far as they may train."""
-    everyone = _read_all()
-    me = everyone.get(pid)
-    if me is None:
-        return []
-    family = {pid, me.parent}
-    family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
-    return candidates(matching=lambda one: one.pid in family)
-
-
 def check_trains(process: Process) -> None:
-    """Nothing, where `process` may be a trainer.
+    """Nothing, where `process` may be a trainer, or nobody around it is one.
 
     Raises:
-        NotTheTrainer: It launches, or helps, others that train; names them.
+        NotTheTrainer: It launches, or helps, others that train: what it started, or whose worker it
+            is. Names them.
     """
+    pid = process.pid
     try:
         if process.has_cuda_context and process.name != _LOADER_WORKER:
             return
     except (NotPermitted, NoSuchProcess):
         return
-    others = trainers_instead(process.pid)
-    if not others:
+    everyone = running()
+    me = everyone.get(pid)
+    family = {pid, process.parent}
+    family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
+    reasons = {}
+    named = []
+    for one in candidates(matching=lambda other: other.pid in family):
+        reasons[one.pid] = one.not_because
+        rank = f" (rank {one.rank})" if one.rank is not None else ""
+        if not one.not_because:
+            named.append(f"brrrtop attach {one.pid}{rank}")
+    why = reasons.get(pid, "")
+    if me is None or not named or (pid in reasons and not why):
         return
-    ranks = [f" (rank {one.rank})" if one.rank is not None else "" for one in others]
-    named = [f"brrrtop attach {one.pid}{rank}" for one, rank in zip(others, ranks, strict=True)]
     more = f", and {len(named) - 4} more" if len(named) > 4 else ""
-    why = next((one.not_because for one in _family(process.pid) if one.pid == process.pid), "")
     raise NotTheTrainer(
-        f"process {process.pid} ({process.name}) does not train itself{why and f': {why}'}",
+        f"process {pid} ({process.name}) does not train itself{why and f': {why}'}",
         f"{', '.join(named[:4])}{more}",
     )
 

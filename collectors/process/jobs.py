@@ -51,7 +51,7 @@ def _closed(ranks: list[Candidate]) -> list[Candidate]:
         return []
     jobs = {(one.process.parent, one.process.cmdline): one.job for one in ranks}
     closed = []
-    for process in running():
+    for process in running().values():
         job = jobs.get((process.parent, process.cmdline))
         if job is None or process.parent <= 1 or any(process.pid == one.pid for one in ranks):
             continue

@@ -47,7 +47,7 @@ class LoaderWorkers:
         workers = [pid for pid, is_one in self._known.items() if is_one]
         if workers or self._count is not None:
             self._count = len(workers)
-        stats = {pid: stat for pid in workers[:MOST] if (stat := _stat(pid))}
+        stats = {pid: stat for pid in workers[:MOST] if (stat := proc.stat(pid))}
         self._seen.append(Counter(stat[0] for stat in stats.values()))
         self._cores = self._cores_since({pid: proc.cpu_s(stat) for pid, stat in stats.items()})
 
@@ -114,15 +114,7 @@ def _cmdline(pid: int) -> str:
         return ""
 
 
-def _stat(pid: int) -> list[str]:
-    """Its fields in /proc; none where it is gone."""
-    try:
-        return proc.stat(pid)
-    except (OSError, ValueError):
-        return []
-
-
 def _age_s(pid: int) -> float:
     """0 where it is gone."""
-    stat = _stat(pid)
+    stat = proc.stat(pid)
     return max(0.0, proc.age_s(int(stat[19]))) if stat else 0.0

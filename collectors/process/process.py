@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,12 +59,10 @@ class Process:
 
     @cached_property
     def maps(self) -> tuple[Mapping, ...]:
-        try:
+        with _looking_into(self):
             text = Path(f"{self.folder}/maps").read_bytes()
-        except OSError as fault:
-            raise refusal(self, fault) from fault
-        if not text:
-            raise refusal(self, OSError(errno.ESRCH, os.strerror(errno.ESRCH)))
+            if not text:
+                raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
         return process_maps.parse(text.decode("utf-8", "surrogateescape"))
 
     @cached_property
@@ -73,26 +71,20 @@ class Process:
 
     @cached_property
     def exe(self) -> str:
-        try:
+        with _looking_into(self):
             return os.readlink(f"{self.folder}/exe")
-        except OSError as fault:
-            raise refusal(self, fault) from fault
 
     @cached_property
     def cwd(self) -> str:
         """The folder it works in, as it sees it."""
-        try:
+        with _looking_into(self):
             return os.readlink(f"{self.folder}/cwd")
-        except OSError as fault:
-            raise refusal(self, fault) from fault
 
     @cached_property
     def environ(self) -> dict[str, str]:
         """The environment it was started with; later changes do not show."""
-        try:
+        with _looking_into(self):
             return proc.environ(self.pid)
-        except OSError as fault:
-            raise refusal(self, fault) from fault
 
     @cached_property
     def python(self) -> PythonBuild | None:
@@ -157,29 +149,8 @@ class Process:
 
     def still_the_same(self) -> bool:
         """The process lives, and its number was not given to another one."""
-        try:
-            now = proc.stat(self.pid)
-        except (OSError, ValueError):
-            return False
-        return int(now[19]) == self.start_ticks and not _has_ended(now)
-
-
-def _has_ended(stat: list[str]) -> bool:
-    """A zombie, or on its way there: it has given its memory back already."""
-    return stat[0] in "ZX" or int(stat[20]) == 0
-
-
-def zombie_status(pid: int) -> int | None:
-    """The wait status of a process that has ended and that its parent has not asked after yet.
-
-    None: it is none, or may not be looked into, which reads the same as exit code 0.
-    """
-    try:
-        now = proc.stat(pid)
-    except (OSError, ValueError):
-        return None
-    status = int(now[49]) if now[0] == "Z" and len(now) > 49 else 0
-    return status or None
+        now = proc.stat(self.pid)
+        return bool(now) and int(now[19]) == self.start_ticks and not proc.has_ended(now)
 
 
 def user_name(uid: int) -> str:
@@ -195,6 +166,14 @@ def user_name(uid: int) -> str:
 def as_root(pid: int | str) -> str:
     """The command that attaches with root's rights, whose PATH seldom has a user's own tools."""
     return f"sudo $(which brrrtop) attach {pid}"
+
+
+@contextmanager
+def _looking_into(process: Process) -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        raise refusal(process, fault) from fault
 
 
 def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
@@ -237,24 +216,25 @@ def read(pid: int) -> Process:
     try:
         stat, status, words = proc.stat(pid), proc.status(pid), proc.cmdline(pid)
         uid, gid = int(status["Uid"].split()[1]), int(status["Gid"].split()[1])
-    except (OSError, ValueError, KeyError) as fault:
+        parent, flags, start_ticks = int(stat[1]), int(stat[6]), int(stat[19])
+    except (OSError, ValueError, KeyError, IndexError) as fault:
         raise NoSuchProcess(f"there is no process {pid}", "`brrrtop` lists the trainers") from fault
     if int(status.get("Tgid", pid)) != pid:
         raise NoSuchProcess(
             f"{pid} is a thread of process {status['Tgid']}", f"brrrtop attach {status['Tgid']}"
         )
-    if int(stat[6]) & _KERNEL_THREAD:
+    if flags & _KERNEL_THREAD:
         raise NoSuchProcess(f"{pid} is a thread of the kernel", "`brrrtop` lists the trainers")
-    if _has_ended(stat):
+    if proc.has_ended(stat):
         raise NoSuchProcess(f"process {pid} has exited", "`brrrtop` lists the trainers")
     return Process(
         pid=pid,
         name=printable(status.get("Name", "")),
         state=stat[0],
-        parent=int(stat[1]),
+        parent=parent,
         uid=uid,
         gid=gid,
-        start_ticks=int(stat[19]),
+        start_ticks=start_ticks,
         threads=int(status.get("Threads", "1")),
         pids_inside=tuple(int(n) for n in status.get("NSpid", str(pid)).split()),
         shadow_stack="shstk" in status.get("x86_Thread_features", ""),
@@ -270,9 +250,7 @@ def mapped_bytes(process: Process, name: str) -> int:
 
 def pids() -> Iterator[int]:
     """The numbers of all processes that /proc shows us."""
-    for name in os.listdir("/proc"):
-        if re.fullmatch(r"\d+", name):
-            yield int(name)
+    yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
 def yama_scope() -> int | None:

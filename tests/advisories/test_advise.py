@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.ranking import rank
+from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.session.analyze import analyze

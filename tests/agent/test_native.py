@@ -12,7 +12,7 @@ import pytest
 from brrrtop.model import vocabulary
 from brrrtop.protocol import requests
 from brrrtop.protocol.frames import HEADER
-from collectors.attach import agent_library, ownership
+from collectors.attach import agent_library, users
 from collectors.errors import CollectorError, NotWritable, Unsupported
 
 SOURCE = 'const char *brrr_fingerprint(void) { return "brrrtop-sources:" BRRR_FINGERPRINT; }\n'
@@ -80,7 +80,7 @@ def test_a_cache_of_another_user_is_left_alone(
     planted = plant(cache)
     os.chown(cache, 6666, 6666)
     roots.mkdir()
-    monkeypatch.setattr(ownership, "home", lambda: roots)
+    monkeypatch.setattr(users, "home", lambda: roots)
     made = agent_library.library_path()
     assert roots in made.parents and b"planted" not in made.read_bytes()
     assert planted.read_bytes() == b"\x7fELF planted"

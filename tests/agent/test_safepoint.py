@@ -180,7 +180,7 @@ def test_what_is_on_stays_on_until_the_trainer_can_be_met(
         f"    {doors.tell('looked')}\n"
         f"seen, looks = [], threading.Thread(target=look)\n"
         f"work(cupti, lib, {doors.until('traced')}, True); looks.start()\n"
-        f"{doors.call('call')}; looks.join(); work(cupti, lib, {out}, False); answer = seen"
+        f"{doors.call('call')}; looks.join(); work(cupti, lib, {out}, False, 2); answer = seen"
     )
     with working(trainer, code) as done:
         monitor.until(lambda m: m.count(Kind.KERNELS))

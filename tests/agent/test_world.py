@@ -14,7 +14,7 @@ from collectors.process import process as processes
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
-TURNS = 6
+TURNS = 4
 ON = "answer = sum(cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10))"
 BESIDE = "answer = cupti.fake_beside()"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.advisories.advise import advise
-from brrrtop.analysis.account.unrecorded import call_times
+from brrrtop.analysis.account.launches import call_times
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime

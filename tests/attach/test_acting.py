@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.attach.as_user import run_as
+from collectors.attach.users import run_as
 from collectors.errors import NotPermitted
 
 STRANGER = 6666

@@ -15,8 +15,8 @@ import pytest
 
 from collectors.attach import files as attach_files
 from collectors.attach.attach import METHODS, attach, find_agent
-from collectors.attach.by_remote_exec import RemoteExec
 from collectors.attach.files import AgentFiles
+from collectors.attach.method import why_not_remote
 from collectors.errors import (
     AttachFailed,
     CollectorError,
@@ -256,7 +256,7 @@ def test_another_users_process_is_refused_with_the_command_that_helps(
 
 
 def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collectors.process import access
+    from collectors.attach import access
 
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
@@ -276,7 +276,7 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
 def test_where_yama_forbids_tracing_what_helps_is_named(
     scope: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collectors.process import access
+    from collectors.attach import access
 
     monkeypatch.setattr(access, "yama_scope", lambda: scope)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
@@ -340,7 +340,7 @@ def test_a_process_without_an_agent_has_none() -> None:
 
 def test_remote_exec_says_why_not() -> None:
     with python(children.SLEEPING) as one:
-        reason = RemoteExec().why_not(processes.read(one.pid))
+        reason = why_not_remote(processes.read(one.pid))
     if sys.version_info < (3, 14):
         assert "3.14" in reason
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from collectors.attach import bootstrap, client, files
-from collectors.attach.attach import _refusal
+from collectors.attach.attach import why_refused
 from collectors.attach.files import AgentFiles
 from collectors.errors import NotPermitted, NotWritable
 from collectors.process import process as processes
@@ -174,7 +174,7 @@ def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
             os.symlink(victim / "shadow", path)
         else:
             os.mkfifo(path)
-        assert _refusal(place) == ("" if kind != "link" else str(victim / "shadow"))
+        assert why_refused(place) == ("" if kind != "link" else str(victim / "shadow"))
         place.remove()
     assert (victim / "shadow").read_text() == "root:secret"
 

@@ -22,6 +22,7 @@ from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
 from collectors.attach import by_ptrace, elf
+from collectors.attach.access import refusal
 from collectors.attach.files import AgentFiles
 from collectors.doctor import cuda
 from collectors.doctor.check import Check, Status, bad, fine, wait
@@ -29,9 +30,8 @@ from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps
 from collectors.process import process as processes
-from collectors.process.access import refusal
-from collectors.process.candidates import candidates, check_trains, trainers_instead
-from collectors.process.end import ProcessEnd
+from collectors.process.candidates import Candidate, candidates, check_trains
+from collectors.process.proc import ProcessEnd
 from tests.attach import children
 from tests.attach.children import Child, python
 
@@ -390,6 +390,10 @@ def test_a_thread_of_the_kernel_is_called_so() -> None:
         processes.read(2)
 
 
+def started_by(pid: int) -> list[Candidate]:
+    return [c for c in candidates() if c.process.parent == pid and not c.not_because]
+
+
 def test_a_process_that_only_helps_points_at_the_one_that_trains(tmp_path: Path) -> None:
     library = tmp_path / "libtorch_cpu.so"
     library.write_bytes(bytes(mmap.PAGESIZE))
@@ -410,9 +414,9 @@ time.sleep(600)
     with python(text) as launcher:
         try:
             deadline = time.monotonic() + 10
-            while len(trainers_instead(launcher.pid)) < 2 and time.monotonic() < deadline:
+            while len(started_by(launcher.pid)) < 2 and time.monotonic() < deadline:
                 time.sleep(0.05)
-            ranks = trainers_instead(launcher.pid)
+            ranks = started_by(launcher.pid)
             assert sorted(one.rank or 0 for one in ranks) == [0, 1]
             with pytest.raises(NotTheTrainer) as caught:
                 check_trains(processes.read(launcher.pid))
@@ -420,12 +424,12 @@ time.sleep(600)
                 assert f"brrrtop attach {one.pid} (rank {one.rank})" in caught.value.action
             check_trains(ranks[0].process)
             (worker,) = [c.pid for c in candidates() if c.process.parent == ranks[0].pid]
-            assert [one.pid for one in trainers_instead(worker)] == [ranks[0].pid]
             why = f"does not train itself: a copy of process {ranks[0].pid} that uses no GPU"
-            with pytest.raises(NotTheTrainer, match=why):
+            with pytest.raises(NotTheTrainer, match=why) as caught:
                 check_trains(processes.read(worker))
+            assert caught.value.action == f"brrrtop attach {ranks[0].pid} (rank {ranks[0].rank})"
         finally:
-            ranks = trainers_instead(launcher.pid)
+            ranks = started_by(launcher.pid)
             helpers = [c for c in candidates() if c.process.parent in {one.pid for one in ranks}]
             for one in (*ranks, *helpers):
                 os.kill(one.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import pytest
 
 from collectors.attach import agent_library, bootstrap
 from collectors.attach.attach import METHODS, attach
-from collectors.attach.by_ptrace import PendingCall
+from collectors.attach.by_ptrace import PENDING_CALL
 from collectors.attach.files import AgentFiles
 from collectors.attach.method import Attempt, Method
 from collectors.errors import AttachFailed, CollectorError
@@ -28,7 +28,7 @@ everywhere = pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
 
 
 def queue(one: Child, text: str) -> Attempt:
-    return PendingCall().enter(processes.read(one.pid), text, None, 5.0)
+    return PENDING_CALL.enter(processes.read(one.pid), text, None, 5.0)
 
 
 def moves(one: Child) -> bool:
@@ -64,7 +64,7 @@ def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
 ) -> None:
     text = bootstrap.payload("/none", "/none.so", str(tmp_path / "s"))
     with python(children.RAISING, interpreter) as one:
-        for _ in range(10):
+        for _ in range(5):
             assert queue(one, text).entered
             one.output = b""
             assert one.hears(b">\n<"), "an exception was lost"
@@ -294,24 +294,24 @@ from collectors.attach.attach import attach
 from collectors.attach.agent_library import agent_files
 files = agent_files()
 print("up", flush=True)
-while not os.path.exists(sys.argv[2]): time.sleep(0.001)
-attached = attach(int(sys.argv[1]), files, need_torch=False)
+while not os.path.exists(sys.argv[1]): time.sleep(0.001)
+attached = attach(int(open(sys.argv[1]).read()), files, need_torch=False)
 print("by", attached.method, flush=True)
 time.sleep(600)
 """
 
 
 def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    words = [sys.executable, "-c", _MONITOR]
+    go, pid = tmp_path / "go", tmp_path / "pid"
+    words = [sys.executable, "-c", _MONITOR, str(go)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with python(children.BUSY) as one, ExitStack() as stack:
-        monitors = [
-            stack.enter_context(child([*words, str(one.pid), str(go)], env))
-            for _ in range(4)  # an agent has seats for four
-        ]
+    with ExitStack() as stack:
+        # An agent has seats for four.
+        monitors = [stack.enter_context(child(words, env)) for _ in range(4)]
         assert all(monitor.hears(b"up", 60) for monitor in monitors)
-        go.touch()
+        one = stack.enter_context(python(children.BUSY))
+        pid.write_text(str(one.pid))
+        pid.rename(go)
         for monitor in monitors:
             assert monitor.hears(b"by ", 60), monitor.output
         assert one.alive

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from collectors.attach import by_ptrace
-from collectors.attach.by_ptrace import ParkedThread, PendingCall
+from collectors.attach.by_ptrace import PARKED_THREAD, PENDING_CALL
 from collectors.attach.files import Place
 from collectors.attach.method import Attempt
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("tracing")
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETERS = children.interpreters()
-WAYS = {"pending call": PendingCall, "parked thread": ParkedThread}
+WAYS = {"pending call": PENDING_CALL, "parked thread": PARKED_THREAD}
 NO_PLACE: Place | None = None
 
 
 def enter(way: str, one: Child, text: str) -> Attempt:
-    return WAYS[way]().enter(processes.read(one.pid), text, NO_PLACE, 5.0)
+    return WAYS[way].enter(processes.read(one.pid), text, NO_PLACE, 5.0)
 
 
 def label(path: str) -> str:
@@ -262,7 +262,7 @@ def test_a_child_that_is_gone_is_told_as_gone() -> None:
         one.process.kill()
         one.process.wait(10)
         with pytest.raises(NoSuchProcess):
-            PendingCall().enter(process, "pass", NO_PLACE, 5.0)
+            PENDING_CALL.enter(process, "pass", NO_PLACE, 5.0)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -330,10 +330,10 @@ def test_an_interrupt_of_ours_waits_for_the_worker(tmp_path: Path) -> None:
         code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from collectors.process import process
-from collectors.attach.by_ptrace import PendingCall
+from collectors.attach.by_ptrace import PENDING_CALL
 p = process.read({one.pid}); p.maps
 print("up", flush=True)
-while True: PendingCall().enter(p, "pass", None, 5.0)
+while True: PENDING_CALL.enter(p, "pass", None, 5.0)
 """
         for pause_ms in (0, 10, 20, 30, 40):
             with children.child([sys.executable, "-c", code]) as ours:

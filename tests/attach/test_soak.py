@@ -30,6 +30,6 @@ def test_three_hundred_cycles_and_a_hundred_killed_monitors_harm_nobody(
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
 def test_a_few_cycles_harm_no_trainer_that_makes_them_hard(tracing: None, interpreter: str) -> None:
     """Signal handlers that raise, an audit hook, the recursion limit, forks from a thread, workers."""
-    command = [sys.executable, str(BENCHMARK), "--cycles", "5", "--hard", interpreter]
+    command = [sys.executable, str(BENCHMARK), "--cycles", "3", "--hard", interpreter]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli import fail_if, live
+from brrrtop.cli import live
 from brrrtop.cli.commands import attach, find
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
@@ -82,12 +82,11 @@ def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(
     ended = Snapshot(SourceInfo("live", "pid 7"), Freshness.ENDED, 0, None, None, None)
     driver: Any = SimpleNamespace(advance=lambda: ended, ended="the trainer (pid 7) exited")
     with pytest.raises(NoTrainer, match="exited") as caught:
-        live._lines(driver, Options(json=True), ())
+        live._lines(driver, Options(json=True))
     assert caught.value.exit_code == 3
     assert json.loads(capsys.readouterr().out)["source"]["kind"] == "live"
-    never = fail_if.parse_all(["idle > 99%"], 0.0)
     with pytest.raises(BrrrtopError):
-        live._lines(driver, Options(), never)
+        live._lines(driver, Options(fail_if=("idle > 99%",)))
 
 
 def a_candidate(pid: int, **changes: Any) -> Any:
@@ -148,7 +147,7 @@ def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
     monkeypatch.setattr(find, "candidates", lambda pids: [stranger])
     opened: list[Any] = []
     monkeypatch.setattr(live, "open_live", lambda agent, pid, *_: opened.append((agent, pid)))
-    monkeypatch.setattr(live, "watch", lambda source, options, gates: 0)
+    monkeypatch.setattr(live, "watch", lambda source, options: 0)
     assert find.run(Options(gpu=1, once=True)) == 0
     assert opened == [(None, None)]
     text = capsys.readouterr().err
@@ -177,12 +176,12 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     driver: Any = SimpleNamespace(
         advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0]
     )
-    assert live._once(driver, Options(once=True, shapes=True, interval=0.01), (), "") == 0
+    assert live._once(driver, Options(once=True, shapes=True, interval=0.01), "") == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
     assert captured.out.count("-BOUND") >= 1
     waiting[:] = [judged, message]
-    assert live._once(driver, Options(once=True), (), "") == 0  # nor for what comes unasked
+    assert live._once(driver, Options(once=True), "") == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
 
 
@@ -196,12 +195,12 @@ def test_a_report_of_no_gpu_at_all_is_a_failure(
     for gauges in ({}, own):
         driver: Any = SimpleNamespace(advance=lambda g=gauges: replace(nothing, gauges=g))
         with pytest.raises(BrrrtopError, match="nothing of a GPU"):
-            live._once(driver, Options(once=True, interval=0.01), (), "")
+            live._once(driver, Options(once=True, interval=0.01), "")
         assert "No verdict" in capsys.readouterr().out
     counted = SimpleNamespace(
         advance=lambda: replace(nothing, gauges=own | {int(Metric.POWER_WATT): 70.0})
     )
-    assert live._once(counted, Options(once=True, interval=0.01), (), "") == 0  # type: ignore[arg-type]
+    assert live._once(counted, Options(once=True, interval=0.01), "") == 0  # type: ignore[arg-type]
 
 
 def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +210,7 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
     snapshots = iter([waiting, waiting, ended])
     driver: Any = SimpleNamespace(advance=lambda: next(snapshots), ended="exited")
     with pytest.raises(BrrrtopError, match="could not be judged"):
-        live._lines(driver, Options(interval=0.1), fail_if.parse_all(["idle > 1%"], 0.0))
+        live._lines(driver, Options(interval=0.1, fail_if=("idle > 1%",)))
     assert capsys.readouterr().err == "brrrtop: waiting for the trainer to touch its GPU\n"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +16,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.conftest import built
+
+__all__ = ["built"]
+
 PATIENCE_S = 40.0
 ENDS_S = 10.0
 """Two seconds, and what a busy machine adds: what is looked for never ends."""
 SHOWN = b"\x1b[?1049h"
 LEAVES_THE_SCREEN = b"\x1b[?1049l"
 RECORDING = str(Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr")
-TRAINER = "import torch, time\nprint('up', flush=True)\nwhile True: time.sleep(0.02)"
+TRAINER = """
+import ctypes, sys, time
+ctypes.CDLL(sys.argv[1])
+print("up", flush=True)
+while True: time.sleep(0.02)
+"""
 WAITS = (sys.executable, "-c", "print('up', flush=True)\nimport time; time.sleep(600)")
 RUNS = [(("run", "--", *WAITS), b"up"), (("run", "--screen", "--", *WAITS), b"waiting until")]
 """The screen of one that never uses a GPU does not open."""
@@ -104,10 +114,11 @@ def ends(arguments: Sequence[str], key: bytes, after_s: float, shown: bytes = SH
 
 
 @pytest.fixture(scope="module")
-def trainer() -> Iterator[int]:
-    """A process with torch in it."""
-    pytest.importorskip("torch")
-    with subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE) as process:
+def trainer(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A process with what looks like torch."""
+    torch = shutil.copy(built["cuda"], tmp_path_factory.mktemp("torch") / "libtorch_cpu.so")
+    command = [sys.executable, "-c", TRAINER, str(torch)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"

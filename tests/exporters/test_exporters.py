@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import re
-import subprocess
-import sys
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -18,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, perfetto
 from brrrtop.exporters.registry import FORMATS, default_path, export
@@ -212,23 +211,17 @@ def test_the_brief_has_verdict_advice_and_place_in_thirty_lines(path: Path) -> N
         assert "rec.py(18): fetch in <built-in function sleep>" in text
 
 
-def analyze_command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from brrrtop.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    root = str(Path(__file__).parents[2])
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); {code}", "analyze", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-
-
-def test_the_command_takes_the_file_before_or_after(tmp_path: Path) -> None:
-    done = analyze_command(str(TRACE), "--export", "html", "a.html", "--brief", cwd=tmp_path)
-    assert done.returncode == 0 and "wrote a.html" in done.stderr
-    done = analyze_command("--brief", "--export", "html", "b.html", str(TRACE), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a.html").read_text() == (tmp_path / "b.html").read_text()
-    done = analyze_command("--export", "perfetto", str(TRACE), cwd=tmp_path)
-    assert done.returncode == 0 and (tmp_path / default_path("perfetto", str(TRACE))).exists()
-    for wrong in (("--export", "pdf", str(TRACE)), (), ("--export", "html")):
-        done = analyze_command(*wrong, cwd=tmp_path)
-        assert done.returncode == 2 and "Traceback" not in done.stderr
+def test_the_command_takes_the_file_before_or_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = str(TRACE)
+    assert main(["analyze", trace, "--export", "html", "a.html", "--brief"]) == 0
+    assert "wrote a.html" in capsys.readouterr().err
+    assert main(["analyze", "--brief", "--export", "html", "b.html", trace]) == 0
+    assert Path("a.html").read_text() == Path("b.html").read_text()
+    assert main(["analyze", "--export", "perfetto", trace]) == 0
+    assert Path(default_path("perfetto", trace)).exists()
+    for wrong in (["--export", "pdf", trace], [], ["--export", "html"]):
+        assert main(["analyze", *wrong]) == 2
+        assert "Traceback" not in capsys.readouterr().err

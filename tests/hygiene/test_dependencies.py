@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -27,7 +28,7 @@ IMPORTED = {
         r"brrrtop/(analysis/calibrated|cli/settings)\.py|collectors/attach/c_library\.py",
     ),
     "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
-    "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
+    "shtab": ("shtab", r"brrrtop/cli/manpage\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
 }
 """Module imported → the dependency that brings it, and the files that may import it."""
@@ -37,8 +38,7 @@ WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
     "brrrtop/cli/serve.py": {"textual_serve"},
-    "brrrtop/exporters/otlp.py": {"opentelemetry"},
-    "brrrtop/exporters/prometheus.py": {"prometheus_client"},
+    "brrrtop/exporters/endpoints.py": {"opentelemetry", "prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""
@@ -70,7 +70,9 @@ def imports(path: Path) -> Iterator[str]:
                 yield top
 
 
+@cache
 def files() -> dict[str, set[str]]:
+    """What each file of the product imports from others."""
     result = {}
     for package in ("brrrtop", "collectors"):
         for path in (ROOT / package).rglob("*.py"):

@@ -185,7 +185,7 @@ def test_broken_text_raises_no_alarm_of_the_compilers_watchdogs(tmp_path: Path, 
     flags = ("-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
     library = building.LIBRARY.compile(tmp_path / "watched.so", (*flags, *filter(None, [width])))
     root = str(Path(__file__).parents[2])
-    code = WATCHED.format(path=[root, *sys.path], library=str(library), count=60)
+    code = WATCHED.format(path=[root, *sys.path], library=str(library), count=30)
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True, text=True, timeout=240, check=False, cwd=root,
@@ -193,4 +193,4 @@ def test_broken_text_raises_no_alarm_of_the_compilers_watchdogs(tmp_path: Path, 
              "ASAN_OPTIONS": "detect_leaks=0", "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) > 20
+    assert int(done.stdout) > 10

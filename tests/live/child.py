@@ -10,7 +10,7 @@ from typing import Any
 
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Kind
-from collectors.doctor import nvml as doctor_nvml
+from collectors.doctor import cuda
 from collectors.gpu.nvidia.devices import device_facts, list_devices, visible_to
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler import DeviceSampler
@@ -96,7 +96,7 @@ def thread(seconds: float = 1.3) -> Any:
 
 
 def doctor() -> Any:
-    check = doctor_nvml.check(None)
+    check = cuda.nvml(None)
     return [check.status.value, check.says, check.fix, check.blocks]
 
 

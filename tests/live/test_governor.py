@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brrrtop.model.vocabulary import Metric
-from brrrtop.scheduling.changes import GaugeJump, step_moved
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
+from brrrtop.scheduling.triggers import GaugeJump, step_moved
 from tests.live.loop import SECOND, START_NS, Loop, run
 
 LAUNCH_BOUND = Loop(0.006, cost_share=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -337,24 +338,36 @@ def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: 
     assert gauge("brrrtop_up") == {"1": 0.0, "2": 0.0} and not host.jobs
 
 
+ANOTHER = """
+import ctypes, sys, time
+ctypes.CDLL(sys.argv[1])
+print("step 3", flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.mark.timeout(150)
 def test_two_real_ranks_are_found_attached_to_and_left(
-    tracing: None, built: dict[str, Path]
+    tracing: None, built: dict[str, Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
     meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
     with ExitStack() as stack:
         trainers = []
-        elsewhere = meets | {"MASTER_PORT": "1"}
-        for rank, where in ((0, meets), (1, meets), (0, elsewhere)):
-            ranks = where | {"RANK": str(rank), "WORLD_SIZE": "2"}
+        for rank in (0, 1):
+            ranks = meets | {"RANK": str(rank), "WORLD_SIZE": "2"}
             trainers.append(stack.enter_context(child(command, env=os.environ | ranks)))
-        for trainer in trainers:
+        elsewhere = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        torch = shutil.copy(built["cuda"], tmp_path / "libtorch_cpu.so")
+        looks_like_torch = [sys.executable, "-c", ANOTHER, torch]
+        another = stack.enter_context(child(looks_like_torch, env=os.environ | elsewhere))
+        for trainer in (*trainers, another):
             assert trainer.hears(b"step 3", 40), trainer.output.decode()
-        *pids, another = [trainer.pid for trainer in trainers]
+        pids = [trainer.pid for trainer in trainers]
         candidates = ranks_of(pids[1])
-        assert another not in [one.pid for one in candidates], "several jobs are kept apart"
+        assert [one.pid for one in ranks_of(another.pid)] == [another.pid]
+        assert another.pid not in [one.pid for one in candidates], "several jobs are kept apart"
         assert [(one.pid, one.rank) for one in candidates] == list(zip(pids, (0, 1), strict=True))
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)

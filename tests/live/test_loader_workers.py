@@ -105,7 +105,7 @@ def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_workers, "_children", lambda pid: [7, 8, 9])
     monkeypatch.setattr(loader_workers, "_cmdline", lambda pid: "python train.py")
     monkeypatch.setattr(loader_workers, "_age_s", lambda pid: 10.0)
-    monkeypatch.setattr(loader_workers, "_stat", lambda pid: [next(states), *"0" * 20])
+    monkeypatch.setattr(loader_workers.proc, "stat", lambda pid: [next(states), *"0" * 20])
     workers = LoaderWorkers(1)
     for _ in range(LEAST_LOOKS):
         workers.sample()

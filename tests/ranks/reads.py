@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.tables import Span, Window
-from brrrtop.session.analyze import analyze_rank
+from brrrtop.session.analyze import analyze, read
 from brrrtop.session.job import RankView, job_of, rank_of
 from brrrtop.sources.registry import open_source
 
@@ -26,7 +26,11 @@ def views(job: str) -> tuple[RankView, ...]:
     """Each rank of a job by itself."""
     result = []
     for path in files(job):
-        snapshot, window = analyze_rank(open_source(path))
+        source = open_source(path)
+        timeline = read(source)
+        snapshot = analyze(source, timeline=timeline)
+        assert snapshot.estimate is not None
+        window = timeline.window(snapshot.estimate.span, snapshot.estimate.device.device_id)
         result.append(
             RankView(str(path), path.name, rank_of(snapshot, path.name), snapshot, window)
         )

@@ -9,8 +9,8 @@ import pytest
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import MarkClass, Metric  # fmt: skip
+from brrrtop.protocol.columns import disturbances
 from brrrtop.protocol.frames import CALL, COPY, DTYPES, GAUGE, KERNEL, MARK, OBSERVED, Frame, Kind
-from brrrtop.sources.disturbances import disturbances
 from brrrtop.timeline import timeline as timelines
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.timeline import Timeline

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError, encode
 from brrrtop.text.printable import is_printable_json, printable, printable_data, printable_lines
 from collectors.attach import bootstrap
-from collectors.attach.attach import _refusal
+from collectors.attach.attach import why_refused
 from collectors.attach.files import SOCKET_NAME, Place
 from collectors.process import process as processes
 from collectors.process.process import Process
@@ -139,7 +139,7 @@ def test_a_refusal_that_the_trainer_wrote_is_cleaned(
     (folder / (SOCKET_NAME + bootstrap.REFUSED_SUFFIX)).symlink_to(os.fsdecode(message))
     handle = os.open(folder, os.O_RDONLY)
     try:
-        refusal = _refusal(Place("", handle, str(folder), "", "", os.getuid(), os.getgid()))
+        refusal = why_refused(Place("", handle, str(folder), "", "", os.getuid(), os.getgid()))
     finally:
         os.close(handle)
     assert refusal.startswith("why: ")

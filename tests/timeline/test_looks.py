@@ -23,8 +23,8 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.timeline import watched
-from brrrtop.timeline.watched import WATCH_NS, speaking, watch_around
+from brrrtop.timeline import windows
+from brrrtop.timeline.windows import WATCH_NS, speaking, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 
@@ -207,7 +207,7 @@ def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
 
 
 def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:
-    due = [watched.is_due(taken, 20, False) for taken in (20, 29, 30)]
+    due = [windows.is_due(taken, 20, False) for taken in (20, 29, 30)]
     assert due == [False, False, True]
-    assert watched.is_due(21, 20, True) and not watched.is_due(20, 20, True)
-    assert not watched.is_due(4, 0, False)
+    assert windows.is_due(21, 20, True) and not windows.is_due(20, 20, True)
+    assert not windows.is_due(4, 0, False)

@@ -105,7 +105,7 @@ async def press(pilot: Pilot[Any], owner: str, key: str, effect: Effect) -> None
     Raises:
         AssertionError: It was there before, or never came.
     """
-    before = await settled(pilot)
+    before = seen(pilot)
     assert not effect(before, before), f"{owner} {key}: to be seen before it is pressed"
     await pilot.press(key)
     deadline, now = time.monotonic() + PATIENCE_S, await settled(pilot)

@@ -133,9 +133,10 @@ def test_what_the_device_does_faster_wins_at_most_what_it_takes(
     scene: Callable[[], Scene],
 ) -> None:
     result = priced_rows(scene().judged())
+    device_ns = (result.step.device_ns.sum() + result.step.gap_ns.sum()) / result.step.count
     for row in result.rows:
         if row.edit in DEVICE_EDITS:
-            assert row.saves <= result.device_ns / result.present_ns + 1e-6
+            assert row.saves <= device_ns / result.present_ns + 1e-6
 
 
 def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need() -> None:

@@ -22,20 +22,16 @@ SHORT_A_STEP = 50
 def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
     seen = collectives(context.joined)
-    what, line = (
-        "collectives run",
-        (
-            "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
-            "prefetch; bf16 gradients halve the bytes"
-        ),
+    what = "collectives run"
+    line = (
+        "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
+        "prefetch; bf16 gradients halve the bytes"
     )
     if (seen.exchanged_share or 0.0) >= MOSTLY:  # activations: no bucket of gradients holds them
-        what, line = (
-            "all-to-all or send and receive runs",
-            (
-                "dist.all_to_all_single(..., async_op=True) beside the part that needs no exchange, such "
-                "as shared experts, or in chunks; 8-bit activations halve the bytes"
-            ),
+        what = "all-to-all or send and receive runs"
+        line = (
+            "dist.all_to_all_single(..., async_op=True) beside the part that needs no exchange, such "
+            "as shared experts, or in chunks; 8-bit activations halve the bytes"
         )
     return finding(
         f"{units.share(exposed)} of the time only {what}; one rank alone cannot tell a slow link "

@@ -137,11 +137,8 @@ def python_overhead(context: Context) -> Finding | None:
     unless="the first compile of each function; evaluation with its own shapes",
 )  # fmt: skip
 def recompilation(context: Context) -> Finding | None:
-    seen, marked, steps = (
-        context.marked(MarkClass.COMPILE),
-        recompiles(context.joined.window),
-        context.steps or 0.0,
-    )
+    seen, marked = context.marked(MarkClass.COMPILE), recompiles(context.joined.window)
+    steps = context.steps or 0.0
     lost = max(context.idle("compile"), context.share(seen.idle_ns))
     times = marked or seen.count + context.called(CallClass.MODULE).count
     # Unmarked: only code loaded in every one of several steps is no warm-up.

@@ -59,11 +59,9 @@ def compile_line(context: Context) -> str:
     """What to write, after the waits that would break the graph."""
     waits = context.a_step(context.syncs.count) if context.syncs else 0.0
     line = "model = torch.compile(model)"
-    return (
-        f"remove the waits first, each breaks the graph; then {line}"
-        if waits >= WAITS_FIRST
-        else line
-    )
+    if waits >= WAITS_FIRST:
+        return f"remove the waits first, each breaks the graph; then {line}"
+    return line
 
 
 @edit(

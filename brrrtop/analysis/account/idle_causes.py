@@ -21,8 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.launches import AHEAD_NS
-from brrrtop.analysis.account.unrecorded import call_times, unrecorded_from
+from brrrtop.analysis.account.launches import AHEAD_NS, call_times, unrecorded_from
 from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
@@ -41,6 +40,8 @@ WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
 a few microseconds."""
 
+_CALLS = {"allocator": CallClass.ALLOC, "compile": CallClass.MODULE}
+"""Driver calls that name a cause as marks do."""
 Causes = defaultdict[str, I8]
 """Time of every gap by cause."""
 
@@ -49,14 +50,11 @@ def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     layers = []
     for cause, classes in PAINT:
         starts, ends = marks.union(*classes)
-        extra = {
-            "allocator": calls.classes == CallClass.ALLOC,
-            "compile": calls.classes == CallClass.MODULE,
-        }.get(cause)
-        if extra is not None and extra.any():
+        if cause in _CALLS:
+            rows = calls.classes == _CALLS[cause]
             starts, ends = intervals.merge_unsorted(
-                np.concatenate((starts, calls.starts_ns[extra])),
-                np.concatenate((ends, calls.ends_ns[extra])),
+                np.concatenate((starts, calls.starts_ns[rows])),
+                np.concatenate((ends, calls.ends_ns[rows])),
             )
         layers.append((starts, ends))
     return intervals.paint(layers)
@@ -72,7 +70,6 @@ def blocking(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
     )
     rows = call_rows[copies]
     long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
-    waits = waits.copy()
     waits[rows[long]] = True
     return waits
 
@@ -252,16 +249,16 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
 
 
 def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
-    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch."""
-    ops = marks.take(~_on_host(marks, starts, ends))
-    dispatch = Cover(*ops.union(MarkClass.OP, MarkClass.OPTIMIZER)).between(starts, ends)
-    away = np.maximum(rest - dispatch, 0)
-    return np.where(away > DISPATCH_NS, away, 0)
+    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch.
 
-
-def _on_host(marks: Marks, starts: I8, ends: I8) -> Bool:
-    """Long ops that began and ended while the host was late: what launched nothing ran on the CPU."""
+    Long ops that began and ended while the host was late are not: what launched nothing ran on the CPU.
+    """
     at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
     within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])
     long = marks.ends_ns - marks.starts_ns > REFILL_NS
-    return np.asarray((marks.classes == MarkClass.OP) & within & long)
+    on_host = (marks.classes == MarkClass.OP) & within & long
+    dispatch = Cover(*marks.take(~on_host).union(MarkClass.OP, MarkClass.OPTIMIZER)).between(
+        starts, ends
+    )
+    away = np.maximum(rest - dispatch, 0)
+    return np.where(away > DISPATCH_NS, away, 0)

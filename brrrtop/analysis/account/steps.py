@@ -79,7 +79,7 @@ def on_device(steps: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
     most marks are of such a host, their distance is no step's length either: a step on the device is.
 
     Args:
-        found: Steps as the marks tell them.
+        steps: As the marks tell them.
         whole: Steps on the device that are judged; empty where none were told apart.
         judged_ns: The time accounted for.
     """

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from brrrtop.analysis.kernels.labels import U8, one_number
+from brrrtop.analysis.kernels.traits import by_name
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, ActivityType, Bool, TimeSlices, Window
@@ -144,11 +145,11 @@ def _judgeable(window: Window) -> Bool:
     """Kernels but those that wait for somebody by nature."""
     acts = window.activities
     kernel = np.asarray(acts.types == ActivityType.KERNEL)
-    waits = np.zeros(len(window.names), np.bool_)
-    for name_id in np.unique(acts.name_ids[kernel]).tolist():
-        kind = families.family_of(window.names[name_id]).kind
-        waits[name_id] = kind in (families.COMM, families.SPIN)
-    return kernel & ~waits[acts.name_ids]
+    waiting = (families.COMM, families.SPIN)
+    waits = by_name(
+        window.names, acts.name_ids[kernel], lambda name: families.family_of(name).kind in waiting
+    )
+    return np.asarray(kernel & (waits[acts.name_ids] == 0))
 
 
 def _places(acts: Activities) -> U8:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -140,10 +140,9 @@ def _grouped_work(op: OpSignature) -> Work | None:
 def _conv(op: OpSignature) -> Work | None:
     shapes = _shapes(op)
     backward = "backward" in op.name
-    need = 3 if backward else 2
-    if len(shapes) < need:
+    if len(shapes) < (3 if backward else 2):
         return None
-    image, weight = shapes[need - 2 : need]
+    image, weight = shapes[1:3] if backward else shapes[:2]
     if len(image) < 3 or len(weight) != len(image):
         return None
     out: tuple[int, ...]
@@ -165,14 +164,8 @@ def _conv(op: OpSignature) -> Work | None:
     places = image[2:] if transposed else out[2:]
     flop = 2.0 * out[0] * weight[0] * math.prod(places) * weight[1] * taps
     size = element * (math.prod(image) + math.prod(weight) + math.prod(out))
-    return Work(
-        flop,
-        float(size),
-        precision,
-        CONVS,
-        (math.prod(places) * out[0], weight[0], weight[1] * taps),
-        channels=weight[1],
-    )
+    inner = (math.prod(places) * out[0], weight[0], weight[1] * taps)
+    return Work(flop, float(size), precision, CONVS, inner, channels=weight[1])
 
 
 def _ints(text: str) -> list[int] | None:
@@ -273,15 +266,9 @@ def _attention(op: OpSignature) -> Work | None:
     return Work(flop, float(size), precision, ATTENTION)
 
 
-def _numels(op: OpSignature) -> Iterable[tuple[int, int]]:
-    for index, dims in enumerate(op.dims):
-        shape = _shape(dims)
-        if shape:
-            yield math.prod(shape), bytes_of(op, index)
-
-
 def _streaming(op: OpSignature) -> Work | None:
-    tensors = list(_numels(op))
+    shapes = [(_shape(dims), bytes_of(op, index)) for index, dims in enumerate(op.dims)]
+    tensors = [(math.prod(shape), element) for shape, element in shapes if shape]
     if not tensors:
         return None
     largest, element = max(tensors)
@@ -289,12 +276,8 @@ def _streaming(op: OpSignature) -> Work | None:
         return None  # an output that the op has yet to make as large as it will be
     read = sum(n * s for n, s in tensors)
     name = op.name.rsplit("::", 1)[-1]
-    if name.startswith(("sum", "mean", "amax", "max", "norm", "argmax", "var", "std", "nll")):
-        written = 0
-    else:
-        written = largest * element
-    if name in ("copy_", "fill_", "zero_"):
-        written = 0
+    reduces = name.startswith(("sum", "mean", "amax", "max", "norm", "argmax", "var", "std", "nll"))
+    written = 0 if reduces or name in ("copy_", "fill_", "zero_") else largest * element
     copied = name == "copy_" and len(tensors) == 2
     size = float(read + written)
     return Work(float(largest), size, None, STREAMING, written=float(written), exact=copied)

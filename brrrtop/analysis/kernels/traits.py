@@ -6,6 +6,7 @@ Knows names only; time and launches are joined elsewhere (`brrrtop.analysis.sign
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from functools import lru_cache
 
@@ -164,12 +165,15 @@ def used(ids: I8, rows: Bool | None = None) -> I8:
     return np.flatnonzero(np.bincount(ids if rows is None else ids[rows]))
 
 
+def by_name(names: Sequence[str], ids: I8, figure: Callable[[str], int]) -> I8:
+    """A figure of each name by its id, shape (names,); 0 for names that `ids` lack."""
+    figures = np.zeros(len(names), np.int64)
+    for name_id in used(ids):
+        figures[name_id] = figure(names[name_id])
+    return figures
+
+
 def tables(window: Window) -> tuple[I8, I8]:
-    """Role and traits by name id, int64 of shape (names,); zero for names no activity uses."""
-    roles = np.zeros(len(window.names), np.int64)
-    traits = np.zeros(len(window.names), np.int64)
-    for name_id in used(window.activities.name_ids):
-        name = window.names[name_id]
-        roles[name_id] = role_of(name)
-        traits[name_id] = traits_of(name)
-    return roles, traits
+    """Role and traits by name id; 0 for names no activity uses."""
+    names, ids = window.names, window.activities.name_ids
+    return by_name(names, ids, role_of), by_name(names, ids, traits_of)

@@ -107,13 +107,8 @@ def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
 
 
 def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    both = []
-    for a in one:
-        for b in other:
-            low, high = max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)
-            if high > low:
-                both.append(Span(low, high))
-    return sorted(both, key=lambda span: span.t0_ns)
+    pairs = (Span(max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)) for a in one for b in other)
+    return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
 
 
 def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:

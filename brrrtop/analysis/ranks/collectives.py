@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role, role_of, used
+from brrrtop.analysis.kernels.traits import Role, by_name, role_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
@@ -74,22 +74,25 @@ class Collectives(Struct, frozen=True, eq=False):
 def collectives_of(window: Window) -> Collectives:
     """All collectives of a window; copies by the driver are none."""
     acts = window.activities
-    comm, types = np.zeros(len(window.names), np.bool_), np.zeros(len(window.names), np.int64)
-    for name_id in used(acts.name_ids):
-        name = window.names[name_id]
-        if role_of(name) is Role.COMM:
-            comm[name_id], types[name_id] = True, type_of(name)
+    types = by_name(window.names, acts.name_ids, _type_of)
+    comm = types >= 0
     kernels = acts.types == ActivityType.KERNEL
     rows = np.flatnonzero(kernels & comm[acts.name_ids])
     rows = rows[np.argsort(acts.ends_ns[rows], kind="stable")]
     work = kernels & ~comm[acts.name_ids]
-    ops = _ops_of(window, rows)
+    ops = [window.ops.get(i) for i in window.links.ops_of(acts.correlations[rows]).tolist()]
     names = acts.name_ids[rows]
     return Collectives(
         starts_ns=acts.starts_ns[rows],
         ends_ns=acts.ends_ns[rows],
         types=types[names],
-        sizes=_sizes(window, names, ops),
+        sizes=np.array(
+            [
+                size_of(op, window.names[name_id]) if op else UNKNOWN_SIZE
+                for op, name_id in zip(ops, names.tolist(), strict=True)
+            ],
+            np.int64,
+        ),
         name_ids=names,
         op_names=tuple(op.name if op else "" for op in ops),
         work=Cover(*intervals.merge_unsorted(acts.starts_ns[work], acts.ends_ns[work])),
@@ -97,8 +100,10 @@ def collectives_of(window: Window) -> Collectives:
     )
 
 
-def type_of(kernel: str) -> int:
-    """Place in `TYPES` of a collective's kernel."""
+def _type_of(kernel: str) -> int:
+    """Place in `TYPES` of a collective's kernel; -1: it is none."""
+    if role_of(kernel) is not Role.COMM:
+        return -1
     return next(code for code, (_, pattern) in enumerate(TYPES) if pattern.search(kernel))
 
 
@@ -117,39 +122,18 @@ def algorithm_of(kernel: str) -> str | None:
     return f"{match[1].lower()}, {match[2]}" if match else None
 
 
-def _ops_of(window: Window, rows: I8) -> list[OpSignature | None]:
-    ids = window.links.ops_of(window.activities.correlations[rows])
-    return [window.ops.get(op_id) for op_id in ids.tolist()]
-
-
-def _sizes(window: Window, name_ids: I8, ops: Sequence[OpSignature | None]) -> I8:
-    """Bytes of each; the few different pairs of kernel and op are worked out once."""
-    known: dict[tuple[int, int], int] = {}
-    sizes = np.full(len(ops), UNKNOWN_SIZE, np.int64)
-    for place, (name_id, op) in enumerate(zip(name_ids.tolist(), ops, strict=True)):
-        if op is None:
-            continue
-        key = (name_id, id(op))
-        if key not in known:
-            known[key] = size_of(op, window.names[name_id])
-        sizes[place] = known[key]
-    return sizes
-
-
+@lru_cache(maxsize=4096)
 def size_of(op: OpSignature, kernel: str) -> int:
     """Bytes of the op's largest tensor or list of them; `UNKNOWN_SIZE` without shapes or type."""
     best = UNKNOWN_SIZE
     for place, dims in enumerate(op.dims):
         kind = op.types[place] if place < len(op.types) else ""
-        item = _ITEM_BYTES.get(kind.lower()) or _item_in(kernel)
+        named = (size for pattern, size in _ITEM_IN_NAME if pattern.search(kernel))
+        item = _ITEM_BYTES.get(kind.lower()) or next(named, None)
         elements = _elements(dims)
         if elements and item:
             best = max(best, elements * item)
     return best
-
-
-def _item_in(kernel: str) -> int | None:
-    return next((size for pattern, size in _ITEM_IN_NAME if pattern.search(kernel)), None)
 
 
 def _elements(dims: Any) -> int:

@@ -82,7 +82,7 @@ def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     blame = _blame(both, both.inside, len(rows))
     if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], step_ns):
         return None
-    gain = min((late[place] - _next_latest(late, place)) / step_ns, 0.99)
+    gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
     return _named_rank(both, rows, place, late[place], both.inside, gain)
 
 
@@ -159,10 +159,6 @@ def _line_of(estimate: Estimate | None, cause: str) -> str | None:
         return None
     sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.looks.count
     return str(line) if sure else None
-
-
-def _next_latest(late: Sequence[float], place: int) -> float:
-    return max((ns for at, ns in enumerate(late) if at != place), default=0.0)
 
 
 def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:

@@ -6,13 +6,12 @@ Everything here is one pass of numpy over a window; nothing is judged.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import tables, used
+from brrrtop.analysis.kernels.traits import by_name, tables
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
 from brrrtop.model.vocabulary import MarkClass
@@ -61,11 +60,9 @@ class Joined(Struct, frozen=True, eq=False):
 
     def named(self, pattern: str, rows: Bool | None = None) -> Bool:
         """Rows, of `rows` where given, whose name has a pattern."""
-        window = self.window
-        hit = np.zeros(len(window.names), np.bool_)
-        for name_id in used(window.activities.name_ids, rows):
-            hit[name_id] = re.search(pattern, window.names[name_id]) is not None
-        every = hit[window.activities.name_ids]
+        ids, has = self.window.activities.name_ids, re.compile(pattern).search
+        some = ids if rows is None else ids[rows]
+        every = by_name(self.window.names, some, lambda name: has(name) is not None)[ids] > 0
         return np.asarray(every if rows is None else every & rows)
 
     def total_ns(self, rows: Bool) -> int:
@@ -177,24 +174,15 @@ def of_sequences(joined: Joined) -> Bool:
 
 def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
-    return _rows_of(joined, [op_id for op_id, op in joined.window.ops.items() if wanted(op)])
+    return np.asarray(figures_of_ops(joined, wanted) == 1)
 
 
 def figures_of_ops(joined: Joined, figure: Callable[[OpSignature], float | None]) -> F8:
     """A figure of each row's framework op; NaN where the op has none or was not recorded."""
-    ids: dict[float, list[int]] = defaultdict(list)
-    for op_id, op in joined.window.ops.items():
-        if (known := figure(op)) is not None:
-            ids[known].append(op_id)
-    column = np.full(len(joined.window.activities), np.nan)
-    for known, some in ids.items():
-        column[_rows_of(joined, some)] = known
-    return column
-
-
-def _rows_of(joined: Joined, op_ids: list[int]) -> Bool:
     window = joined.window
-    if not op_ids or not len(window.links):
-        return np.zeros(len(window.activities), np.bool_)
-    launched = window.links.correlations[np.isin(window.links.op_ids, op_ids)]
-    return np.asarray(np.isin(window.activities.correlations, launched[launched != 0]))
+    if not len(window.links):
+        return np.full(len(window.activities), np.nan)
+    op_ids = window.links.ops_of(window.activities.correlations)
+    ids, rows = np.unique(op_ids, return_inverse=True)
+    ops = map(window.ops.get, ids.tolist())
+    return np.array([figure(op) if op else None for op in ops], np.float64)[rows]

@@ -1,10 +1,12 @@
-"""What the parts of a training step show: the optimizer's update, recomputation, gradients of embeddings.
+"""What kernels' names show of a training step: runs of unfused kernels, updates, recomputation, embeddings.
 
-The update runs per parameter, in lists (foreach), or in one kernel (fused). Activation checkpointing makes
-the backward pass repeat the forward one. Gradients of embedding tables that are kept dense are a whole table
-of zeros for the few rows that were read: Autograd fills the gradient of the table with zeros (`at::zeros`, a
-kernel and no memset), then adds the rows of the batch into it: at most a sort and seven kernels later (ATen's
-Embedding.cu and EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
+A run of consecutive memory-side kernels on a stream is broken by anything that is no pointwise, norm,
+reduction or softmax kernel; `brrrtop.whatif` says what fusing them wins. The optimizer's update runs per
+parameter, in lists (foreach), or in one kernel (fused). Activation checkpointing makes the backward pass
+repeat the forward one. Gradients of embedding tables that are kept dense are a whole table of zeros for the
+few rows that were read: Autograd fills the gradient of the table with zeros (`at::zeros`, a kernel and no
+memset), then adds the rows of the batch into it: at most a sort and seven kernels later (ATen's Embedding.cu
+and EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ NEAR_KERNELS = 12
 """From the fill to the kernel that adds rows, at most; memsets of the sort not counted."""
 _FILL = r"FillFunctor<"
 _ADDS_ROWS = r"compute_grad_weight|embedding_backward|sum_and_scatter|EmbeddingBag_acc"
+_MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 
 
 class Optimizer(Struct, frozen=True):
@@ -163,3 +166,61 @@ def dense_gradients(joined: Joined) -> DenseGradients | None:
     lengths, window = joined.durations_ns[fills], joined.window
     largest = int(fills[int(np.argmax(lengths))])
     return DenseGradients(int(lengths.sum()), window.names[window.activities.name_ids[largest]])
+
+
+class Chains(Struct, frozen=True):
+    """Unfused runs of at least two kernels, summed over the window."""
+
+    count: int
+    kernels: int
+    total_ns: int
+    casting_ns: int
+    """Conversions in runs: fused, they cost nothing of their own."""
+    longest: int
+    fused_ns: int
+    """Kernels that a compiler has fused already."""
+    names: tuple[str, ...]
+    """Of the run that takes the most time, in order, at most eight."""
+
+
+def chains(joined: Joined, excluded: Bool) -> Chains | None:
+    """All chains of the window; None when no kernel ran.
+
+    Args:
+        joined: The window's activities.
+        excluded: Rows that another fix covers (eager attention, the optimizer): they break chains.
+    """
+    if not joined.kernels.any():
+        return None
+    window = joined.window
+    activities, no_set = window.activities, ~joined.is_role(Role.SET)
+    order = np.lexsort((activities.starts_ns, activities.stream_ids))
+    order = order[no_set[order]]
+    inside = (joined.is_role(*_MEMBERS) & joined.kernels & ~excluded)[order]
+    streams = activities.stream_ids[order]
+    breaks = np.ones(len(order) + 1, np.bool_)
+    breaks[1:-1] = (inside[1:] != inside[:-1]) | (streams[1:] != streams[:-1])
+    edges = np.flatnonzero(breaks)
+    first, stop = edges[:-1], edges[1:]
+    kept = inside[first] & (stop - first >= 2)
+    first, stop = first[kept], stop[kept]
+    fused_ns = joined.total_ns(joined.is_role(Role.FUSED))
+    if not len(first):
+        return Chains(0, 0, 0, 0, 0, fused_ns, ())
+
+    def sums(values: I8) -> I8:
+        running = np.concatenate(([0], np.cumsum(values[order])))
+        return np.asarray(running[stop] - running[first], np.int64)
+
+    total = sums(joined.durations_ns)
+    largest = int(np.argmax(total))
+    rows = order[first[largest] : stop[largest]][:8]
+    return Chains(
+        count=len(first),
+        kernels=int((stop - first).sum()),
+        total_ns=int(total.sum()),
+        casting_ns=int(sums(np.where(joined.has(Trait.CAST), joined.durations_ns, 0)).sum()),
+        longest=int((stop - first).max()),
+        fused_ns=fused_ns,
+        names=tuple(window.names[i] for i in window.activities.name_ids[rows]),
+    )

@@ -1,16 +1,50 @@
-"""All tables of a window that was judged, from what its records hold."""
+"""All tables of a judged window; here are those that need launches, marks or memory events only."""
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.tables import device, ops, python_frames
-from brrrtop.analysis.tables.launched import DeviceWork, device_work, unjudged_work
-from brrrtop.model.host_details import HostDetails
-from brrrtop.model.host_tables import HostTables
-from brrrtop.model.tables import Window
+from brrrtop.analysis.tables import ops, python_frames
+from brrrtop.analysis.tables.launched import (
+    DeviceWork,
+    device_work,
+    named_sides,
+    nested_in_same,
+    sides_by,
+    sums,
+    unjudged_work,
+    with_ancestors,
+)
+from brrrtop.model.host_details import HostDetails, MemoryEvents
+from brrrtop.model.host_tables import (
+    AliveRow,
+    AnnotationRow,
+    CopyRow,
+    HostTables,
+    MemoryUse,
+    PhaseRow,
+    Queue,
+)
+from brrrtop.model.nesting import Nest
+from brrrtop.model.tables import F8, I8, ActivityType, Window, picked
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text.python_frames import is_users
+
+FULL = 1_000
+"""A stream takes 1,024 launches; events and waits between them are some of these."""
+_RANGES = (
+    MarkClass.STEP, MarkClass.INPUT, MarkClass.CHECKPOINT, MarkClass.LOGGING, MarkClass.EVALUATION,
+    MarkClass.OPTIMIZER, MarkClass.ANNOTATION,
+)  # fmt: skip
+_NUMBER = re.compile(r"\s*#\s*\d+$|(?<=[_ ])\d+$")
+_VLLM = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
+_PHASES = re.compile(r"\b_?(prefill|decode)_?\b|(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
+_POINTS = 400
+_MOST_ALIVE = 20
 
 
 def host_tables(
@@ -25,10 +59,10 @@ def host_tables(
         recorded: The one step that was recorded with shapes, and its ops: what a live run has.
     """
     work = device_work(judged)
-    annotations, phases = device.annotation_rows(work)
+    annotations, phases = annotation_rows(work)
     tables = HostTables(
-        queue=device.launch_queue(work),
-        copies=tuple(device.copy_rows(work)),
+        queue=launch_queue(work),
+        copies=tuple(copy_rows(work)),
         annotations=tuple(annotations),
         phases=tuple(phases),
     )
@@ -57,6 +91,178 @@ def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) ->
         modules=tuple(python_frames.module_rows(modules, details, times, work, homes)),
         frames=tuple(python_frames.frame_rows(users, details, times, work, places)),
         stalls=tuple(python_frames.stall_rows(users, details, work)),
-        memory=device.memory_use(details, work.window.device.device_id),
+        memory=memory_use(details, work.window.device.device_id),
         unattributed_ns=busy - known if len(details.ops) else None,
     )
+
+
+def launch_queue(work: DeviceWork) -> Queue | None:
+    """How far launches were ahead, stream by stream; None where no launch is known."""
+    acts, calls = work.window.activities, work.window.calls
+    launched = picked(calls.classes, work.call_rows, -1) == CallClass.LAUNCH
+    rows = np.flatnonzero(launched & (acts.types == ActivityType.KERNEL))
+    at = work.call_rows[rows]
+    if not len(rows):
+        return None
+    lengths = np.zeros(len(rows), np.int64)
+    streams = acts.stream_ids[rows]
+    for stream in np.unique(streams):
+        mine = np.flatnonzero(streams == stream)
+        made = np.argsort(calls.starts_ns[at[mine]], kind="stable")
+        begun = np.sort(acts.starts_ns[rows[mine]])
+        times = calls.starts_ns[at[mine[made]]]
+        ahead = np.arange(len(mine)) - np.searchsorted(begun, times, "right")
+        lengths[mine[made]] = np.maximum(ahead, 0)
+    took = calls.ends_ns[at] - calls.starts_ns[at]
+    full = lengths >= FULL
+    usual = int(np.median(took[~full])) if (~full).any() else 0
+    return Queue(
+        length_p50=int(np.median(lengths)),
+        length_p95=int(np.percentile(lengths, 95)),
+        length_max=int(lengths.max()),
+        full_launches=int(full.sum()),
+        blocked_ns=int(np.maximum(took[full] - usual, 0).sum()),
+    )
+
+
+def copy_rows(work: DeviceWork) -> list[CopyRow]:
+    """Copies and memsets by kind of memory, most time first."""
+    acts = work.window.activities
+    rows = np.flatnonzero(acts.types != ActivityType.KERNEL)
+    names, keys = np.unique(acts.name_ids[rows], return_inverse=True)
+    sizes = np.maximum(acts.size_bytes[rows], 0)
+    whole = acts.ends_ns[rows] - acts.starts_ns[rows]
+    largest = np.zeros(len(names), np.int64)
+    np.maximum.at(largest, keys, sizes)
+    amounts, times = sums(keys, len(names), sizes), sums(keys, len(names), whole)
+    counts = np.bincount(keys, minlength=len(names))
+    return [
+        CopyRow(
+            work.window.names[names[k]], int(counts[k]), int(amounts[k]), int(times[k]),
+            float(amounts[k] / times[k] * 1e9) if amounts[k] and times[k] else None,
+            int(largest[k]),
+        )
+        for k in np.argsort(-times, kind="stable").tolist()
+    ]  # fmt: skip
+
+
+def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRow]]:
+    """Ranges by name, and those that are phases of inference.
+
+    What a thread without ranges launches, as autograd's does, belongs to the ranges of the thread that
+    has most of them.
+    """
+    marks = work.window.marks
+    marks = marks.take(np.isin(marks.classes, _RANGES) & (marks.ends_ns > marks.starts_ns))
+    if not len(marks):
+        return [], []
+    nest = Nest(marks.tids, marks.starts_ns, marks.ends_ns)
+    tids, counts = np.unique(marks.tids, return_counts=True)
+    rows, call_tids, starts, ends = work.calls
+    call_tids = np.where(np.isin(call_tids, tids), call_tids, tids[counts.argmax()])
+    at = nest.holder(call_tids, starts, ends)
+    rows, at = rows[at >= 0], at[at >= 0]
+    whole = with_ancestors(sides_by(at, len(marks), work, rows).astype(np.float64), nest.parents)
+    name_ids = marks.name_ids[nest.order]
+    used, inverse = np.unique(name_ids, return_inverse=True)
+    names = [work.window.names[i] for i in used.tolist()]
+    spans = (marks.ends_ns - marks.starts_ns)[nest.order]
+    short = [_NUMBER.sub("", name) or name for name in names]
+    table = _group(short, inverse, nest.parents, spans, whole)
+    annotations = [
+        AnnotationRow(name, count, host, int(sides.sum()), named_sides(sides))
+        for name, count, host, sides, _ in table
+    ]
+    phases = [phase_of(name) for name in names]
+    if not any(phases):
+        return annotations, []
+    grouped = _group(
+        [phase[0] if phase else "" for phase in phases], inverse, nest.parents, spans, whole
+    )
+    tokens = np.array([-1 if not phase or phase[1] is None else phase[1] for phase in phases])
+    result = []
+    for name, count, host, sides, members in grouped:
+        token_counts = tokens[inverse[members]]
+        if name:
+            total = int(token_counts.sum()) if (token_counts >= 0).all() else None
+            result.append(PhaseRow(name, count, host, int(sides.sum()), total))
+    return annotations, result
+
+
+def _group(
+    labels: list[str], inverse: I8, parents: I8, spans: I8, whole: F8
+) -> list[tuple[str, int, int, I8, I8]]:
+    """Name, count, host time, device time by side, and positions of the outermost ranges of one name."""
+    ids: dict[str, int] = {}
+    by_name = np.array([ids.setdefault(label, len(ids)) for label in labels], np.int64)
+    keys = by_name[inverse]
+    outer = ~nested_in_same(parents, keys)
+    rows = []
+    for name, key in ids.items():
+        members = np.flatnonzero(outer & (keys == key))
+        sides = np.rint(whole[members].sum(axis=0)).astype(np.int64)
+        rows.append((name, len(members), int(spans[members].sum()), sides, members))
+    return sorted(rows, key=lambda row: (-int(row[3].sum()), -row[2]))
+
+
+def phase_of(name: str) -> tuple[str, int | None] | None:
+    """Phase of inference and tokens of a range; None: its name tells of none."""
+    if engine := _VLLM.search(name):
+        contexts, context_tokens, generations, generated = (
+            int(text[:12]) for text in engine.groups()
+        )
+        phase = "mixed" if contexts and generations else "prefill" if contexts else "decode"
+        return phase, context_tokens + generated
+    if named := _PHASES.search(name):
+        return (named[1] or named[2]).lower(), None
+    return None
+
+
+def memory_use(details: HostDetails, device_id: int) -> MemoryUse | None:
+    """The device's allocator: most in use, when, and what was alive then; None: nothing was recorded."""
+    events = details.memory.take(details.memory.device_ids == device_id)
+    is_known = events.allocated_bytes >= 0
+    if not is_known.any():
+        return None
+    used = np.where(is_known, events.allocated_bytes, -1)
+    peak = int(used.argmax())
+    alive = _alive_at(events, peak)
+    alive_bytes = int(events.size_bytes[alive].sum())
+    reserved = int(events.reserved_bytes[peak])
+    edges = np.unique(np.linspace(0, len(used), min(_POINTS, len(used)) + 1).astype(np.int64))
+    tops = np.maximum.reduceat(used, edges[:-1])
+    return MemoryUse(
+        peak_bytes=int(used[peak]),
+        peak_at_ns=int(events.times_ns[peak]),
+        reserved_bytes=reserved if reserved >= 0 else None,
+        before_bytes=max(0, int(used[peak]) - alive_bytes),
+        alive=tuple(_alive_rows(details, events.take(alive))),
+        times_ns=tuple(events.times_ns[edges[1:] - 1].tolist()),
+        allocated_bytes=tuple(tops.tolist()),
+    )
+
+
+def _alive_at(events: MemoryEvents, peak: int) -> I8:
+    """Rows of allocations up to the peak whose block was not given back by then."""
+    addresses, sizes = events.addresses[: peak + 1], events.size_bytes[: peak + 1]
+    order = np.lexsort((np.arange(len(addresses)), addresses))
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = addresses[order[1:]] != addresses[order[:-1]]
+    newest = np.sort(order[last])
+    return np.asarray(newest[sizes[newest] > 0])
+
+
+def _alive_rows(details: HostDetails, events: MemoryEvents) -> list[AliveRow]:
+    """By the outermost op that was running when it was asked for."""
+    ops = details.ops
+    nest = Nest(ops.tids, ops.starts_ns, ops.ends_ns)
+    tids, times, sizes = events.tids, events.times_ns, events.size_bytes
+    at = nest.outermost(nest.holder(tids, times, times), np.ones(len(ops), np.bool_))
+    names = picked(ops.name_ids[nest.order], at, -1)
+    used, keys = np.unique(names, return_inverse=True)
+    amounts, counts = sums(keys, len(used), sizes), np.bincount(keys, minlength=len(used))
+    texts = [details.names[i] if i >= 0 else "outside any op" for i in used.tolist()]
+    return [
+        AliveRow(texts[k], int(amounts[k]), int(counts[k]))
+        for k in np.argsort(-amounts, kind="stable")[:_MOST_ALIVE].tolist()
+    ]

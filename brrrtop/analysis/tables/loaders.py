@@ -19,8 +19,7 @@ from brrrtop.model import intervals
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
-from brrrtop.model.percentile import percentile
-from brrrtop.model.tables import I8, Bool, Marks, Window
+from brrrtop.model.tables import I8, Bool, Marks, Window, percentile
 from brrrtop.model.vocabulary import MarkClass, Metric
 
 MOST_LINES, MOST_RECENT = 5, 120

@@ -61,7 +61,7 @@ def by_name(
         modules, places: Per activity of `times.rows`: into `texts`, -1 where none was recorded.
         texts: Names of modules and Python functions by their ids.
     """
-    keys, ids = _number(details.ops.name_ids)
+    ids, keys = np.unique(details.ops.name_ids, return_inverse=True)
     named = [(details.names[i], None) for i in ids.tolist()]
     work = times.device_self_ns[times.ops] / np.maximum(times.launches[times.ops], 1)
     homes = [_most_common(keys[times.ops], column, work, len(ids)) for column in (modules, places)]
@@ -72,18 +72,13 @@ def by_name(
 
 def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
     """A row a name and input shapes; none where no shapes were recorded."""
-    keys, ids = _number(details.ops.signature_ids)
+    ids, keys = np.unique(details.ops.signature_ids, return_inverse=True)
     named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
     if not any(shapes for _, shapes in named):
         return []
     texts = [(name, _text(shapes)) for name, shapes in named]
     nothing: list[str | None] = [None] * len(texts)
     return _rows(details, times, keys, texts, [nothing, nothing])
-
-
-def _number(ids: I8) -> tuple[I8, I8]:
-    known, keys = np.unique(ids, return_inverse=True)
-    return keys.astype(np.int64), known
 
 
 def _text(shapes: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import used
+from brrrtop.analysis.kernels.traits import by_name
 from brrrtop.analysis.signals.joined import gaps
 from brrrtop.analysis.tables.launched import (
     DeviceWork,
@@ -37,10 +37,9 @@ class FrameNest(Nest):
     """The frames whose name passes a test, as a forest."""
 
     def __init__(self, details: HostDetails, test: Callable[[str], bool]) -> None:
-        passes = np.zeros(len(details.names), np.bool_)
-        for name_id in used(details.frames.name_ids):
-            passes[name_id] = test(details.names[name_id])
-        frames = details.frames.take(passes[details.frames.name_ids])
+        frames = details.frames
+        passes = by_name(details.names, frames.name_ids, test) > 0
+        frames = frames.take(passes[frames.name_ids])
         super().__init__(frames.tids, frames.starts_ns, frames.ends_ns)
         self.name_ids: I8 = frames.name_ids[self.order]
         """By position in the nest."""

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.text import units
@@ -24,35 +23,30 @@ _CUPTI = "libcupti.so"
 
 def run(options: Options) -> int:
     assert options.pid is not None
-    gates = gate.parse_all(options.fail_if, options.hold_s)
+    options.gates  # noqa: B018 - a wrong one is refused before anything is done
     process = processes.read(options.pid)
     candidates = ranks_of(options.pid)
     if not options.yes and len(candidates) < 2:
         check_trains(process)
     if not _confirm(process, options):
         return 0
-    return watch_job(process, candidates, options, gates)
+    return watch_job(process, candidates, options)
 
 
-def watch_job(
-    process: Process,
-    candidates: Sequence[Candidate],
-    options: Options,
-    gates: tuple[gate.Gate, ...] = (),
-) -> int:
+def watch_job(process: Process, candidates: Sequence[Candidate], options: Options) -> int:
     """The job with all of these ranks, or the one process where it is no job.
 
     Raises:
         CollectorError: It cannot be attached to; says why and what would work.
     """
     if len(candidates) < 2:
-        return watch(process, options, gates)
+        return watch(process, options)
     from brrrtop.cli import live_job
 
-    return live_job.watch(process.pid, candidates, options, gates, agent_files())
+    return live_job.watch(process.pid, candidates, options, agent_files())
 
 
-def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+def watch(process: Process, options: Options) -> int:
     """Attaches and shows; detaches at the end.
 
     Raises:
@@ -68,7 +62,7 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         try:
             cmdline = " ".join(process.cmdline)
             source = live.open_live(attached.client, process.pid, options, cmdline)
-            return live.watch(source, options, gates, successors)
+            return live.watch(source, options, successors)
         finally:
             successors.close()
     finally:

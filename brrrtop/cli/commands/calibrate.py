@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 
@@ -21,14 +22,8 @@ def run(options: Options) -> int:
     uuid = check_idle(options.gpu or 0)
     output.say("measuring for some seconds at full load …")
     measured = calibrate(uuid, options.python)
-    made = Calibration(
-        name=measured.name,
-        uuid=measured.uuid,
-        bytes_per_s=measured.bytes_per_s,
-        flop_per_s=dict(measured.flop_per_s),
-        date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        torch=measured.torch,
-    )
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    made = Calibration(**dataclasses.asdict(measured), date=today.isoformat())
     where = calibrated.keep(made)
     ceilings_for.cache_clear()
     if options.json:

@@ -11,7 +11,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Estimate
 from brrrtop.views import comparison
-from brrrtop.views.json_report import document
+from brrrtop.views.json_report import document, plain
 from brrrtop.views.text import in_ascii
 
 SCHEMA = "brrrtop.compare/1"
@@ -30,9 +30,8 @@ def run(options: Options) -> int:
     if options.json:
         whole = {"schema": SCHEMA, "comparison": comparison.document(comparison_result)}
         whole |= {"before": document(snapshots[0]), "after": document(snapshots[1])}
-        output.write(json.dumps(whole, allow_nan=False))
+        output.write(json.dumps(plain(whole), allow_nan=False))
         return 0
     text = "\n".join(comparison.lines(comparison_result, *labels))
-    plain = output.only_ascii(options)
-    output.write(in_ascii(text) if plain else text)
+    output.write(in_ascii(text) if output.only_ascii(options) else text)
     return 0

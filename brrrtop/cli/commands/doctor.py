@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
@@ -64,15 +63,7 @@ def _lines(report: Report) -> list[str]:
 
 def _check(check: Check) -> list[str]:
     lead = f"{check.status.value:<5}{check.name:<14}"
-    lines = _wrap(check.says, lead, " " * 19)
+    lines = output.wrapped(check.says, WIDTH, lead, " " * 19)
     if check.fix and check.status is not Status.FINE:
-        lines += _wrap(check.fix, " " * 19 + "> ", " " * 21)
+        lines += output.wrapped(check.fix, WIDTH, " " * 19 + "> ", " " * 21)
     return lines
-
-
-def _wrap(says: str, first: str, rest: str) -> list[str]:
-    """Paths and options are kept whole, so that they can be copied."""
-    return textwrap.wrap(
-        says, WIDTH, initial_indent=first, subsequent_indent=rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip

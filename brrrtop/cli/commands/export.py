@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from brrrtop.cli import live, live_job, output
 from brrrtop.cli.commands.find import compute_pids
@@ -34,10 +34,6 @@ SEARCH_EVERY_S = 15.0
 REMEMBERED_S = 900.0
 """How long `brrrtop_up` is 0 for a process that ended: alerts wait some minutes."""
 _NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-
-class Exporter(Protocol):
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -138,30 +134,28 @@ class Host:
         for one in ranks:
             name = str(one.process.pid)
             one.snapshot, one.row = job.snapshots.get(name), rows.get(name)
-            if one.snapshot is None:
-                why = (one.row.why if one.row else None) or says
-                output.say(f"brrrtop: process {name} is no longer watched: {why}")
-                self._leave(one)
-            elif one.snapshot.freshness is Freshness.ENDED:
-                output.say(f"brrrtop: process {name} ended")
+            if one.snapshot is not None and one.snapshot.freshness is Freshness.ENDED:
                 job.lose(name, "it ended")
-                self._leave(one)
+            self._leave_if_over(one, (one.row.why if one.row else None) or says)
         if all(one.driver is None for one in ranks):
             del self.jobs[key], self._fresh[key]
 
     def _advance(self, one: Watched, driver: LiveSession) -> None:
         """What one trainer does to us is no reason to leave the others."""
-        pid = one.process.pid
+        why = ""
         try:
             one.snapshot = driver.advance()
         except (CollectorError, BrrrtopError) as fault:
-            one.snapshot = None
-            output.say(f"brrrtop: process {pid} is no longer watched: {fault.message}")
-            self._leave(one)
+            one.snapshot, why = None, fault.message
+        self._leave_if_over(one, why)
+
+    def _leave_if_over(self, one: Watched, why: str) -> None:
+        """Leaves a process that ended, or of which there is no snapshot, for the reason `why`."""
+        if one.snapshot is not None and one.snapshot.freshness is not Freshness.ENDED:
             return
-        if one.snapshot.freshness is Freshness.ENDED:
-            output.say(f"brrrtop: process {pid} ended")
-            self._leave(one)
+        end = "ended" if one.snapshot is not None else f"is no longer watched: {why}"
+        output.say(f"brrrtop: process {one.process.pid} {end}")
+        self._leave(one)
 
     def _leave(self, one: Watched) -> None:
         driver, attached = one.driver, one.attached
@@ -193,8 +187,7 @@ def run(options: Options) -> int:
         raise UsageError("several trainers cannot be recorded into one file", "leave out --record")
     host = Host(options)
     with ExitStack() as closing:
-        exporter = _exporter(host, options)
-        closing.callback(exporter.close)
+        closing.callback(_begin(host, options))
         closing.callback(host.close)
         searched_s = -SEARCH_EVERY_S
         while True:
@@ -205,20 +198,21 @@ def run(options: Options) -> int:
             time.sleep(options.interval)
 
 
-def _exporter(host: Host, options: Options) -> Exporter:
+def _begin(host: Host, options: Options) -> Callable[[], None]:
+    """Begins to export what the host has newest; returns what ends that."""
     if options.exporter == "otlp":
-        from brrrtop.exporters.otlp import OtlpPusher
+        from brrrtop.exporters.endpoints import OtlpPusher
 
         return OtlpPusher(
             lambda: host.newest, options.endpoint, max(options.interval, 5.0),
             lambda says: output.say(f"brrrtop: {says}"),
-        )  # fmt: skip
-    from brrrtop.exporters.prometheus import PrometheusServer
+        ).close  # fmt: skip
+    from brrrtop.exporters.endpoints import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
     server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)
     output.say(f"brrrtop: metrics on http://{address}:{port}/metrics, until ^C")
-    return server
+    return server.close
 
 
 def job_of(process: Process) -> dict[str, str]:

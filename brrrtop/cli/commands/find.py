@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output, settings, show
 from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
@@ -36,17 +35,16 @@ NVML_S = 3.0
 
 
 def run(options: Options) -> int:
-    gates = gate.parse_all(options.fail_if, options.hold_s)
+    gates = options.gates
     everyone = candidates(compute_pids())
     trainers = [one for one in everyone if not one.not_because]
     if not trainers:
-        return _nobody(everyone, options, gates)
+        return _nobody(everyone, options)
     if _is_one_job(trainers):
-        return _open(trainers[0], options, gates)
+        return _open(trainers[0], options)
     if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
         return _from_home(options)
-    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
-    return _open(chosen, options, gates)
+    return _open(_picked(trainers), options)
 
 
 def _is_one_job(trainers: Sequence[Candidate]) -> bool:
@@ -135,12 +133,12 @@ def _say_refused(fault: CollectorError) -> None:
         output.say(f"  {fault.action}")
 
 
-def _counters(one: Candidate, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+def _counters(one: Candidate, options: Options) -> int:
     """Watches the GPU of a trainer from outside."""
     live.refuse_taken_file(options)
     successors = RestartedProcesses(one.process, options, agent=False)
     source = live.open_live(None, one.pid, options, one.command)
-    return live.watch(source, options, gates, successors)
+    return live.watch(source, options, successors)
 
 
 def compute_pids() -> set[int]:
@@ -168,9 +166,7 @@ def _list_compute(pids: set[int]) -> None:
         close_nvml(nvml)
 
 
-def _nobody(
-    everyone: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()
-) -> int:
+def _nobody(everyone: Sequence[Candidate], options: Options) -> int:
     """Says that there is no trainer, and offers the demo to a person, or the GPU that was named.
 
     Raises:
@@ -184,7 +180,7 @@ def _nobody(
     if options.gpu is not None:
         output.say(f"{message}: the counters of GPU {options.gpu} only")
         live.refuse_taken_file(options)
-        return live.watch(live.open_live(None, None, options, ""), options, gates)
+        return live.watch(live.open_live(None, None, options, ""), options)
     if show.on_a_terminal() and not (options.once or options.json):
         output.say(message)
         if output.confirm("watch a recorded run instead?"):
@@ -231,16 +227,16 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int:
+def _open(one: Candidate, options: Options) -> int:
     """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
     output.say(f"found {' '.join(line_of(one).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"
     if options.yes or (asking and output.confirm(question)):
         try:
-            return attach.watch_job(one.process, ranks_of(one.pid), options, gates)
+            return attach.watch_job(one.process, ranks_of(one.pid), options)
         except CollectorError as fault:
             _say_refused(fault)
     elif not asking:
         output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
-    return _counters(one, options, gates)
+    return _counters(one, options)

@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched, launch
 from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
-from collectors.process.end import status_text
+from collectors.process.proc import status_text
 
 if TYPE_CHECKING:
     from brrrtop.tui.driver import Driver
@@ -49,14 +49,14 @@ _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 def run(options: Options) -> int:
     if not options.command:
         raise UsageError("run what?", "brrrtop run -- python train.py")
-    gates = gate.parse_all(options.fail_if, options.hold_s)
+    gates = options.gates
     live.refuse_taken_file(options)
     files = _agent_files()
     if options.screen and show.on_a_terminal():
         return _under_the_screen(options, files)
     launched = _launch(options.command, files)
     try:
-        beside = _Beside(launched, options, gates)
+        beside = _Beside(launched, options)
         code = launched.wait(beside.check)
         beside.finish()
         if code == 0 and not beside.tripped:
@@ -95,12 +95,13 @@ def _without_agent(fault: CollectorError) -> str:
 class _Beside:
     """Watches while the program has the terminal. Its own faults never reach the program."""
 
-    def __init__(self, launched: Launched, options: Options, gates: Sequence[gate.Gate]) -> None:
+    def __init__(self, launched: Launched, options: Options) -> None:
         self._launch = launched
         self._options = options
-        self._gates = list(gates)
-        self._source: LiveSource | None = None
+        self._gates = list(options.gates)
         self._driver: LiveSession | LiveJob | None = None
+        self._exited: Callable[[str], None] | None = None
+        """Takes the word of the program's end."""
         self._next_s = 0.0
         self._opened_s = 0.0
         self._latest: Snapshot | None = None
@@ -125,10 +126,8 @@ class _Beside:
     def finish(self) -> None:
         """The last look, and the report on stderr: stdout is the program's."""
         for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
-            if self._source is not None:
-                self._source.exited(self._end())
-            elif isinstance(self._driver, LiveJob):
-                self._driver.exited(self._end())
+            if self._exited is not None:
+                self._exited(self._end())
             self._next_s = 0.0
             self.check()
         if self._driver is not None:
@@ -152,15 +151,15 @@ class _Beside:
             with suppress(CollectorError):
                 client = self._launch.connect(pid)
                 if (client.hello.get("world") or 1) > 1:
-                    ranks = LaunchedRanks(self._launch, self._options)
-                    self._driver = ranks.job(client, pid)
+                    job = LaunchedRanks(self._launch, self._options).job(client, pid)
+                    self._driver, self._exited = job, job.exited
                 else:
                     self._watch(_open(client, pid, self._options))
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
 
     def _watch(self, source: LiveSource) -> None:
-        self._source, self._driver = source, live.plain(source, self._options)
+        self._driver, self._exited = live.plain(source, self._options), source.exited
 
     def _judge(self, snapshot: Snapshot) -> None:
         if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:

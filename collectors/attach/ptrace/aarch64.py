@@ -17,6 +17,7 @@ import struct
 from dataclasses import dataclass
 
 from collectors.attach.ptrace import calls
+from collectors.attach.ptrace.machine_code import Frame
 
 GADGETS = {
     "syscall": (b"\x01\x00\x00\xd4\xc0\x03\x5f\xd6",),  # svc #0; ret
@@ -48,22 +49,6 @@ class State:
     scalable: bytes
     """NT_ARM_SVE; empty where the processor has none."""
     mask: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Where the way back lies on the thread's stack."""
-
-    call_sp: int
-    syscall_sp: int
-    restore_sp: int
-    slot: int
-    restore: int
-    content: bytes
-
-    @property
-    def address(self) -> int:
-        return self.call_sp
 
 
 def save(tid: int) -> State:
@@ -108,12 +93,12 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
     status, control = struct.unpack_from("<II", state.vectors, 512)
     struct.pack_into("<IIII", content, reserved_at, _FP_MAGIC, _FP_BYTES, status, control)
     content[reserved_at + 16 : reserved_at + 16 + 512] = state.vectors[:512]
-    return Frame(base, base, base, slot, gadgets["restore"], bytes(content))
+    return Frame(base, slot, gadgets["restore"], bytes(content))
 
 
 def _aim(state: State, frame: Frame, pc: int, arguments: tuple[int, ...] = ()) -> list[int]:
     regs = [*arguments, *state.general[len(arguments) :]]
-    regs[_SP], regs[_PC], regs[_LINK] = frame.restore_sp, pc, frame.restore
+    regs[_SP], regs[_PC], regs[_LINK] = frame.address, pc, frame.restore
     return regs
 
 
@@ -138,9 +123,9 @@ def aim_syscall(
     return tuple(regs)
 
 
-def aim_return(state: State, frame: Frame, restore: int) -> tuple[int, ...]:
+def aim_return(state: State, frame: Frame) -> tuple[int, ...]:
     """Registers with which the thread, left alone, takes the way back."""
-    return tuple(_aim(state, frame, restore))
+    return tuple(_aim(state, frame, frame.restore))
 
 
 def returns_alone(state: State) -> bool:

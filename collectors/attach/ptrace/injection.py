@@ -154,7 +154,7 @@ class Injection:
         arch, state, frame, gadgets = self._arch, self._state, self._frame, self._gadgets
         arch.aim_call(state, frame, gadgets["restore"], (0, 0))
         arch.aim_syscall(state, frame, gadgets["syscall"], 0, (0,) * 6, True)
-        arch.aim_return(state, frame, gadgets["restore"])
+        arch.aim_return(state, frame)
         arch.syscall_result(self._tid)
 
     def syscall(self, number: int, *arguments: int) -> int:
@@ -174,7 +174,7 @@ class Injection:
             self._to_syscall(deadline)
         self._to_syscall(deadline)
         result = int(arch.syscall_result(tid))
-        self._aim(arch.aim_return(self._state, self._frame, self._gadgets["restore"]))
+        self._aim(arch.aim_return(self._state, self._frame))
         return result
 
     def call(self, address: int, *arguments: int) -> int:

@@ -1,4 +1,5 @@
-"""The machine code that runs in the trainer: what starts a thread of ours there, and the thread.
+"""What both machines bring into the trainer: a frame with the way back of a thread that we stopped,
+and the machine code of what starts a thread of ours, and of that thread.
 
 Each piece is written once; a machine's module brings the instructions: `PIECES` by name, `load` (a
 value as an argument), `call` (a function by its address), `skip` (a conditional branch over what comes)
@@ -10,9 +11,22 @@ or the number that `PyGILState_Ensure` gave.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 
 Functions = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the way back lies on the thread's stack."""
+
+    address: int
+    slot: int
+    """16 bytes that a call may write to."""
+    restore: int
+    """The code that takes the way back."""
+    content: bytes
 
 
 def _calls(arch: ModuleType, functions: Functions) -> Callable[[str], bytes]:

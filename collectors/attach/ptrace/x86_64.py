@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from collectors.attach.ptrace import calls
-from collectors.attach.ptrace.machine_code import refuse
+from collectors.attach.ptrace.machine_code import Frame, refuse
 
 GADGETS = {
     "syscall": (b"\x0f\x05\xc3",),  # syscall; ret
@@ -43,6 +43,8 @@ _REGISTERS = struct.Struct("<27Q")
 _in_order = itemgetter(*_NAMES)
 _CONTEXT = struct.Struct("<QQQiiQ 18Q 4H 5Q 8Q Q")
 _RED_ZONE = 128
+_SYSCALL_SP, _RESTORE_SP = 16, 24
+"""In a frame, above what a C function returns to: where to return from a call, and from a signal."""
 _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
 _SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
 _TILE_DATA = 1 << 18
@@ -69,21 +71,6 @@ class State:
     general: dict[str, int]
     extended: bytes
     mask: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Where the way back lies on the thread's stack."""
-
-    call_sp: int
-    syscall_sp: int
-    restore_sp: int
-    slot: int
-    content: bytes
-
-    @property
-    def address(self) -> int:
-        return self.call_sp
 
 
 def save(tid: int) -> State:
@@ -169,7 +156,7 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
     head = chain + context
     content = head + bytes(fp_at - base - len(head)) + extended
     content += bytes(slot + 16 - base - len(content))
-    return Frame(base, base + 16, base + 24, slot, content)
+    return Frame(base, slot, gadgets["restore"], content)
 
 
 def aim_call(
@@ -179,8 +166,8 @@ def aim_call(
 
     Above the return address lies a word that is popped, by `leave` from where rbp points.
     """
-    regs = dict(state.general, rip=address, rsp=frame.call_sp, rbx=frame.slot, rax=0)
-    regs.update(rbp=frame.call_sp + 8)
+    regs = dict(state.general, rip=address, rsp=frame.address, rbx=frame.slot, rax=0)
+    regs.update(rbp=frame.address + 8)
     regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments, strict=False))
     return dict(regs, orig_rax=_NO_CALL, eflags=regs["eflags"] & ~_BAD_FLAGS)
 
@@ -194,7 +181,9 @@ def aim_syscall(
     at_door: bool = False,
 ) -> dict[str, int]:
     """Registers that make one system call; `at_door`: the thread is just entering another one."""
-    regs = dict(state.general, rip=gadget, rsp=frame.syscall_sp, rax=number, orig_rax=_NO_CALL)
+    regs = dict(
+        state.general, rip=gadget, rsp=frame.address + _SYSCALL_SP, rax=number, orig_rax=_NO_CALL
+    )
     regs.update(zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments, strict=False))
     if at_door:
         regs.update(rip=gadget + _SYSCALL_BYTES, orig_rax=number)
@@ -205,9 +194,11 @@ def exchange_syscall(tid: int, number: int) -> None:
     """Nothing to do here: on x86-64 the call's number is one of the general registers."""
 
 
-def aim_return(state: State, frame: Frame, restore: int) -> dict[str, int]:
+def aim_return(state: State, frame: Frame) -> dict[str, int]:
     """Registers with which the thread, left alone, takes the way back."""
-    return dict(state.general, rip=restore, rsp=frame.restore_sp, orig_rax=_NO_CALL)
+    return dict(
+        state.general, rip=frame.restore, rsp=frame.address + _RESTORE_SP, orig_rax=_NO_CALL
+    )
 
 
 def syscall_number(tid: int) -> int:

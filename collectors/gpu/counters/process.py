@@ -84,11 +84,9 @@ class CounterProcess(SamplerFeed):
         self._tell({"match": dict(uuids)})
 
     def expect(self, until_ns: int | None) -> None:
-        """Kernels will be traced until about then; None: from here on, 0: no more."""
         self._tell({"expect": until_ns})
 
     def traced(self, spans: npt.NDArray[np.void]) -> None:
-        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
         rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
         for at in range(0, len(rows), _SPANS):
             self._tell({"traced": rows[at : at + _SPANS]})
@@ -123,20 +121,13 @@ class CounterProcess(SamplerFeed):
         with contextlib.suppress(OSError), self._lock:
             assert process.stdin is not None
             process.stdin.close()
-        killed = False
-        try:
-            process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(KILLED_S)
-            killed = True
+        code = _code_of(process, wait_s)
         OURS.discard(process.pid)
         self._reader.join(1.0)
         assert process.stdout is not None
         if not self._reader.is_alive():
             process.stdout.close()
-        return not killed
+        return code is not None
 
     # --- the worker -----------------------------------------------------------------
 
@@ -186,27 +177,30 @@ class CounterProcess(SamplerFeed):
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()
-        how = self._await_line(process)
+        how = ended_how(_code_of(process, ENDS_S))
         OURS.discard(process.pid)
         self._end(f"hardware counters are off: {why or how}")
-
-    def _await_line(self, process: subprocess.Popen[bytes]) -> str:
-        """How a worker ended that has said its last word; one that does not end is killed."""
-        try:
-            return ended_how(process.wait(ENDS_S))
-        except subprocess.TimeoutExpired:
-            process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(KILLED_S)
-        return "the process that reads them does not end and was killed"
 
     def _end(self, says: str) -> None:
         self._state = {"notes": [says]}
         self._ended.set()
 
 
-def ended_how(code: int) -> str:
+def _code_of(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
+    """How a worker ended that has said its last word; None: it did not end, and was killed."""
+    try:
+        return process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(KILLED_S)
+    return None
+
+
+def ended_how(code: int | None) -> str:
     """In words, how the worker ended."""
+    if code is None:
+        return "the process that reads them does not end and was killed"
     if code >= 0:
         return f"the process that reads them ended with exit code {code}"
     try:

@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from brrrtop.errors import BadInput
 from brrrtop.protocol.bodies import FAULTS
-from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.importers.jax.events import DETAILS, Event, Line, Profile
+from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn
@@ -52,24 +50,15 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(path: Path, force: bool = False) -> Profile:
     """The profile. Raises: BadInput: It is no such trace, or too large without `force`."""
-    file, size_bytes = open_input(path)
-    with file:
-        inflater = reader.Inflater(file, size_bytes)
-        blocks = reader.ahead(Budget(path.name, file, force).counted(inflater.blocks()))
-        try:
-            builder = _Builder()
-            runs = reader.Runs(blocks, path.name)
-            runs.start()
-            for run in runs:
-                with contextlib.suppress(Torn):
-                    builder.take(run)
-                    continue
-                runs.refuse(run)
-            builder.take_rest(runs.rest, inflater.fault)
-        except OSError as fault:
-            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
-        finally:
-            blocks.close()  # type: ignore[attr-defined]
+    builder = _Builder()
+    with reader.opened(path, force) as (runs, inflater):
+        runs.start()
+        for run in runs:
+            with contextlib.suppress(Torn):
+                builder.take(run)
+                continue
+            runs.refuse(run)
+        builder.take_rest(runs.rest, inflater.fault)
     return builder.profile()
 
 

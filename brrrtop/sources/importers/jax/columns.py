@@ -1,4 +1,4 @@
-"""A JAX profile → the columns that all traces have.
+"""What a JAX profile holds, whichever of its two files it came from → the columns that all traces have.
 
 Streams of `/device:GPU:N` are kernels and copies (lines beside them, such as "XLA Ops", are made from
 those again); calls of CUDA's driver or HIP on the host carry their correlation; an event with
@@ -13,8 +13,8 @@ import re
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
-from brrrtop.sources.importers.jax.events import Event, Line, Profile
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
@@ -27,6 +27,45 @@ _MOST_REGISTERS = 1024
 """Some versions write an address there."""
 _SUFFIX = ".kd"
 """Of a kernel's descriptor, which rocprofiler names in its place."""
+
+DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
+
+
+class Event(Struct, gc=False):
+    """One thing that was done."""
+
+    name: str
+    start_ns: int
+    span_ns: int
+    correlation: int = 0
+    details: str = ""
+    """`kernel_details`, or `memcpy_details` and the like; empty for what has none."""
+    step: int = -1
+    """`step_num` of a StepTraceAnnotation; -1 for all else."""
+
+
+class Line(Struct):
+    """Events of one stream or thread."""
+
+    plane: str
+    """`/device:GPU:0`, `/host:CPU`, …: a process of the Chrome trace."""
+    name: str
+    """`Stream #17(Kernel)`, `python3`, …: a thread of the Chrome trace."""
+    key: Any
+    """The number the file gives it; unique in its plane."""
+    events: list[Event] = field(default_factory=list)
+
+
+class Profile(Struct):
+    """All lines that are used, and what is known of the machine."""
+
+    lines: list[Line] = field(default_factory=list)
+    planes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Facts by plane: `core_count`, `device_vendor`, …"""
+    base_ns: int = 0
+    losses: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    broken_off: bool = False
 
 
 def collect(profile: Profile) -> Collected:
@@ -68,7 +107,10 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
                 "grid": np.array([_three(detail.get("grid")) for detail in details], np.int64),
                 "block": np.array([_three(detail.get("block")) for detail in details], np.int64),
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
-                "shared_bytes": _numbers(_shared(detail) for detail in details),
+                "shared_bytes": sum(
+                    _numbers(_whole(detail.get(key)) for detail in details)
+                    for key in ("static_shared", "dynamic_shared")
+                ),
             }
         collected.add_batch(COPY if is_copy else KERNEL, batch)
 
@@ -115,10 +157,6 @@ def _copy_name(name: str, details: dict[str, str]) -> str:
             details[key].title() if key in details else "Device" if end == "D" else kind
         )
     return f"Memcpy {'to'.join(ends)} ({' -> '.join(memories)})"
-
-
-def _shared(details: dict[str, str]) -> int:
-    return _whole(details.get("static_shared")) + _whole(details.get("dynamic_shared"))
 
 
 def _whole(text: str | None) -> int:

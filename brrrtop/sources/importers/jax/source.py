@@ -9,7 +9,7 @@ from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
-from brrrtop.sources.importers.jax.events import Profile
+from brrrtop.sources.importers.jax.columns import Profile
 from brrrtop.sources.importers.trace import rocm
 from brrrtop.sources.importers.trace.source import TraceSource
 
@@ -26,7 +26,7 @@ class JaxSource(TraceSource):
     def _read(self) -> list[Frame]:
         profile = self._profile()
         collected = columns.collect(profile)
-        if not len(collected.kernels) and not len(collected.copies):
+        if not collected.has_gpu_work:
             raise self._without_gpu(profile)
         amd = any(facts.get("device_vendor") == "AMD" for facts in profile.planes.values())
         notes = [_NO_ADVICE, *profile.notes]
@@ -82,6 +82,5 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
             device["name"] = rocm.UNNAMED
         else:
             device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
-        kept = {key: value for key, value in device.items() if value is not None}
-        devices.append(bodies.plausible_device(kept))
+        devices.append(bodies.plausible_device(device))
     return devices

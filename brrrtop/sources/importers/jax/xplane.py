@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from brrrtop.sources.importers.jax.events import DETAILS, Event, Line, Profile
+from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_BITS = 63

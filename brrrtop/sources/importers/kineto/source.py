@@ -11,13 +11,12 @@ from brrrtop.freed import give_back
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
-from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace import reader, rocm
-from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
 from brrrtop.sources.importers.trace.events import Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 
@@ -42,6 +41,7 @@ _OTHER_ACCELERATORS = {
     "privateuse1_": "an accelerator with a PyTorch backend of its own",
 }
 """By the categories that Kineto gives their events (libkineto's ActivityType)."""
+_PROFILED = (OP, RANGE, CALL, OVERHEAD)
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
@@ -62,11 +62,6 @@ class KinetoSource(TraceSource):
         hello = {
             "rank": _int(distributed.get("rank")),
             "world": _int(distributed.get("world_size")),
-            "backend": distributed.get("backend"),
-            "cuda_driver": _int(facts.get("cuda_driver_version")),
-            "cuda_runtime": _int(facts.get("cuda_runtime_version")),
-            "shapes": bool(facts.get("record_shapes")),
-            "trace_id": facts.get("trace_id"),
             "notes": notes,
         }
         base_ns = _int(facts.get("baseTimeNanoseconds")) or 0
@@ -79,17 +74,8 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     Raises:
         BadInput: Not a trace, or one that is too large without `force`.
     """
-    file, size_bytes = open_input(path)
-    with file:
-        inflater = reader.Inflater(file, size_bytes)
-        budget = Budget(path.name, file, force)
-        blocks = reader.ahead(budget.counted(inflater.blocks()))
-        try:
-            return _read_runs(reader.Runs(blocks, path.name), inflater, path.name)
-        except OSError as fault:
-            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
-        finally:
-            blocks.close()  # type: ignore[attr-defined]
+    with reader.opened(path, force) as (runs, inflater):
+        return _read_runs(runs, inflater, path.name)
 
 
 def _read_runs(
@@ -221,13 +207,12 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 f"{label} is from {maker}, which brrrtop does not support",
                 "give a trace of an NVIDIA or AMD GPU",
             )
-    if not len(collected.kernels) and not len(collected.copies):
+    if not collected.has_gpu_work:
         if collected.broken_off:
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
-        known = (collected.ops, collected.ranges, collected.calls, collected.overheads)
-        if not any(map(len, known)) and not collected.losses:
+        if not any(collected.tables[code] for code in _PROFILED) and not collected.losses:
             raise BadInput(
                 f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
                 "(browsers and other programs write such traces too)",

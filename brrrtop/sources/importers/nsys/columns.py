@@ -9,21 +9,26 @@ CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIN
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model.tables import I8
 from brrrtop.protocol.columns import COPY_NAMES, MEMORY_NAMES
 from brrrtop.sources.importers.nsys.database import Database
-from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.trace.columns import (
+    CALL,
+    COPY,
+    KERNEL,
+    OP,
+    RANGE,
+    Array,
+    Collected,
+    Columns,
+)
 from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (
@@ -80,9 +85,8 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
             "memory_bytes": known.get("totalMemory"),
             "shared_bytes_per_sm": known.get("maxShmemPerSm"),
             "registers_per_sm": known.get("maxRegistersPerSm"),
-            "max_threads_per_sm": known["maxWarpsPerSm"] * known.get("threadsPerWarp", 32)
-            if "maxWarpsPerSm" in known
-            else None,
+            "max_threads_per_sm": known.get("maxWarpsPerSm", 0) * known.get("threadsPerWarp", 32)
+            or None,
             "capability": [known.get("computeMajor"), known.get("computeMinor")],
         }
     cuda = database.integers("TARGET_INFO_CUDA_DEVICE", {"gpuId": -1, "cudaId": -1, "pid": -1})
@@ -120,7 +124,8 @@ class _Reader:
         self._kernels(tables[KERNELS])
         self._graphs(tables[GRAPHS])
         self._copies(tables[COPIES])
-        self._memsets(tables[MEMSETS])
+        sets = tables[MEMSETS]
+        self._copied(sets, sets["memKind"], lambda kind: f"Memset ({self._memory(kind)})")
         self._calls(tables[CALLS])
         self._ranges()
 
@@ -133,10 +138,8 @@ class _Reader:
 
     def _name_ids(self, ids: Array) -> I8:
         """Names of ours for the export's numbers; those of no string are empty."""
-        known, inverse = np.unique(ids, return_inverse=True)
         names = self._collected.names
-        ours = [names[self._strings.get(number, "")] for number in known.tolist()]
-        return np.array(ours, np.int64)[inverse] if len(ours) else np.zeros(0, np.int64)
+        return _mapped(ids, lambda number: names[self._strings.get(number, "")])
 
     def _add(self, code: int, table: Columns, batch: Columns) -> None:
         if len(table["start"]):
@@ -146,12 +149,9 @@ class _Reader:
     def _activity(self, table: Columns, name_ids: I8) -> Columns:
         pids = (table["globalPid"] >> 24) & _TID
         places = np.stack([pids, table["deviceId"]], axis=1)
-        known, inverse = np.unique(places, axis=0, return_inverse=True)
-        gpus = [self._gpu_of.get((pid, device), device) for pid, device in known.tolist()]
-        count = len(pids)
         return {
             "name_id": name_ids,
-            "device": np.array(gpus, np.int64)[inverse.reshape(-1)] if count else pids,
+            "device": _mapped(places, lambda place: self._gpu_of.get(tuple(place), place[1])),
             "stream": table["streamId"],
             "correlation": table["correlationId"],
             **({"graph": np.maximum(table["graphId"], 0)} if "graphId" in table else {}),
@@ -188,22 +188,14 @@ class _Reader:
     def _copies(self, table: Columns) -> None:
         """Copies, named as Kineto names them."""
         keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
-        known, inverse = np.unique(keys, axis=0, return_inverse=True)
-        names = [
-            f"Memcpy {_COPY_NAMES.get(kind, 'DtoD')} ({self._memory(source)} -> {self._memory(target)})"
-            for kind, source, target in known.tolist()
-        ]
-        self._copied(table, names, inverse)
+        self._copied(table, keys, lambda kinds: (
+            f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "
+            f"({self._memory(kinds[1])} -> {self._memory(kinds[2])})"
+        ))  # fmt: skip
 
-    def _memsets(self, table: Columns) -> None:
-        known, inverse = np.unique(table["memKind"], return_inverse=True)
-        names = [f"Memset ({self._memory(kind)})" for kind in known.tolist()]
-        self._copied(table, names, inverse)
-
-    def _copied(self, table: Columns, names: Sequence[str], inverse: Array) -> None:
-        ids = np.array([self._collected.names[name] for name in names], np.int64)
-        rows = ids[inverse.reshape(-1)] if len(ids) else ids
-        self._add(COPY, table, {**self._activity(table, rows), "size_bytes": table["bytes"]})
+    def _copied(self, table: Columns, kinds: Array, name_of: Callable[[Any], str]) -> None:
+        ids = _mapped(kinds, lambda kind: self._collected.names[name_of(kind)])
+        self._add(COPY, table, {**self._activity(table, ids), "size_bytes": table["bytes"]})
 
     def _memory(self, kind: int) -> str:
         name = self._memories.get(kind, "Unknown")
@@ -221,11 +213,9 @@ class _Reader:
     def _places(self, threads: Array) -> Columns:
         """Thread and process of each row; a thread's number here is unique on its machine."""
         pids = (threads >> 24) & _TID
-        known, inverse = np.unique(pids, return_inverse=True)
-        for pid in known.tolist():
-            self._collected.pids[pid]
-        ours = np.array([self._collected.processes[pid] for pid in known.tolist()], np.int64)
-        return {"tid": threads & _TID, "pid": ours[inverse] if len(ours) else pids}
+        _mapped(pids, self._collected.pids.__getitem__)
+        ours = _mapped(pids, self._collected.processes.__getitem__)
+        return {"tid": threads & _TID, "pid": ours}
 
     def _ranges(self) -> None:
         """NVTX: ops of torch's emit_nvtx as ops, all else as ranges that somebody named."""
@@ -248,12 +238,15 @@ class _Reader:
         self._add(OP, rows_of(table, is_op), self._ops(rows_of(ranges, is_op)))
 
     def _ops(self, ranges: Columns) -> Columns:
-        names = list(self._collected.names)
-        known, inverse = np.unique(ranges["name_id"], return_inverse=True)
-        signatures = [
-            self._collected.signatures[(names[i], b"", b"", b"", b"")] for i in known.tolist()
-        ]
-        return {**ranges, "signature": np.array(signatures, np.int64)[inverse]}
+        names, signatures = list(self._collected.names), self._collected.signatures
+        calls = _mapped(ranges["name_id"], lambda i: signatures[(names[i], b"", b"", b"", b"")])
+        return {**ranges, "signature": calls}
+
+
+def _mapped(values: Array, number_of: Callable[[Any], int]) -> I8:
+    """The number of each value, or of each row of values; asked for once for each that differs."""
+    known, inverse = np.unique(values, axis=0, return_inverse=True)
+    return np.array([number_of(one) for one in known.tolist()], np.int64)[inverse.reshape(-1)]
 
 
 def _key(table: Columns) -> Array:

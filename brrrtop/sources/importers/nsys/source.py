@@ -31,30 +31,18 @@ class NsysSource(TraceSource):
                     _HOW_TO_RECORD,
                 )
             collected, notes = columns.collect(database)
-            if not len(collected.kernels) and not len(collected.copies):
+            if not collected.has_gpu_work:
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
             known, _ = columns.devices(database)
-            hello = {"notes": notes, "nsys": _version(database)}
+            hello = {"notes": notes}
             base_ns = _start_ns(database)
 
         def devices(active: list[int]) -> list[dict[str, Any]]:
             return [
-                bodies.plausible_device({"device_id": gpu, **_known(known.get(gpu, {}))})
-                for gpu in active
+                bodies.plausible_device({"device_id": gpu, **known.get(gpu, {})}) for gpu in active
             ]
 
         return self._framed(collected, base_ns, hello, devices)
-
-
-def _known(facts: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if value is not None}
-
-
-def _version(database: Database) -> str | None:
-    """Of the program that exported."""
-    names = dict(database.texts("META_DATA_EXPORT", "rowid", "name"))
-    values = dict(database.texts("META_DATA_EXPORT", "rowid", "value"))
-    return next((values.get(r) for r, n in names.items() if n == "EXPORT_PRODUCT_VERSION"), None)
 
 
 def _start_ns(database: Database) -> int:

@@ -23,6 +23,7 @@ from brrrtop.sources.importers.trace.events import (
 )
 
 Array = npt.NDArray[Any]
+Columns = dict[str, Array]
 
 KERNEL, COPY, CALL, OP, RANGE, OVERHEAD, FRAME, MEMORY = range(1, 9)
 CATEGORIES: dict[int, tuple[str, ...]] = {
@@ -99,28 +100,6 @@ class Threads(dict[Any, int]):
         return wanted
 
 
-class Table:
-    """Columns by name, grown a batch at a time."""
-
-    def __init__(self) -> None:
-        self._batches: list[dict[str, Array]] = []
-
-    def __len__(self) -> int:
-        return sum(len(batch["start_ns"]) for batch in self._batches)
-
-    def add(self, batch: dict[str, Array]) -> None:
-        self._batches.append(batch)
-
-    def joined(self) -> dict[str, Array]:
-        """Each column in one piece; the batches are let go."""
-        batches, self._batches = self._batches, []
-        if not batches:
-            return {}
-        return {
-            key: np.concatenate([batch.pop(key) for batch in batches]) for key in list(batches[0])
-        }
-
-
 class Collected:
     """Everything a trace said, as columns; times are ns without the trace's base time."""
 
@@ -132,14 +111,8 @@ class Collected:
         self.pids = Interned()
         self.processes = Interned()
         """Process → number in the columns `pid`."""
-        self.kernels, self.copies, self.calls = Table(), Table(), Table()
-        self.ops, self.ranges, self.overheads = Table(), Table(), Table()
-        self.frames, self.memory = Table(), Table()
-        self._tables = {
-            KERNEL: self.kernels, COPY: self.copies, CALL: self.calls,
-            OP: self.ops, RANGE: self.ranges, OVERHEAD: self.overheads,
-            FRAME: self.frames, MEMORY: self.memory,
-        }  # fmt: skip
+        self.tables: dict[int, list[Columns]] = {code: [] for code in COLUMNS}
+        """Batches by kind of event; none is empty."""
         self.scan: Callable[[bytes], bool] | None = None
         """Takes in a run without typed events; False: it did not. None: nothing can."""
         self.broken_off = False
@@ -174,7 +147,7 @@ class Collected:
                 batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
                 self.add_events(code, batch)
 
-    def add_events(self, code: int, batch: dict[str, Array]) -> None:
+    def add_events(self, code: int, batch: Columns) -> None:
         """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""
         spans = batch.pop("span_ns")
         if code == MEMORY:
@@ -184,7 +157,7 @@ class Collected:
             batch["external"] = batch["external"] | batch.pop("old_external")
         self.add_batch(code, batch)
 
-    def add_batch(self, code: int, batch: dict[str, Array]) -> None:
+    def add_batch(self, code: int, batch: Columns) -> None:
         """Rows of one kind, one or more; columns that nobody filled are as if the arguments were absent.
 
         Rows with times that cannot be are left out.
@@ -200,12 +173,26 @@ class Collected:
             if code in ON_DEVICE:
                 self.lose("records", bad)
             batch = {key: column[good] for key, column in batch.items()}
-        self._tables[code].add(batch)
+        if good.any():
+            self.tables[code].append(batch)
 
-    def _batch(self, code: int, events: list[Event]) -> dict[str, Array]:
+    def joined(self, code: int) -> Columns:
+        """Each column of a kind of event in one piece; the batches are let go."""
+        batches, self.tables[code] = self.tables[code], []
+        if not batches:
+            return {}
+        return {
+            key: np.concatenate([batch.pop(key) for batch in batches]) for key in list(batches[0])
+        }
+
+    @property
+    def has_gpu_work(self) -> bool:
+        return bool(self.tables[KERNEL] or self.tables[COPY])
+
+    def _batch(self, code: int, events: list[Event]) -> Columns:
         """Columns of events of one kind, without their times."""
         args = list(map(_args, events))
-        batch: dict[str, Array] = {"name_id": _numbers(self.names, map(_name, events), len(events))}
+        batch: Columns = {"name_id": _numbers(self.names, map(_name, events), len(events))}
         if code not in ON_DEVICE:
             batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
             batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
@@ -231,7 +218,7 @@ class Collected:
             keys[row] = (events[row].name, *texts)
         return _numbers(self.signatures, keys, len(keys))
 
-    def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def split_ranges(self, ops: Columns) -> tuple[Columns, Columns]:
         """Ops that are ops, and ranges that old traces file under ops."""
         if not ops:
             return ops, {}

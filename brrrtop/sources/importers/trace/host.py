@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.model import intervals
 from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
@@ -15,12 +14,9 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Links
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK
-from brrrtop.sources.importers.trace.columns import Interned
+from brrrtop.sources.importers.trace.columns import Array, Columns, Interned
 from brrrtop.text.printable import printable
 from brrrtop.text.python_frames import is_users, placed
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 
 SAMPLES = 400
 LEAST_GAP_NS = 20_000

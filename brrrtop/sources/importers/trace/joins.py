@@ -5,16 +5,14 @@ Several processes in one file number their threads and calls anew, so each gets 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
+from brrrtop.sources.importers.trace.columns import Array, Columns
 
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 _U32 = 1 << 32
 _TRUST = 0.8
 """Share of launches whose External id must name the op that holds them before it is believed:
@@ -39,17 +37,12 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
     if len(processes) < 2:
         return
     _part_threads([calls, *hosts])
-    owners = {
-        int(device): owner
-        for device, owner in _owners(activities, calls, processes).items()
-        if owner is not None
-    }
-    devices = np.unique(np.concatenate([table["device"] for table in activities]))
-    if len(owners) < len(devices) or len(devices) < len(processes):
+    owners = _owners(activities, calls, processes)
+    if len(owners) < len(processes):
         return
-    pid_of = np.array([owners[int(device)] for device in devices], np.int64)
+    devices, pids = np.array(sorted(owners.items()), np.int64).T
     for table in activities:
-        table["pid"] = pid_of[np.searchsorted(devices, table["device"])]
+        table["pid"] = pids[np.searchsorted(devices, table["device"])]
     for key in ("correlation", "external"):
         tables = [table for table in (*activities, calls, *hosts) if key in table]
         size = max(int(table[key].max(initial=0)) for table in tables) + 1
@@ -72,9 +65,9 @@ def _part_threads(tables: list[Columns]) -> None:
         table["tid"] = tids[np.searchsorted(known, key)]
 
 
-def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[int, int | None]:
+def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[int, int]:
     """The process of each device, in order of how surely; each process has one device as long as there are
-    enough of them."""
+    enough of them. Empty where a device has none."""
     devices, ids, starts = (
         np.concatenate([table[key] for table in activities])
         for key in ("device", "correlation", "start_ns")
@@ -86,24 +79,22 @@ def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[in
         for rank, process in enumerate(processes.tolist()):
             caused = _cause_share(ids[mine], starts[mine], calls, calls["pid"] == process)
             scores.append((-caused, abs(place - rank), device, process))
-    owners: dict[int, int | None] = dict.fromkeys(device_ids)
-    taken: set[int] = set()
+    owners: dict[int, int] = {}
     for caused, _, device, process in sorted(scores):
+        taken = set(owners.values())
         spare = len(taken) < len(processes) and process in taken
-        if owners[device] is None and not spare and -caused >= _CAUSED:
+        if device not in owners and not spare and -caused >= _CAUSED:
             owners[device] = process
-            taken.add(process)
-    return owners
+    return owners if len(owners) == len(device_ids) else {}
 
 
 def _cause_share(ids: I8, starts: I8, calls: Columns, rows: npt.NDArray[np.bool_]) -> float:
     """Part of the activities whose call is among these and comes before them."""
-    order = np.argsort(calls["correlation"][rows], kind="stable")
-    known, begun = calls["correlation"][rows][order], calls["start_ns"][rows][order]
-    if not len(known) or not len(ids):
+    begun = calls["start_ns"][rows]
+    if not len(begun) or not len(ids):
         return 0.0
-    at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return float(np.mean((known[at] == ids) & (begun[at] <= starts)))
+    at = intervals.latest_before(calls["correlation"][rows], begun, ids, starts)
+    return float(np.mean((at >= 0) & (begun[at] <= starts)))
 
 
 def in_u32(*columns: Array) -> list[I8]:
@@ -135,10 +126,11 @@ def told_apart(
     top = int(max(calls.max(), acts.max(initial=0)))
     fresh = _unused_rows(np.concatenate([calls, acts]), len(call_rows), top)
     calls[call_rows] = fresh
-    able = launching[call_rows]
-    acts[act_rows] = _nearest(
-        old[able], call_starts[call_rows][able], fresh[able], acts[act_rows], act_starts[act_rows]
+    able = np.flatnonzero(launching[call_rows])
+    rows = intervals.latest_before(
+        old[able], call_starts[call_rows[able]], acts[act_rows], act_starts[act_rows]
     )
+    acts[act_rows] = np.append(fresh[able], 0)[rows]  # -1: none of them launches
     return calls, acts
 
 
@@ -147,29 +139,6 @@ def _unused_rows(used: Array, count: int, top: int) -> I8:
         return np.arange(top + 1, top + 1 + count, dtype=np.int64)
     candidates = np.setdiff1d(np.arange(1, len(used) + count + 1, dtype=np.int64), used)
     return np.asarray(candidates[:count], np.int64)
-
-
-def _nearest(keys: Array, starts: I8, values: I8, wanted: Array, times: I8) -> I8:
-    """For each wanted key the value with the latest start not after its time, else the earliest."""
-    if not len(keys) or not len(wanted):
-        return np.zeros(len(wanted), np.int64)
-    order = np.lexsort((starts, keys))
-    keys, starts, values = keys[order], starts[order], values[order]
-    low = np.searchsorted(keys, wanted, "left")
-    high = np.searchsorted(keys, wanted, "right")
-    merged = np.lexsort(
-        (
-            np.concatenate([np.zeros(len(keys)), np.ones(len(wanted))]),
-            np.concatenate([starts, times]),
-            np.concatenate([keys, wanted]),
-        )
-    )
-    is_key = merged < len(keys)
-    before = np.cumsum(is_key)
-    at = np.empty(len(wanted), np.int64)
-    at[merged[~is_key] - len(keys)] = before[~is_key] - 1
-    at = np.clip(at, low, np.maximum(high - 1, low))
-    return np.where(high > low, values[np.minimum(at, len(values) - 1)], 0)
 
 
 def op_of_launch(nest: Nest, op_externals: I8, launches: dict[str, Array]) -> I8:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace import names as kineto_names
-
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
+from brrrtop.sources.importers.trace.columns import Array, Columns
 
 
 def rows_of(table: Columns, rows: Array) -> Columns:
@@ -63,32 +61,27 @@ def compiles(tables: list[Columns], names: list[str]) -> Array:
     records = records[nest.order[nest.parents < 0]]
     again = np.fromiter(map(kineto_names.recompiles, names), np.int64, len(names))
     for table in tables:
-        regions = rows_of(table, again[table["name_id"]] >= 0)
-        order = np.argsort(regions["start_ns"], kind="stable")
-        _name_by_region(records, rows_of(regions, order), again)
+        _name_by_region(records, rows_of(table, again[table["name_id"]] >= 0), again)
     return records
 
 
 def _name_by_region(records: Array, regions: Columns, again: I8) -> None:
-    """Names the compiles of each thread by the first region of that thread after each."""
-    by_tid, regions_by_tid = (np.argsort(t["tid"], kind="stable") for t in (records, regions))
-    for tid in np.unique(records["tid"]).tolist():
-        mine = _of_thread(records, by_tid, tid)
-        theirs = _of_thread(regions, regions_by_tid, tid)
-        starts = regions["start_ns"][theirs]
-        at = np.searchsorted(starts, records["end_ns"][mine])
-        next_start = np.append(records["start_ns"][mine][1:], np.iinfo(np.int64).max)
-        known = at < len(starts)
-        known[known] = starts[at[known]] <= next_start[known]
-        name_ids = regions["name_id"][theirs][at[known]]
-        records["name_id"][mine[known]] = name_ids
-        records["value"][mine[known]] = again[name_ids]
+    """Names the compiles of each thread, sorted by start, by that thread's first region after each.
 
-
-def _of_thread(table: Any, by_tid: I8, tid: int) -> I8:
-    """Rows of one thread, in their own order."""
-    low, high = (np.searchsorted(table["tid"], tid, s, sorter=by_tid) for s in ("left", "right"))
-    return by_tid[low:high]
+    One that begins only after the thread's next compile is that one's.
+    """
+    tids, ends = records["tid"].astype(np.int64), records["end_ns"]
+    rows = intervals.latest_before(regions["tid"], -regions["start_ns"], tids, -ends)
+    order = np.argsort(tids, kind="stable")
+    same = tids[order][1:] == tids[order][:-1]
+    next_starts = np.full(len(records), np.iinfo(np.int64).max)
+    next_starts[order[:-1][same]] = records["start_ns"][order[1:][same]]
+    known = np.flatnonzero(rows >= 0)
+    begun = regions["start_ns"][rows[known]]
+    known = known[(begun >= ends[known]) & (begun <= next_starts[known])]
+    name_ids = regions["name_id"][rows[known]]
+    records["name_id"][known] = name_ids
+    records["value"][known] = again[name_ids]
 
 
 def outermost(ops: Columns, nest: Nest) -> Array:
@@ -97,16 +90,14 @@ def outermost(ops: Columns, nest: Nest) -> Array:
 
 
 def waits(
-    nest: Nest, ops: Columns, calls: Columns, classes: I8, copies: Columns, names: list[str]
+    nest: Nest, ops: Columns, calls: Columns, classes: I8, uploads: Array, names: list[str]
 ) -> Array:
-    """Ops that read something back and waited for it; uploads that wait are not meant."""
+    """Ops that read something back and waited for it; uploads (correlations) that wait are not meant."""
     reads = np.fromiter(map(kineto_names.reads_back, names), np.bool_, len(names))
     wanted = reads[ops["name_id"]][nest.order]
     at = np.flatnonzero(classes == CallClass.SYNC)
     holders = nest.holder(calls["tid"][at], calls["start_ns"][at], calls["end_ns"][at])
     outer = np.unique(nest.outermost(holders, wanted))
-    kinds = np.array([kineto_names.copy_kinds(name)[0] for name in names], np.int64)
-    uploads = copies["correlation"][kinds[copies["name_id"]] == CopyKind.HTOD]
     up = np.flatnonzero(np.isin(calls["correlation"], uploads[uploads != 0]))
     holders = nest.holder(calls["tid"][up], calls["start_ns"][up], calls["end_ns"][up])
     outer = np.setdiff1d(outer[outer >= 0], nest.outermost(holders, wanted))

@@ -13,24 +13,17 @@ from __future__ import annotations
 import queue
 import re
 import threading
-import zlib
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 import zstandard
+from zlib_ng import zlib_ng  # three times as fast as zlib
 
 from brrrtop.errors import BadInput
+from brrrtop.sources.files import Budget, open_input
 
-
-def _inflater() -> Any:
-    try:
-        from zlib_ng import zlib_ng
-    except ImportError:
-        return zlib
-    return zlib_ng  # three times as fast
-
-
-inflating = _inflater()
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
 MOST_HEAD_BYTES = 64 << 20
@@ -70,7 +63,7 @@ class Inflater:
                 yield block
 
     def _gzip(self) -> Iterator[bytes]:
-        inflate = inflating.decompressobj(31)
+        inflate = zlib_ng.decompressobj(31)
         data = b""
         try:
             while True:
@@ -86,8 +79,8 @@ class Inflater:
                     data = inflate.unused_data or self._file.read(BLOCK_BYTES >> 2)
                     if data[:2] != b"\x1f\x8b":
                         return
-                    inflate = inflating.decompressobj(31)
-        except (zlib.error, inflating.error):
+                    inflate = zlib_ng.decompressobj(31)
+        except zlib_ng.error:  # type: ignore[misc]  # its stub takes it for an instance
             self.fault = f"the gzip data is damaged near byte {self._file.tell()}"
             return
         self.fault = f"the gzip data ends early, after {self._size_bytes} bytes"
@@ -103,7 +96,7 @@ class Inflater:
             self.fault = f"the zstd data is damaged or ends early near byte {self._file.tell()}"
 
 
-def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
     """The same blocks, produced by a thread that stays a few ahead."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
     stop = threading.Event()
@@ -145,16 +138,13 @@ class Runs:
     def __init__(self, blocks: Iterator[bytes], label: str) -> None:
         self._blocks = blocks
         self._label = label
-        self._buffered = b""
+        self.rest = b""
+        """What was not cut yet."""
         self._refused: bytes | None = None
         self._try_at_bytes = BLOCK_BYTES
         self.bare = False
         """A list of events with nothing around it."""
         self.head = b""
-
-    @property
-    def rest(self) -> bytes:
-        return self._buffered
 
     def start(self) -> None:
         """Reads up to the first event.
@@ -175,13 +165,13 @@ class Runs:
                         break
                     continue
                 if stripped[:1] == b"[":
-                    self.bare, self.head, self._buffered = True, b"[", stripped[1:]
+                    self.bare, self.head, self.rest = True, b"[", stripped[1:]
                     return
                 text[:] = stripped
                 if stripped[:1] != b"{":
                     break
             if match := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
-                self.head, self._buffered = bytes(text[: match.end()]), bytes(text[match.end() :])
+                self.head, self.rest = bytes(text[: match.end()]), bytes(text[match.end() :])
                 return
             searched = len(text)
             if searched > MOST_HEAD_BYTES:
@@ -204,8 +194,8 @@ class Runs:
         self._try_at_bytes = 2 * len(run)
 
     def __iter__(self) -> Iterator[bytes]:
-        pieces = [self._buffered]
-        size = len(self._buffered)
+        pieces = [self.rest]
+        size = len(self.rest)
         for block in self._blocks:
             pieces.append(block)
             size += len(block)
@@ -219,13 +209,32 @@ class Runs:
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue
             run, comma_on = text[: cut + 1], text[cut + 1 :]
-            self._buffered = comma_on[comma_on.index(b",") + 1 :]
+            self.rest = comma_on[comma_on.index(b",") + 1 :]
             self._try_at_bytes = BLOCK_BYTES
             yield run
             if self._refused is not None:
-                self._buffered, self._refused = text, None
-            pieces, size = [self._buffered], len(self._buffered)
-        self._buffered = b"".join(pieces)
+                self.rest, self._refused = text, None
+            pieces, size = [self.rest], len(self.rest)
+        self.rest = b"".join(pieces)
+
+
+@contextmanager
+def opened(path: Path, force: bool = False) -> Iterator[tuple[Runs, Inflater]]:
+    """The runs of a file, and what inflates it.
+
+    Raises:
+        BadInput: The file cannot be read, or is too large without `force`.
+    """
+    file, size_bytes = open_input(path)
+    with file:
+        inflater = Inflater(file, size_bytes)
+        blocks = _ahead(Budget(path.name, file, force).counted(inflater.blocks()))
+        try:
+            yield Runs(blocks, path.name), inflater
+        except OSError as fault:
+            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
+        finally:
+            blocks.close()
 
 
 def last_cut(text: bytes) -> int | None:

@@ -5,42 +5,49 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.protocol import frames as wire
 from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
+from brrrtop.protocol.frames import LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
+from brrrtop.sources.importers.trace.columns import (
+    CALL,
+    COLUMNS,
+    COPY,
+    FRAME,
+    KERNEL,
+    MEMORY,
+    OP,
+    OVERHEAD,
+    RANGE,
+    Array,
+    Collected,
+    Columns,
+)
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
 
-Array = npt.NDArray[Any]
-Columns = dict[str, Array]
-
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
+_SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)
 _U16, _U32, _I32 = (1 << 16) - 1, (1 << 32) - 1, (1 << 31) - 1
 
 
 class Records(Struct, frozen=True, eq=False):
     """A trace as wire arrays, each sorted by end, and what they refer to."""
 
-    kernels: Array
-    copies: Array
-    calls: Array
-    marks: Array
-    links: Array
-    """One a launch that some activity came from."""
-    link_times: I8
-    """End of the launching call (or of the activity, where that was not recorded)."""
+    tables: dict[Kind, tuple[Array, I8]]
+    """Calls, links, marks, kernels and copies, in the order in which they are sent, with their ends. Links
+    are one a launch that some activity came from; they end with the launching call, or with the activity
+    where that was not recorded."""
     names: dict[int, str]
     ops: list[list[Any]]
     """`[id, name, dims, types, concrete]`, and `strides` where they are told"""
@@ -53,12 +60,10 @@ class Records(Struct, frozen=True, eq=False):
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
     """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
-    ops, old_ranges = collected.split_ranges(collected.ops.joined())
-    first = [one.joined() for one in (collected.kernels, collected.copies, collected.calls)]
-    tables = [*first, ops, old_ranges]
+    ops, old_ranges = collected.split_ranges(collected.joined(OP))
+    tables = [*map(collected.joined, (KERNEL, COPY, CALL)), ops, old_ranges]
     give_back()  # the batches lay between each other
-    more = (collected.ranges, collected.overheads, collected.frames, collected.memory)
-    tables += [table.joined() for table in more]
+    tables += map(collected.joined, (RANGE, OVERHEAD, FRAME, MEMORY))
     return _on_one_clock(collected, tables, base_ns)
 
 
@@ -77,13 +82,13 @@ def build(collected: Collected, base_ns: int) -> Records:
     shaped, signatures, strides = signatures_of(collected.signatures)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
-    kernel_records = _by_end(_kernels(kernels))
+    tables = {Kind.KERNELS: _by_end(_kernels(kernels))}
     kernels.clear()  # columns of millions of rows go as soon as they are not needed
     positions = op_of_launch(nest, ops.pop("external"), launches)
     by_position = ops.pop("signature")[nest.order]
     described = nest.innermost(positions, shaped[by_position])
     described = np.where(described >= 0, described, positions)
-    links, link_times, sent = _links(launches, described, by_position)
+    links, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
     host_details = host.details_of(
         names,
@@ -96,23 +101,26 @@ def build(collected: Collected, base_ns: int) -> Records:
         memory,
     )
     del launches, described, positions, by_position, frames, memory
+    copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
+    uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
         *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,
         kineto_marks.outermost(ops, nest),
-        kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
+        kineto_marks.waits(nest, ops, calls, call_classes, uploads, names),
     ]
     ops.clear()
     del nest
+    tables |= {
+        Kind.COPIES: _by_end(_copies(copies, copy_kinds)),
+        Kind.CALLS: _by_end(_calls(calls, call_classes)),
+        Kind.MARKS: _by_end(np.concatenate(marks)),
+        Kind.LINKS: links,
+    }
     return Records(
-        kernels=kernel_records,
-        copies=_by_end(_copies(copies, names)),
-        calls=_by_end(_calls(calls, call_classes)),
-        marks=_by_end(np.concatenate(marks)),
-        links=links,
-        link_times=link_times,
+        tables={kind: tables[kind] for kind in _SENT},
         names=dict(enumerate(names)),
         ops=[sendable(s + 1, signatures[s], strides[s]) for s in sent.tolist()],
         silent=silent,
@@ -198,36 +206,38 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     ids = ids[ids != 0]
     order = np.argsort(calls["correlation"], kind="stable")
     at = np.searchsorted(calls["correlation"], ids, sorter=order)
-    row = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(ids), np.int64)
-    known = calls["correlation"][row] == ids if len(order) else np.zeros(len(ids), np.bool_)
-    external = acts["external"][first]
-    launches = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
-    for key in ("start_ns", "end_ns"):
-        launches[key] = acts[key][first].copy()
-        launches[key][known] = calls[key][row[known]]
-    launches["tid"][known] = calls["tid"][row[known]]
-    launches["external"] = external.copy()
-    use = known & (calls["external"][row] != 0) if len(order) else known
-    launches["external"][use] = calls["external"][row[use]]
-    return launches
+    rows = np.append(order, -1)[at]  # -1: beyond the last, as a row of nothing
+    keys = ("correlation", "tid", "external", "start_ns", "end_ns")
+    made = {key: np.append(calls[key], 0)[rows] for key in keys}
+    known = made["correlation"] == ids
+    return {
+        "correlation": ids,
+        "tid": np.where(known, made["tid"], -1),
+        "start_ns": np.where(known, made["start_ns"], acts["start_ns"][first]),
+        "end_ns": np.where(known, made["end_ns"], acts["end_ns"][first]),
+        "external": np.where(
+            known & (made["external"] != 0), made["external"], acts["external"][first]
+        ),
+    }
 
 
-def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8, I8]:
-    """Link records by time, their times, and the signatures they use."""
+def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[tuple[Array, I8], I8]:
+    """Link records by time with their times, and the signatures they use."""
     has_launch = positions >= 0
     order = np.argsort(launches["end_ns"][has_launch], kind="stable")
     used = signatures[positions[has_launch]][order]
     links = np.zeros(len(order), LINK)
     links["correlation"] = launches["correlation"][has_launch][order]
     links["op_id"] = used + 1
-    return links, launches["end_ns"][has_launch][order], np.flatnonzero(np.bincount(used))
+    return (links, launches["end_ns"][has_launch][order]), np.flatnonzero(np.bincount(used))
 
 
-def _by_end(records: Array) -> Array:
+def _by_end(records: Array) -> tuple[Array, I8]:
     ends = np.ascontiguousarray(records["end_ns"])
     if len(ends) > 1 and (ends[1:] < ends[:-1]).any():
-        return records[np.argsort(ends, kind="stable")]
-    return records
+        order = np.argsort(ends, kind="stable")
+        return records[order], ends[order]
+    return records, ends
 
 
 def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
@@ -238,7 +248,7 @@ def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
 
 
 def _kernels(table: Columns) -> Array:
-    records = _activity(KERNEL, table)
+    records = _activity(wire.KERNEL, table)
     records["name_id"] = table["name_id"]
     records["grid"] = np.clip(table["grid"], 0, _I32)
     records["block"] = np.clip(table["block"], 0, _I32)
@@ -249,17 +259,15 @@ def _kernels(table: Columns) -> Array:
     return records
 
 
-def _copies(table: Columns, names: list[str]) -> Array:
-    records = _activity(COPY, table)
-    used, inverse = np.unique(table["name_id"], return_inverse=True)
-    kinds = np.array([kineto_names.copy_kinds(names[i]) for i in used], np.int64).reshape(-1, 3)
+def _copies(table: Columns, kinds: I8) -> Array:
+    records = _activity(wire.COPY, table)
     for column, key in enumerate(("copy_kind", "src_kind", "dst_kind")):
-        records[key] = kinds[inverse, column]
+        records[key] = kinds[table["name_id"], column]
     records["size_bytes"] = np.maximum(table["size_bytes"], 0)
     return records
 
 
 def _calls(table: Columns, classes: I8) -> Array:
-    records = records_of(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records = records_of(wire.CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
     records["call_class"] = classes
     return records

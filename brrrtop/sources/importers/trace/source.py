@@ -21,9 +21,9 @@ from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import with_hello
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.trace.records import Records, build
+from brrrtop.sources.source import with_hello
 from brrrtop.text.printable import printable, printable_data
 
 Array = npt.NDArray[Any]
@@ -47,21 +47,12 @@ class TraceSource(ABC):
         """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
         self._path = Path(path)
         self._force = force
-        file, _ = open_input(self._path)
-        file.close()
-        self._info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
+        open_input(self._path)[0].close()
+        self.info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
-        self._details: HostDetails | None = None
-        self._next = 0
-
-    @property
-    def info(self) -> SourceInfo:
-        return self._info
-
-    @property
-    def details(self) -> HostDetails | None:
+        self.details: HostDetails | None = None
         """Ops, Python frames and memory of the trace; None before it was read."""
-        return self._details
+        self._next = 0
 
     @property
     def span(self) -> Span | None:
@@ -91,7 +82,7 @@ class TraceSource(ABC):
 
     def close(self) -> None:
         self._frames = []
-        self._details = None
+        self.details = None
         self._next = 0
 
     def _all(self) -> list[Frame]:
@@ -127,8 +118,9 @@ class TraceSource(ABC):
             BadInput: Nothing is left of the GPU's work.
         """
         records = build(collected, base_ns)
-        self._details = records.details
-        if not len(records.kernels) and not len(records.copies):
+        self.details = records.details
+        kernels, copies = (records.tables[kind][0] for kind in (Kind.KERNELS, Kind.COPIES))
+        if not len(kernels) and not len(copies):
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
             )
@@ -142,8 +134,8 @@ class TraceSource(ABC):
         pid = next((pid for pid in collected.pids if isinstance(pid, int)), None)
         body = {"wire": WIRE_VERSION, "origin": self.kind, "tier": "trace", "pid": pid, **hello}
         body["notes"] = [*hello.get("notes", ()), *lost]
-        self._info = with_hello(self._info, body)
-        active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
+        self.info = with_hello(self.info, body)
+        active = np.unique(np.concatenate([kernels["device"], copies["device"]]))
         return list(_frames(records, body, devices(active.tolist()), collected.losses))
 
 
@@ -151,18 +143,9 @@ def _frames(
     records: Records, hello: dict[str, Any], devices: list[dict[str, Any]], losses: dict[str, int]
 ) -> Iterator[Frame]:
     """All frames in order: what is known from the start, then slices by the time things ended."""
-    tables: list[tuple[Kind, Array, Array]] = [
-        (kind, rows, np.ascontiguousarray(rows["end_ns"]))
-        for kind, rows in (
-            (Kind.CALLS, records.calls),
-            (Kind.MARKS, records.marks),
-            (Kind.KERNELS, records.kernels),
-            (Kind.COPIES, records.copies),
-        )
-    ]
-    tables.insert(1, (Kind.LINKS, records.links, records.link_times))
-    first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
-    last = max(int(times[-1]) for _, _, times in tables if len(times))
+    tables = records.tables.items()
+    first = min(int(r["start_ns"].min()) for k, (r, _) in tables if k != Kind.LINKS and len(r))
+    last = max(int(times[-1]) for _, (_, times) in tables if len(times))
     yield Frame(Kind.HELLO, printable_data(hello), first)
     for device in devices:
         yield Frame(Kind.DEVICE, printable_data(device), first)
@@ -173,12 +156,12 @@ def _frames(
     step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))
     edges = np.arange(first + step, last + step, step, dtype=np.int64)
     edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
-    cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
-    low = [0] * len(tables)
+    cuts = {kind: np.searchsorted(times, edges, "right") for kind, (_, times) in tables}
+    low = dict.fromkeys(cuts, 0)
     for index, edge in enumerate(edges.tolist()):
-        for which, (kind, rows, _) in enumerate(tables):
-            high = int(cuts[which][index])
-            for start in range(low[which], high, _MOST_ROWS):
+        for kind, (rows, _) in tables:
+            high = int(cuts[kind][index])
+            for start in range(low[kind], high, _MOST_ROWS):
                 yield Frame(kind, rows[start : min(start + _MOST_ROWS, high)], edge)
-            low[which] = high
+            low[kind] = high
     yield Frame(Kind.END, {"reason": "the trace ends here"}, last)

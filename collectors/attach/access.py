@@ -1,11 +1,19 @@
-"""Why the kernel refused to let us into a process, told after it did."""
+"""Why a process cannot be entered: what is known before anything is tried, and the kernel's refusal."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from collectors.errors import (
+    CollectorError,
+    NoSuchProcess,
+    NoTorch,
+    NotPermitted,
+    NotPython,
+    TrainerStopped,
+    Unsupported,
+)
 from collectors.process import proc
 from collectors.process.process import (
     Process,
@@ -15,11 +23,51 @@ from collectors.process.process import (
     yama_scope,
 )
 
+OLDEST_PYTHON = (3, 9)
 YAMA_SAYS = {
     1: "lets only its ancestors trace a process",
     2: "lets only administrators trace a process",
     3: "lets nobody trace a process until the next boot",
 }
+
+
+def check(process: Process, need_torch: bool = True) -> None:
+    """Nothing, or the first reason why an attach cannot work.
+
+    Raises:
+        CollectorError: With the reason and what helps.
+    """
+    if process.state == "T":
+        raise TrainerStopped(
+            f"process {process.pid} is stopped by a signal", f"kill -CONT {process.pid}"
+        )
+    for fault in (debugged(process), _python(process, need_torch)):
+        if fault is not None:
+            raise fault
+
+
+def _python(process: Process, need_torch: bool) -> CollectorError | None:
+    python, pid = process.python, process.pid
+    if python is None and process.has_cuda_driver:
+        return None
+    if python is None:
+        shown = process.name or process.exe
+        return NotPython(
+            f"process {pid} ({shown}) is not Python",
+            "name the Python process itself; brrrtop without arguments lists the trainers",
+        )
+    if python.version is not None and python.version < OLDEST_PYTHON:
+        number = ".".join(map(str, python.version))
+        return Unsupported(
+            f"process {pid} runs Python {number}, and the agent needs 3.9 or newer",
+            "brrrtop alone still shows the GPU's own counters",
+        )
+    if need_torch and not process.has_torch and not process.has_cuda_driver:
+        return NoTorch(
+            f"process {pid} is Python and has loaded neither torch nor CUDA's driver",
+            "attach again once it has, or name the process that trains",
+        )
+    return None
 
 
 def debugged(process: Process) -> NotPermitted | None:

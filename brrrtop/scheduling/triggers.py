@@ -1,14 +1,33 @@
-"""The first looks at a trainer: what it does meanwhile, when the first is worth its cost, and whether
-it showed enough."""
+"""What makes a burst come before its time, or wait: the first looks at a trainer (what it does meanwhile,
+when the first is worth its cost, whether it showed enough), and cheap signals that it began to behave
+differently. No clock, no I/O.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.limits import Limits, Stage
-from brrrtop.scheduling.step_cost import StepCost
+from brrrtop.scheduling.step_cost import I8, StepCost
 
 BUSY = 0.05
 """With the SMs active for so much of the time a trainer without steps does not load any more: it may
 be inference, or update its parameters by hand."""
+WATCHED = frozenset({Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE})
+"""Gauges in which a jump starts a burst."""
+_HISTORY = 24
+_NEW = 2
+"""Readings that must agree before a gauge is believed to have moved."""
+_NEW_STEPS = 6
+_LEAST_SHARE = 0.12
+_LEAST_STEP_SHARE = 0.25
+_SPREADS = 5.0
+_MAD_TO_SIGMA = 1.4826
+"""For a normal distribution; any statistics text, "median absolute deviation"."""
 
 
 class FirstBurst:
@@ -74,3 +93,39 @@ class FirstBurst:
         if self._cost.step_ns is None or self._cost.ends_within(*self._first) >= 2:
             return False
         return owed_ns <= limits.credit_rate * limits.pause_most_ns
+
+
+class GaugeJump:
+    """One gauge, a share of 0..1."""
+
+    def __init__(self) -> None:
+        self._seen: deque[float] = deque(maxlen=_HISTORY)
+
+    def moved(self, value: float) -> bool:
+        """Whether the newest readings left the range of the ones before."""
+        self._seen.append(value)
+        values = np.array(self._seen)
+        if len(values) < _NEW + 6:
+            return False
+        old, new = values[:-_NEW], values[-_NEW:]
+        middle = float(np.median(old))
+        limit = max(_LEAST_SHARE, _SPREADS * _spread(old, middle))
+        if not (np.all(new - middle > limit) or np.all(middle - new > limit)):
+            return False
+        self._seen.clear()
+        self._seen.extend(float(one) for one in new)
+        return True
+
+
+def step_moved(durations_ns: I8) -> bool:
+    """Whether the newest untraced steps differ from the ones before by more than their noise."""
+    if len(durations_ns) < 4 * _NEW_STEPS:
+        return False
+    old, new = np.split(durations_ns.astype(float), [-_NEW_STEPS])
+    middle = float(np.median(old))
+    limit = max(_LEAST_STEP_SHARE * middle, _SPREADS * _spread(old, middle))
+    return abs(float(np.median(new)) - middle) > limit
+
+
+def _spread(values: npt.NDArray[np.float64], middle: float) -> float:
+    return _MAD_TO_SIGMA * float(np.median(np.abs(values - middle)))
