@@ -31,7 +31,7 @@ class NsysSource(TraceSource):
                     _HOW_TO_RECORD,
                 )
             collected, notes = columns.collect(database)
-            if not len(collected.kernels) and not len(collected.copies):
+            if not collected.has_gpu_work:
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
             known, _ = columns.devices(database)
             hello = {"notes": notes}
