@@ -36,11 +36,8 @@ _ASCII = str.maketrans(
         "→": "->",
     }
 )
-_KINDS = {
-    "live": "live", "recording": "recording", "kineto": "profiler trace", "nsys": "Nsight Systems",
-    "jax": "JAX profile",
-    "memory": "memory",
-}  # fmt: skip
+_KINDS = {"kineto": "profiler trace", "nsys": "Nsight Systems", "jax": "JAX profile"}
+"""Of sources, where the kind itself is no word for people."""
 
 
 def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
