@@ -53,7 +53,7 @@ def save(app: BrrrtopApp, name: str) -> None:
     path = Path(name).expanduser()
     page = app.page
     if path.suffix == ".svg":  # once the dialog has gone from the screen
-        app.call_after_refresh(_write, app, path, lambda: picture(app))
+        app.call_after_refresh(_write, app, path, lambda: svg_of(app))
     elif path.suffix == ".html" and page is not None:
         _write(app, path, lambda: page(app.snapshot))
     else:
@@ -67,7 +67,7 @@ def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
         app.say(f"{fault.message} – {fault.action}", failed=True)
 
 
-def picture(app: BrrrtopApp) -> str:
+def svg_of(app: BrrrtopApp) -> str:
     """The screen by Textual without fonts from the network, its spaces kept by every reader."""
     svg = _FONTS.sub("", app.export_screenshot(title="brrrtop", simplify=True))
     svg = svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Fira Code, monospace")
