@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -37,15 +37,13 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         promised: Advice that was given for the baseline.
     """
     steps = (_steps(before), _steps(after))
-    per_step = steps[0] is not None and steps[1] is not None
-    scales = (
-        _scale(before, steps[0] if per_step else None),
-        _scale(after, steps[1] if per_step else None),
-    )
-    walls = (
-        before.account.duration_ns * scales[0],
-        after.account.duration_ns * scales[1],
-    )
+    per_step = None not in steps
+    lengths = (before.account.duration_ns, after.account.duration_ns)
+    scales = [
+        1 / count if per_step and count else 1e9 / max(length, 1)
+        for length, count in zip(lengths, steps, strict=True)
+    ]
+    walls = [length * scale for length, scale in zip(lengths, scales, strict=True)]
     speedup = walls[0] / walls[1] if per_step and walls[1] else None
     won = 1 - walls[1] / walls[0] if per_step and walls[0] else None
     noise = noise_share(before.steps, after.steps)
@@ -104,24 +102,15 @@ def _steps(estimate: Estimate) -> float | None:
     return estimate.account.duration_ns * (len(spans) - 1) / whole_ns if whole_ns else None
 
 
-def _scale(estimate: Estimate, steps: float | None) -> float:
-    if steps:
-        return 1 / steps
-    return 1e9 / max(estimate.account.duration_ns, 1)
-
-
-def _buckets(before: Account, after: Account, scales: tuple[float, float]) -> tuple[Change, ...]:
-    pairs: list[tuple[str, int, int]] = [
-        ("compute", before.compute_ns, after.compute_ns),
-        ("memory", before.memory_ns, after.memory_ns),
-        ("underfilled", before.underfilled_ns, after.underfilled_ns),
-        ("exposed comm", before.exposed_comm_ns, after.exposed_comm_ns),
-        ("exposed copy", before.exposed_copy_ns, after.exposed_copy_ns),
-    ]
-    causes = dict.fromkeys([*before.idle_ns, *after.idle_ns])
-    pairs += [(f"idle: {c}", before.idle_ns.get(c, 0), after.idle_ns.get(c, 0)) for c in causes]
-    pairs.append(("unknown", before.unknown_ns, after.unknown_ns))
-    return tuple(Change(n, b * scales[0], a * scales[1]) for n, b, a in pairs if a or b)
+def _buckets(before: Account, after: Account, scales: Sequence[float]) -> tuple[Change, ...]:
+    old, new = dict(phrases.buckets(before)), dict(phrases.buckets(after))
+    return tuple(
+        Change(
+            key.replace("exposed_", "exposed ").replace("idle_", "idle: ", 1),
+            old[key] * scales[0], new[key] * scales[1],
+        )
+        for key in old if old[key] or new[key]
+    )  # fmt: skip
 
 
 def _sums(
@@ -135,7 +124,7 @@ def _sums(
 
 
 def _rows(
-    before: Estimate, after: Estimate, scales: tuple[float, float], by: str
+    before: Estimate, after: Estimate, scales: Sequence[float], by: str
 ) -> tuple[Change, ...]:
     old, new = _sums(before.kernels, by), _sums(after.kernels, by)
     if by == "name":

@@ -165,6 +165,7 @@ def _value(metavar: Any, says: str | None, kind: Any = str, **more: Any) -> dict
     return {"metavar": metavar, "help": says, "type": kind, **more}
 
 
+_FILES = "a file, or the files or the folder of a job's ranks"
 _OPTIONS = {
     "--once": _flag("one plain report, then exit"),
     "--interval": _value("SECONDS", "between looks (default 0.5)", values.interval),
@@ -225,16 +226,35 @@ _OPTIONS = {
     ),
     "--force": _flag("read a file however large it is"),
     "--steps": _value("A-B", "only these steps", values.steps),
+    "--brief": _flag("at most thirty lines to act on"),
+    "--screen": _flag("open the screen; the program's output goes to a file"),
+    "--list": _flag("name the scenarios and exit"),
+    "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
+    "--endpoint": _value("URL", "for otlp (default http://localhost:4318)"),
+    "--python": _value("PATH", "an interpreter with torch"),
+    "pid": _value("PID", None, values.pid),
+    "pid@doctor": _value("PID", None, values.pid, nargs="?", default=None),
+    "pids": _value("PID", "only these processes", values.pid, nargs="*"),
+    "command": _value("COMMAND", None, nargs=argparse.REMAINDER),
+    "files": _value("FILE", _FILES, nargs="+"),
+    # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
+    "files@analyze": _value("FILE", _FILES, nargs="*"),
+    "before": _value("BEFORE", None),
+    "after": _value("AFTER", None),
+    "scenario": _value("SCENARIO", "see --list", nargs="?"),
+    "exporter": _value("EXPORTER", "prometheus or otlp"),
 }
-"""Options of more than one verb, or of none."""
+"""By name, and where they differ by the verb after `@`."""
+for _name in ("--once", "--interval"):
+    _OPTIONS[f"{_name}@unseen"] = {**_OPTIONS[_name], "help": argparse.SUPPRESS}
 
 
-def _exports() -> dict[str, Any]:
+def _exports() -> tuple[str, dict[str, Any]]:
     """Made when it is asked for: the formats take long to import."""
     from brrrtop.exporters.registry import FORMATS
 
     says = "write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items())
-    return {"--export": _value(("FORMAT", "PATH"), says, nargs="+", action="append")}
+    return "--export", _value(("FORMAT", "PATH"), says, nargs="+", action="append")
 
 
 _VIEW = ("what is shown", "--once --interval --serve --listen")
@@ -245,84 +265,43 @@ _LIVE = (
     "--record --baseline --silence",
 )
 _GATES = ("gates", "--fail-if --for")
-_UNSEEN = {name: {**_OPTIONS[name], "help": argparse.SUPPRESS} for name in ("--once", "--interval")}
+_UNSEEN = "--once@unseen --interval@unseen"
 """What every verb takes, on those that look only once anyway: so scripts can pass them always."""
-_FILES = _value("FILE", "a file, or the files or the folder of a job's ranks", nargs="+")
-_PID = _value("PID", None, values.pid)
 
 _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
-    "attach": ({"pid": _PID}, _VIEW, _LIVE, _GATES),
-    "run": (
-        {
-            "command": _value("COMMAND", None, nargs=argparse.REMAINDER),
-            "--screen": _flag("open the screen; the program's output goes to a file"),
-        },
-        _VIEW,
-        _LIVE,
-        _GATES,
-    ),
-    "replay": ({"files": _FILES}, _VIEW, "--speed --record --baseline --force --silence"),
+    "attach": ("pid", _VIEW, _LIVE, _GATES),
+    "run": ("command --screen", _VIEW, _LIVE, _GATES),
+    "replay": ("files", _VIEW, "--speed --record --baseline --force --silence"),
     "analyze": (
-        # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
-        {"files": {**_FILES, "nargs": "*"}},
-        "--steps",
-        {"--brief": _flag("at most thirty lines to act on")},
-        _exports,
-        _UNSEEN,
-        "--record --force --silence",
+        "files@analyze --steps --brief", _exports, _UNSEEN, "--record --force --silence",
         ("gates", "--fail-if"),
     ),
-    "compare": (
-        {"before": _value("BEFORE", None), "after": _value("AFTER", None)},
-        "--steps --force --silence",
-        _UNSEEN,
-    ),
-    "demo": (
-        {
-            "scenario": _value("SCENARIO", "see --list", nargs="?"),
-            "--list": _flag("name the scenarios and exit"),
-        },
-        _VIEW,
-        "--speed --record --silence",
-    ),
-    "doctor": ({"pid": {**_PID, "nargs": "?", "default": None}}, _UNSEEN),
-    "export": (
-        {
-            "exporter": _value("EXPORTER", "prometheus or otlp"),
-            "pids": _value("PID", "only these processes", values.pid, nargs="*"),
-            "--once": _UNSEEN["--once"],
-        },
-        "--interval",
-        {
-            "--listen": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
-            "--endpoint": _value("URL", "for otlp (default http://localhost:4318)"),
-        },
-        _LIVE,
-    ),
-    "calibrate": ({"--python": _value("PATH", "an interpreter with torch")}, _UNSEEN),
-}
-"""Of each verb, in the order of its help: options of its own, names of shared ones, and groups of them."""
+    "compare": ("before after --steps --force --silence", _UNSEEN),
+    "demo": ("scenario --list", _VIEW, "--speed --record --silence"),
+    "doctor": ("pid@doctor", _UNSEEN),
+    "export": ("exporter pids --once@unseen --interval --listen@export --endpoint", _LIVE),
+    "calibrate": ("--python", _UNSEEN),
+}  # fmt: skip
+"""Of each verb, in the order of its help: names of options, and groups of them."""
 
 
 def _add(parser: Any, part: Any) -> None:
     """One part of a verb's options; `--no-x|--x` are two that exclude each other."""
     if callable(part):
-        part = part()
-    if isinstance(part, dict):
-        for name, option in part.items():
-            parser.add_argument(name, **option)
+        name, option = part()
+        parser.add_argument(name, **option)
     elif isinstance(part, tuple):
         title, names = part
         _add(parser.add_argument_group(title), names)
     else:
         for either in part.split():
-            one = parser
+            one, names = parser, either.split("|")
             defaults = {}
-            if "|" in either:
+            if len(names) > 1:
                 one = parser.add_mutually_exclusive_group()
                 defaults["default"] = argparse.SUPPRESS  # such a group inherits none
-            for name in either.split("|"):
-                one.add_argument(name, **_OPTIONS[name], **defaults)
+            for name in names:
+                one.add_argument(name.partition("@")[0], **_OPTIONS[name], **defaults)
 
 
 def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:

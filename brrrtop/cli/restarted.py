@@ -26,7 +26,7 @@ IMPORTS_S = 15.0
 
 
 class RestartedProcesses:
-    """Implements `session.following.RestartedProcesses` by the process list and the ways in.
+    """Implements `session.restart.RestartedProcesses` by the process list and the ways in.
 
     Args:
         process: The trainer whose successors are looked for; it runs still.

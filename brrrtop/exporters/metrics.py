@@ -87,19 +87,12 @@ def samples(
     yield Sample("brrrtop_up", labels, float(watched))
     if snapshot is None or not watched:
         return
-    for name, own, value in (*_figures(snapshot), *_beside_peers(row)):
+    for name, own, value in _figures(snapshot, row):
         key = OWN_LABELS.get(name)
         yield Sample(name, labels | {key: own} if key else labels, value)
 
 
-def _beside_peers(row: RankRow | None) -> Iterator[tuple[str, str, float]]:
-    if row is not None and row.waits_for_peers is not None:
-        yield "brrrtop_waits_for_peers_ratio", "", float(row.waits_for_peers)
-    if row is not None and row.late_ns is not None:
-        yield "brrrtop_late_seconds", "", row.late_ns / 1e9
-
-
-def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+def _figures(snapshot: Snapshot, peer: RankRow | None) -> Iterator[tuple[str, str, float]]:
     """Name of the metric, value of its own label, and the figure."""
     if snapshot.estimate is not None:
         yield from _judged_samples(snapshot.estimate)
@@ -115,6 +108,10 @@ def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
     for metric, (name, _) in _GAUGES.items():
         if metric in snapshot.gauges:
             yield name, "", float(snapshot.gauges[metric])
+    if peer is not None and peer.waits_for_peers is not None:
+        yield "brrrtop_waits_for_peers_ratio", "", float(peer.waits_for_peers)
+    if peer is not None and peer.late_ns is not None:
+        yield "brrrtop_late_seconds", "", peer.late_ns / 1e9
 
 
 def _judged_samples(estimate: Estimate) -> Iterator[tuple[str, str, float]]:

@@ -84,8 +84,9 @@ class EventLog:
     """
 
     def __init__(self, before: Iterable[Event] = ()) -> None:
-        self._lines = dict(enumerate(before))
-        self._next = len(self._lines)
+        self.lines = dict(enumerate(before))
+        """Events by their numbers, to be recorded."""
+        self._next = len(self.lines)
         self._replays = False
         self._regime: str | None = None
         self._why = ""
@@ -105,7 +106,7 @@ class EventLog:
     @property
     def events(self) -> tuple[Event, ...]:
         """Oldest first."""
-        return tuple(sorted(self._lines.values(), key=lambda event: event.t_ns))
+        return tuple(sorted(self.lines.values(), key=lambda event: event.t_ns))
 
     def until(self, now_ns: int) -> tuple[Event, ...]:
         """Those that a playhead at `now_ns` has passed; it may have been further before."""
@@ -116,14 +117,9 @@ class EventLog:
     def rewound(self) -> None:
         """A playhead goes back: what it passes once more is told already. Recorded lines come again."""
         if self._replays:
-            self._lines.clear()
+            self.lines.clear()
             return
         self._known_ns = max(self._known_ns, self._seen_ns)
-
-    @property
-    def lines(self) -> Mapping[int, Event]:
-        """Events by their numbers, to be recorded."""
-        return self._lines
 
     def hear(self, frame: Frame) -> None:
         """Takes over recorded lines; from the first on none are made up from what is seen."""
@@ -131,9 +127,9 @@ class EventLog:
             return
         if not self._replays:
             self._replays = True
-            self._lines.clear()
+            self.lines.clear()
         for number, event in _read(frame.body[EVENT_LINES]):
-            self._lines[number] = event
+            self.lines[number] = event
             self._next = max(self._next, number + 1)
         self._let_go()
 
@@ -152,15 +148,15 @@ class EventLog:
 
     def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
         event = Event(t_ns, kind, says, failed)
-        if self._known_ns and event in self._lines.values():
+        if self._known_ns and event in self.lines.values():
             return  # told before the playhead went back
-        self._lines[self._next] = event
+        self.lines[self._next] = event
         self._next += 1
         self._let_go()
 
     def _let_go(self) -> None:
-        while len(self._lines) > KEPT:
-            del self._lines[next(iter(self._lines))]
+        while len(self.lines) > KEPT:
+            del self.lines[next(iter(self.lines))]
 
     def clock_fell(self, now_ns: int) -> None:
         """What was about to be told has times that come to pass only much later."""
@@ -178,11 +174,8 @@ class EventLog:
         counted = self._changes.add(comparison.changes, t_ns)
         if not counted or not comparison.changes or self._changes.count != STEADY:
             return
-        self._add(
-            t_ns,
-            "change",
-            f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}",
-        )
+        says = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
+        self._add(t_ns, "change", says)
         for one in comparison.experiments:
             self._add(t_ns, "experiment", phrases.experiment(one))
 
@@ -211,12 +204,12 @@ class EventLog:
 
     def _close_regime(self, t_ns: int) -> None:
         """Now it is known how long the last one lasted: its line says so."""
-        for number, event in reversed(self._lines.items()):
+        for number, event in reversed(self.lines.items()):
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
                 says = event.says.removesuffix(self._why)
                 sentence = f"{says} for {lasted}{self._why}"
-                self._lines[number] = Event(event.t_ns, event.kind, sentence)
+                self.lines[number] = Event(event.t_ns, event.kind, sentence)
                 return
 
     def _marks(self, timeline: Timeline, now_ns: int) -> None:
@@ -237,24 +230,19 @@ class EventLog:
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
                 name = timeline.names[name_id]
                 says = f"{again}{what} for {units.duration(end - start)}"
-                self._add(
-                    start, "recompile" if again else kind, f"{says}: {name}" if name else says
-                )
+                says += f": {name}" if name else ""
+                self._add(start, "recompile" if again else kind, says)
 
     def _log_throttling(self, timeline: Timeline, now_ns: int) -> None:
         gauges = timeline.gauges_between(Span(self._seen_ns, now_ns))
-        for t_ns, value in zip(
-            gauges.times_ns[gauges.metrics == Metric.CLOCK_EVENT_REASONS],
-            gauges.values[gauges.metrics == Metric.CLOCK_EVENT_REASONS],
-            strict=True,
-        ):
+        rows = gauges.metrics == Metric.CLOCK_EVENT_REASONS
+        for t_ns, value in zip(gauges.times_ns[rows], gauges.values[rows], strict=True):
             bits = int(value) & sum(THROTTLE_BITS)
             if bits == self._throttle:
                 continue
             reasons = ", ".join(says for bit, says in THROTTLE_BITS.items() if bits & bit)
-            self._add(
-                int(t_ns), "throttle", f"clocks lowered: {reasons}" if bits else "clocks free again"
-            )
+            says = f"clocks lowered: {reasons}" if bits else "clocks free again"
+            self._add(int(t_ns), "throttle", says)
             self._throttle = bits
 
     def _log_shapes(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:

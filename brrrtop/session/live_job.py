@@ -58,7 +58,7 @@ class LiveJob(Present):
         """Bursts in which ranks were compared when the last one was asked for."""
         self._burst_s = 0.0
         """When some rank was last tracing."""
-        self._leader: str | None = None
+        self._leader: LiveSource | None = None
         self.snapshots: dict[str, Snapshot] = {}
         """The newest of each rank that is watched, by key."""
 
@@ -124,23 +124,22 @@ class LiveJob(Present):
         able = self._able
         if not able:
             return
-        key, leader = able[0]
-        if key != self._leader:
-            self._leader, self._bursts = key, leader.governor.burst_count
-        for _, source in able:
+        leader = able[0]
+        if leader is not self._leader:
+            self._leader, self._bursts = leader, leader.governor.burst_count
+        for source in able:
             source.governor.follows = source is not leader
             source.governor.steps_least = self._steps_least if len(able) > 1 else 1
         leader.poll()
         if leader.governor.burst_count != self._bursts:
             self._bursts = leader.governor.burst_count
-            for _, source in able[1:]:
+            for source in able[1:]:
                 source.governor.want_burst(leader.governor.plan)
                 source.poll()
 
     @property
-    def _able(self) -> list[tuple[str, LiveSource]]:
-        live = ((one.key, driver.source) for one, driver in self._live)
-        return [(key, source) for key, source in live if source.tier == "bursts"]
+    def _able(self) -> list[LiveSource]:
+        return [driver.source for _, driver in self._live if driver.source.tier == "bursts"]
 
     def _retry(self, whole: Snapshot) -> None:
         """Has further bursts made until ranks are compared in enough of them, of twice the steps where one
@@ -152,14 +151,14 @@ class LiveJob(Present):
         if self._tries >= TRIES_MOST or len(able) < 2 or not self._bursts:
             return
         now_s = self._clock()
-        if any(source.governor.tracing for _, source in able):
+        if any(source.governor.tracing for source in able):
             self._burst_s = now_s
         elif now_s - self._burst_s >= RETRY_S:
             if compared <= self._compared:
                 self._steps_least = min(2 * self._steps_least, STEPS_MOST)
             self._tries, self._compared = self._tries + 1, compared
-            able[0][1].governor.steps_least = self._steps_least
-            able[0][1].governor.want_burst()
+            able[0].governor.steps_least = self._steps_least
+            able[0].governor.want_burst()
 
     def _take_newcomers(self) -> None:
         if self._newcomers is None or self._clock() - self._looked_s < self._look_s:

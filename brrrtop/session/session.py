@@ -261,7 +261,7 @@ class Session:
         gauges = self._gauges(now)
         latest = dict(zip(gauges.metrics.tolist(), gauges.values.tolist(), strict=True))
         span = self.source.span
-        newest = self.timeline.newest_ns
+        newest, rss = self.timeline.newest_ns, latest.get(Metric.MONITOR_RSS_BYTES)
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
         return Snapshot(
             source=self.source.info,
@@ -283,9 +283,7 @@ class Session:
                 latest.get(Metric.STEP_COST_SHARE),
                 latest.get(Metric.STEP_COST_ERROR_SHARE),
                 latest.get(Metric.MONITOR_CPU_SHARE),
-                int(latest[Metric.MONITOR_RSS_BYTES])
-                if Metric.MONITOR_RSS_BYTES in latest
-                else None,
+                None if rss is None else int(rss),
             ),
             baseline=self._marking.baseline,
             comparison=self._marking.comparison if self.judged else None,

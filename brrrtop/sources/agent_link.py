@@ -43,14 +43,11 @@ class AgentLink:
         self._leaving = threading.Event()
         self._pinging = threading.Thread(target=self._ping, name="brrrtop-pulse", daemon=True)
 
-    @property
-    def had_agent(self) -> bool:
-        """There is one, or was."""
+    def refuse(self, fault: Exception) -> bool:
+        """What it sent could not be taken in; False: there never was one."""
+        if self._agent is not None:
+            self.fault = str(fault) or type(fault).__name__
         return self._agent is not None
-
-    def refuse(self, fault: Exception) -> None:
-        """What it sent could not be taken in."""
-        self.fault = str(fault) or type(fault).__name__
 
     @property
     def there(self) -> bool:

@@ -30,16 +30,11 @@ HELPS = {
 """The agent's code → what helps."""
 _UNTRACED = frozenset({"absent", "off"})
 """States in which the agent stays where nothing above says why."""
-_STAGES = {
+STAGE_LINES = {
     Stage.LOADING.value: "loading: its GPU has next to nothing to do yet; what is traced now is not judged",
     Stage.COMPILING.value: "compiling: torch.compile is at work; what is traced now is not judged",
     Stage.WARMING_UP.value: "warming up: the first three steps load and tune; they are not judged",
 }
-
-
-def stage_line(stage: str | None) -> str | None:
-    """The sentence for the value of a `Stage`."""
-    return _STAGES.get(stage or "")
 
 
 class AgentState:

@@ -24,7 +24,7 @@ from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
-from brrrtop.sources.agent_state import AgentState, stage_line
+from brrrtop.sources.agent_state import STAGE_LINES, AgentState
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS, with_hello
@@ -56,6 +56,9 @@ class LiveSource:
         cmdline: Of the trainer, for the label when there is no agent to say it.
         shapes: Of one step: see `Requests`.
     """
+
+    span: Span | None = None
+    """It is still growing."""
 
     def __init__(
         self,
@@ -109,10 +112,6 @@ class LiveSource:
         )
         notes = tuple(self._notes())
         return replace(with_hello(info, self._hello), pid=self._pid, tier=self.tier, notes=notes)
-
-    @property
-    def span(self) -> Span | None:
-        return None
 
     @property
     def ended(self) -> bool:
@@ -364,7 +363,7 @@ class LiveSource:
     def _notes(self) -> list[str]:
         waits = None
         if self._link.there and self._agent_state.hurdle is None:
-            waits = stage_line(self._status.get("stage")) or self.governor.waiting
+            waits = STAGE_LINES.get(self._status.get("stage") or "") or self.governor.waiting
         known = (
             self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden, waits,
             self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, self._holds,
@@ -378,9 +377,8 @@ class LiveSource:
 
     def refuse(self, fault: Exception) -> bool:
         """Lets go of the agent whose frames could not be taken in; False: there never was one."""
-        if not self._link.had_agent:
+        if not self._link.refuse(fault):
             return False
-        self._link.refuse(fault)
         self._lose_agent(str(self._link.fault))
         return True
 

@@ -37,8 +37,10 @@ class Feeds:
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
         for feed in self._feeds:
+            others = (one.carries for one in self._feeds if one is not feed and one.active)
+            carried = frozenset[Metric]().union(*others)  # two sources would blur into one line
             for frame in feed.drain():
-                yield frame, self._carried_beside(feed)
+                yield frame, carried
 
     def learn_device(self, facts: dict[str, Any]) -> None:
         """A device as the agent knows it: samplers number GPUs in their own way."""
@@ -63,8 +65,3 @@ class Feeds:
     def close(self) -> None:
         for feed in self._feeds:
             feed.close()
-
-    def _carried_beside(self, feed: SamplerFeed) -> frozenset[Metric]:
-        """Metrics that a better feed than this one brings: two sources would blur into one line."""
-        others = (one.carries for one in self._feeds if one is not feed and one.active)
-        return frozenset().union(*others)

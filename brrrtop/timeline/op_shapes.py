@@ -126,7 +126,8 @@ class StepShapes:
         """Joins kernels and ops of the recorded step; adds their signatures to `ops`."""
         assert self._due is not None
         step, count, main_tid = self._due
-        marks = _between(self._ops, step)
+        marks = columns.joined(self._ops, Marks)
+        marks = marks.take((marks.starts_ns >= step.t0_ns) & (marks.ends_ns <= step.t1_ns))
         self._ops = []
         here = launches_in_order(acts, calls)
         inside = (here.times_ns >= step.t0_ns) & (here.times_ns < step.t1_ns)
@@ -136,7 +137,7 @@ class StepShapes:
             return self._fail("no kernels were traced in the step that was recorded")
         if not (here.times_ns < step.t0_ns).any():
             return self._fail("tracing began only after the step that was recorded")
-        here = Launched(*(getattr(here, name)[inside] for name in here.__struct_fields__))
+        here = here.take(inside)
         tids = _threads(here, marks, main_tid)
         op_ids = self._signature_ids(_op_of(here, marks, tids), here, acts, names, ops)
         self.recorded = RecordedStep(step, marks, tids)
@@ -228,12 +229,6 @@ def _busiest(tids: I8) -> list[int]:
     """Numbers of the threads that come most often, by number."""
     numbers, counts = np.unique(tids, return_counts=True)
     return sorted(numbers[np.argsort(-counts, kind="stable")[:MOST_THREADS]].tolist())
-
-
-def _between(chunks: list[Marks], span: Span) -> Marks:
-    marks: Marks = columns.joined(chunks, Marks)
-    kept: Marks = marks.take((marks.starts_ns >= span.t0_ns) & (marks.ends_ns <= span.t1_ns))
-    return kept
 
 
 def insert(spans: list[Span], new: Span) -> None:

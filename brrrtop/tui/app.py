@@ -7,40 +7,32 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec.structs import replace
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import KernelRow
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
-from brrrtop.tui import driver as abilities
-from brrrtop.tui.driver import Driver
-from brrrtop.tui.feed import Feed, Request
-from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
+from brrrtop.tui.driver import CANNOT, Driver
+from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
+from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
-from brrrtop.tui.screens.view import View
-from brrrtop.tui.sixteen import Sixteen, ansi_theme
-from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
-from brrrtop.tui.theme import begin, textual_name
-from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.status import Status
+from brrrtop.tui.screens.view import SubView, View
+from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.widgets.frame import Status
+from brrrtop.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
-    from brrrtop.tui.screens.advice import AllAdvice
-    from brrrtop.tui.screens.ranks import RankTable
-    from brrrtop.tui.screens.whatif import EditTable
-
+T = TypeVar("T")
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
@@ -50,16 +42,22 @@ HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
 
-def _opening(module: str, view: str) -> Callable[[BrrrtopApp], None]:
-    """An action that opens a view, whose module is imported when somebody first wants it."""
+def _opening(module: str, pane: str) -> Callable[[BrrrtopApp], None]:
+    """An action that opens a screen, whose module is imported when somebody first wants it."""
 
     def action(app: BrrrtopApp) -> None:
-        app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), view)())
+        app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), pane)())
 
     return action
 
 
-class BrrrtopApp(App[int]):
+def _next(every: Sequence[T], shown: T | None, by: int) -> T:
+    """The one behind the shown one, or before it; from the ends round, the first where none is shown."""
+    at = every.index(shown) if shown in every else -by
+    return every[(at + by) % len(every)]
+
+
+class BrrrtopApp(PaintedApp[int]):
     """The screens over one driver, which it owns from here on.
 
     Args:
@@ -75,43 +73,42 @@ class BrrrtopApp(App[int]):
     """
 
     CSS_PATH = "brrrtop.tcss"
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10", "quit", show=False, priority=True),
-        Binding("ctrl+c", "interrupt", show=False, priority=True),
-        Binding("enter", "follow", show=False, priority=True),
-        Binding("ctrl+z", "suspend_process", show=False),
-        Binding("ctrl+l,ctrl+r,f5", "repaint", show=False),
-        Binding("question_mark,h,f1", "help", show=False),
-        Binding("space", "pause", show=False),
-        Binding("right,full_stop", "step(1)", show=False),
-        Binding("left,comma", "step(-1)", show=False),
-        Binding("right_square_bracket", "seek(0.1)", show=False),
-        Binding("left_square_bracket", "seek(-0.1)", show=False),
-        Binding("plus,equals_sign", "speed(1)", show=False),
-        Binding("minus", "speed(-1)", show=False),
-        Binding("d", "device(1)", show=False),
-        Binding("D", "device(-1)", show=False),
-        Binding("m", "baseline", show=False),
-        Binding("c", "continuous", show=False),
-        Binding("n", "burst", show=False),
-        Binding("o", "shapes", show=False),
-        Binding("S", "save", show=False),
-        Binding("t", "theme", show=False),
-        Binding("1", "main", show=False),
-        Binding("2,r", "roofline", show=False),
-        Binding("3,a", "advice", show=False),
-        Binding("4,l", "log", show=False),
-        Binding("5,b", "compare", show=False),
-        Binding("6,w", "whatif", show=False),
-        Binding("p", "step_picture", show=False),
-        Binding("C", "code", show=False),
-        Binding("T", "tables", show=False),
-        Binding("L", "loader", show=False),
-        Binding("colon,ctrl+p", "commands", show=False),
-        Binding("7,R", "ranks", show=False),
-        Binding("right_curly_bracket", "rank(1)", show=False),
-        Binding("left_curly_bracket", "rank(-1)", show=False),
+        Binding("q,f10", "quit", priority=True),
+        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("enter", "follow", priority=True),
+        ("ctrl+z", "suspend_process"),
+        ("ctrl+l,ctrl+r,f5", "repaint"),
+        ("question_mark,h,f1", "help"),
+        ("space", "pause"),
+        ("right,full_stop", "step(1)"),
+        ("left,comma", "step(-1)"),
+        ("right_square_bracket", "seek(0.1)"),
+        ("left_square_bracket", "seek(-0.1)"),
+        ("plus,equals_sign", "speed(1)"),
+        ("minus", "speed(-1)"),
+        ("d", "device(1)"),
+        ("D", "device(-1)"),
+        ("m", "baseline"),
+        ("c", "continuous"),
+        ("n", "burst"),
+        ("o", "shapes"),
+        ("S", "save"),
+        ("t", "theme"),
+        ("1", "main"),
+        ("2,r", "roofline"),
+        ("3,a", "advice"),
+        ("4,l", "log"),
+        ("5,b", "compare"),
+        ("6,w", "whatif"),
+        ("p", "step_picture"),
+        ("C", "code"),
+        ("T", "tables"),
+        ("L", "loader"),
+        ("colon,ctrl+p", "commands"),
+        ("7,R", "ranks"),
+        ("right_curly_bracket", "rank(1)"),
+        ("left_curly_bracket", "rank(-1)"),
     ]
 
     def __init__(
@@ -127,12 +124,7 @@ class BrrrtopApp(App[int]):
         notice: str = "",
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
-        super().__init__(driver_class=textual_driver())
-        self.palette = palette or Palette()
-        if self.no_color:
-            self.palette = replace(self.palette, colour=False)
-        begin(self, self.palette)
-        self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
+        super().__init__(palette)
         self.settings = settings or Settings()
         self.from_home = from_home
         self.fault: BaseException | None = None
@@ -143,33 +135,19 @@ class BrrrtopApp(App[int]):
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
-        self._page = page
+        self.page = page
         self._notice = notice
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
-        self._frozen = False
         self._continuous = False
         self._ranks_opened = False
         self._shapes_told: Event | None = None
         """While an outcome is waited for: the one before."""
-        self.animation_level = "none"
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = [*super().get_line_filters(), self._printable]
-        if not self.palette.colour:
-            filters.append(self._colourless)
-        elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette))
-        if self.palette.ascii:
-            filters.append(self._asciified)
-        return filters
 
     def get_default_screen(self) -> MainView:
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
-        if self.console.color_system == "standard":
-            self.ansi_theme_dark = self.ansi_theme_light = ansi_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -189,10 +167,6 @@ class BrrrtopApp(App[int]):
         newest = message.snapshot
         if newest.source.pid != self.snapshot.source.pid:
             self._continuous = False
-        if self._frozen:
-            newest = replace(
-                self.snapshot, freshness=newest.freshness, age_ns=newest.age_ns, paused=True
-            )
         self.snapshot = newest
         self._show()
         if newest.job is not None and not self._ranks_opened:
@@ -231,12 +205,14 @@ class BrrrtopApp(App[int]):
         self.clear_notifications()
         self._toast = ("", 0.0)
 
-    def ask(self, ability: str, request: Request, otherwise: str) -> None:
+    def ask(self, ability: str, request: Request) -> None:
         """Has the driver do something, or says why this source cannot."""
         if ability in self._can:
             self._feed.ask(request)
+        elif ability == "continuous" and self.snapshot.source.kind == "live":
+            self.say("nothing is traced here: only the GPU's own counters are read", failed=True)
         else:
-            self.say(otherwise, failed=True)
+            self.say(CANNOT[ability], failed=True)
 
     def interrupt(self) -> None:
         """Ends the app as `^C` does, for a signal handler on its thread; as soon as it can end."""
@@ -270,28 +246,18 @@ class BrrrtopApp(App[int]):
             self.exit(return_code=BACK)
 
     def action_pause(self) -> None:
-        """Stops the source where that is possible, else the screen."""
         paused = self.snapshot.paused
-        if abilities.PAUSE in self._can:
-            self._feed.ask(lambda d: d.resume() if paused else d.pause())
-        else:
-            self._frozen = not self._frozen
-            self.snapshot = replace(self.snapshot, paused=self._frozen)
-            self._show()
+        self._feed.ask(lambda d: d.resume() if paused else d.pause())
 
     def action_step(self, count: int) -> None:
-        self.ask(abilities.STEP, lambda d: d.step(count), "only a replay can step")
+        self.ask("step", lambda d: d.step(count))
 
     def action_seek(self, by: float) -> None:
         goal = min(1.0, max(0.0, (self.snapshot.progress or 0.0) + by))
-        self.ask(abilities.SEEK, lambda d: d.seek(goal), "only a replay can seek")
+        self.ask("seek", lambda d: d.seek(goal))
 
     def action_speed(self, direction: int) -> None:
-        self.ask(
-            abilities.SPEED,
-            lambda d: d.faster() if direction > 0 else d.slower(),
-            "only a replay has a speed",
-        )
+        self.ask("speed", lambda d: d.faster() if direction > 0 else d.slower())
 
     def action_device(self, by: int) -> None:
         """The next device with activity, or the one before."""
@@ -302,20 +268,19 @@ class BrrrtopApp(App[int]):
         if self.snapshot.estimate is None or len(ids) < 2:
             self.say("only one GPU has activity here", failed=True)
             return
-        shown = self.snapshot.estimate.device.device_id
-        self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
+        self.action_show_device(_next(ids, self.snapshot.estimate.device.device_id, by))
 
     def action_show_device(self, device_id: int) -> None:
-        self.ask(abilities.DEVICE, lambda d: d.select_device(device_id), "there is one GPU only")
+        self._feed.ask(lambda d: d.select_device(device_id))
 
     def action_ranks(self) -> None:
         """All ranks of the job."""
         if self.snapshot.job is None:
             self.say("one rank by itself: name or attach to all ranks of the job", failed=True)
             return
-        from brrrtop.tui.screens.ranks import RanksView
+        from brrrtop.tui.screens.ranks import RankTable
 
-        self._open(RanksView())
+        self._open(RankTable())
 
     def action_rank(self, by: int) -> None:
         """The next rank by number, or the one before."""
@@ -325,21 +290,16 @@ class BrrrtopApp(App[int]):
             return
         keys = [row.key for row in sorted(job.ranks, key=rank_order) if row.estimate is not None]
         if keys:
-            at = keys.index(job.shown) if job.shown in keys else -by
-            self.action_show_rank(keys[(at + by) % len(keys)])
+            self.action_show_rank(_next(keys, job.shown, by))
 
     def action_show_rank(self, key: str) -> None:
-        self.ask(abilities.RANKS, lambda d: d.select_rank(key), "this source has one rank only")
-
-    def on_rank_table_opened(self, message: RankTable.Opened) -> None:
-        self.action_show_rank(message.key)
-        self.action_main()
+        self.ask("ranks", lambda d: d.select_rank(key))
 
     def action_baseline(self) -> None:
-        self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
+        self._feed.ask(lambda d: d.mark_baseline())
 
     def action_continuous(self) -> None:
-        self.ask(abilities.CONTINUOUS, self._switch, self._untraced_reason())
+        self.ask("continuous", self._switch)
 
     def _switch(self, driver: Driver) -> str:
         """On the feed's thread. A wish that was refused changes nothing."""
@@ -348,18 +308,12 @@ class BrrrtopApp(App[int]):
         self._continuous = on
         return says
 
-    def _untraced_reason(self) -> str:
-        """Why nothing is traced where nothing can be."""
-        if self.snapshot.source.kind == "live":
-            return "nothing is traced here: only the GPU's own counters are read"
-        return "only a live trainer is traced"
-
     def action_burst(self) -> None:
-        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced_reason())
+        self.ask("continuous", lambda d: d.burst())
 
     def action_shapes(self) -> None:
         self._shapes_told = shapes_outcome(self.snapshot) or _NOTHING
-        self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced_reason())
+        self.ask("continuous", lambda d: d.shapes())
 
     def _tell_shapes(self) -> None:
         """Once what came of the wish is in the log: over the status line too."""
@@ -376,28 +330,23 @@ class BrrrtopApp(App[int]):
 
     def action_follow(self) -> None:
         self.say(f"entering pid {self.snapshot.successor} …")
-        self.ask(abilities.FOLLOW, lambda d: d.follow(), "this source ends here")
-
-    @property
-    def can_record(self) -> bool:
-        """Whether what was seen can be written as a recording."""
-        return abilities.SAVE in self._can
+        self.ask("follow", lambda d: d.follow())
 
     def action_save(self) -> None:
-        from brrrtop.tui.saving import Saver
+        """Asks for a name, and writes what its end says."""
+        from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        Saver(self, self._record, self._page).ask()
+        dialog = SaveDialog("save" in self._can, self.page is not None)
+        self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
-    def _record(self, path: str) -> None:
+    def record(self, path: str) -> None:
         """Has the driver write the recording, or says why there is none to write."""
-        otherwise = "a recording is not saved again: end the name in .svg or .html"
-        self.ask(abilities.SAVE, lambda d: d.save(path), otherwise)
+        self.ask("save", lambda d: d.save(path))
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
-        self.palette = self.palette.with_theme(name)
-        self.theme = textual_name(self.palette)
+        self.take_theme(name)
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
         for screen in self.screen_stack:
@@ -409,6 +358,10 @@ class BrrrtopApp(App[int]):
         self.settings = settings
         if self._remember is not None:
             self._remember(settings)
+
+    def keep_sort(self, key: str) -> None:
+        """Keeps the column that the kernels are sorted by."""
+        self.choose(replace(self.settings, sort=key))
 
     def action_commands(self) -> None:
         """All that can be done, by name."""
@@ -432,41 +385,30 @@ class BrrrtopApp(App[int]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
-    def _open(self, view: View) -> None:
+    def _open(self, pane: Pane) -> None:
         self.action_main()
-        self.push_screen(view)
+        self.push_screen(SubView(pane))
 
-    action_help = _opening("help", "HelpView")
-    action_roofline = _opening("roofline", "RooflineView")
-    action_advice = _opening("advice", "AdviceView")
-    action_log = _opening("log", "LogView")
-    action_step_picture = _opening("step", "StepView")
-    action_code = _opening("code", "CodeView")
-    action_tables = _opening("tables", "TablesView")
-    action_loader = _opening("loader", "LoaderView")
-    action_compare = _opening("compare", "CompareView")
-    action_whatif = _opening("whatif", "WhatIfView")
+    action_help = _opening("help", "Help")
+    action_roofline = _opening("roofline", "RooflinePane")
+    action_advice = _opening("advice", "AllAdvice")
+    action_log = _opening("pages", "Log")
+    action_step_picture = _opening("step", "StepPane")
+    action_code = _opening("pages", "Code")
+    action_tables = _opening("pages", "Tables")
+    action_loader = _opening("pages", "Loaders")
+    action_compare = _opening("compare", "BeforeAfter")
+    action_whatif = _opening("whatif", "EditTable")
 
-    def on_loader_opened(self) -> None:
-        self.action_loader()
+    def open_kernel(self, kernel: KernelRow) -> None:
+        """One kernel in depth."""
+        from brrrtop.tui.screens.kernel import KernelPane
 
-    def on_step_strip_opened(self) -> None:
-        self.action_step_picture()
+        self._open(KernelPane(kernel))
 
-    def on_edit_table_opened(self, message: EditTable.Opened) -> None:
-        from brrrtop.tui.screens.whatif import EditView
-
-        self.push_screen(EditView(message.row))
-
-    def on_advice_opened(self) -> None:
-        self.action_advice()
-
-    def on_all_advice_silenced(self, message: AllAdvice.Silenced) -> None:
-        kind = message.kind
-        self.ask(abilities.SILENCE, lambda d: d.silence(kind), "this source takes no wishes")
-
-    def on_all_advice_copied(self, message: AllAdvice.Copied) -> None:
-        self.copy(message.advisory)
+    def silence(self, kind: str) -> None:
+        """Has such advice not given any more, or given again."""
+        self._feed.ask(lambda d: d.silence(kind))
 
     def action_copy(self) -> None:
         """What the first advice says to try."""
@@ -479,8 +421,3 @@ class BrrrtopApp(App[int]):
         """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
         self.say(f"what to try for {advisory.kind} went to the clipboard")
-
-    def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
-        from brrrtop.tui.screens.kernel import KernelView
-
-        self._open(KernelView(message.kernel))

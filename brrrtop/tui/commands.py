@@ -1,4 +1,4 @@
-"""Everything that can be done on the screen, by name: the command palette's list."""
+"""What can be done on the screens, once for the list of all commands and for the line of keys."""
 
 from __future__ import annotations
 
@@ -6,35 +6,46 @@ from collections.abc import Sequence
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.palette import THEMES
-from brrrtop.tui.screens.commands import Command
 
-_FIXED: tuple[Command, ...] = (
-    ("one step as a picture", "p", "app.step_picture"),
-    ("all advice", "a", "app.advice"),
-    ("what if: every edit", "w", "app.whatif"),
-    ("code while the GPU idles", "C", "app.code"),
-    ("loader: waits and workers", "L", "app.loader"),
-    ("ops, modules and memory", "T", "app.tables"),
-    ("before and after", "b", "app.compare"),
-    ("roofline", "r", "app.roofline"),
-    ("log", "l", "app.log"),
-    ("help", "?", "app.help"),
-    ("main screen", "1", "app.main"),
-    ("mark a baseline", "m", "app.baseline"),
-    ("copy what to try first", "y", "app.copy"),
-    ("filter kernels", "/", "screen.filter"),
-    ("sort kernels by the next column", "s", "screen.sort(1)"),
-    ("reverse the order of kernels", "I", "screen.reverse"),
-    ("next GPU", "d", "app.device(1)"),
-    ("pause, go on", "space", "app.pause"),
-    ("trace a few steps now", "n", "app.burst"),
-    ("trace without pauses, or in bursts again", "c", "app.continuous"),
-    ("record op shapes", "o", "app.shapes"),
-    ("save: recording, picture (SVG), report (HTML)", "S", "app.save"),
-    ("all panes", "Z", "screen.zoom(0)"),
-    ("draw the screen anew", "F5", "app.repaint"),
-    ("quit", "q", "app.quit"),
+Command = tuple[str, str, str]
+"""What it does, its key (empty: none), the action behind it."""
+Key = tuple[str, str, str]
+"""Key as shown, what it does in a word, the action behind it."""
+
+_COMMANDS = (
+    ("one step as a picture", "p", "app.step_picture", "one step"),
+    ("all advice", "a", "app.advice", "advice"),
+    ("what if: every edit", "w", "app.whatif", "what-if"),
+    ("code while the GPU idles", "C", "app.code", "code"),
+    ("loader: waits and workers", "L", "app.loader", "loader"),
+    ("ops, modules and memory", "T", "app.tables", "tables"),
+    ("before and after", "b", "app.compare", "before/after"),
+    ("roofline", "r", "app.roofline", "roofline"),
+    ("log", "l", "app.log", "log"),
+    ("help", "?", "app.help", "help"),
+    ("main screen", "1", "app.main", "main"),
+    ("mark a baseline", "m", "app.baseline", "mark"),
+    ("copy what to try first", "y", "app.copy", "copy"),
+    ("filter kernels", "/", "screen.filter", "filter"),
+    ("sort kernels by the next column", "s", "screen.sort(1)", "sort"),
+    ("reverse the order of kernels", "I", "screen.reverse", "reverse"),
+    ("next GPU", "d", "app.device(1)", "next GPU"),
+    ("pause, go on", "space", "app.pause", "pause"),
+    ("trace a few steps now", "n", "app.burst", "trace"),
+    ("trace without pauses, or in bursts again", "c", "app.continuous", "continuous"),
+    ("record op shapes", "o", "app.shapes", "shapes"),
+    ("save: recording, picture (SVG), report (HTML)", "S", "app.save", "save"),
+    ("all panes", "Z", "screen.zoom(0)", "all panes"),
+    ("draw the screen anew", "F5", "app.repaint", "repaint"),
+    ("quit", "q", "app.quit", "quit"),
 )
+"""What each does, its key, its action, and what it does in a word."""
+_KEYS: dict[str, Key] = {
+    **{key: (key, word, action) for _, key, action, word in _COMMANDS},
+    "esc": ("esc", "back", "app.main"),
+    ":": (":", "commands", "app.commands"),
+    "z": ("z", "zoom", "screen.zoom(1)"),
+}
 
 
 def commands(settings: Settings, themes: Sequence[str] = tuple(THEMES)) -> tuple[Command, ...]:
@@ -46,4 +57,24 @@ def commands(settings: Settings, themes: Sequence[str] = tuple(THEMES)) -> tuple
         if name in ZOOMED:
             panes.append((f"zoom pane: {name}", "z", f"screen.zoom_pane('{name}')"))
     looks = ((f"theme: {name}", "t", f"app.theme('{name}')") for name in themes)
-    return (*_FIXED, *panes, *looks)
+    return (*(command[:3] for command in _COMMANDS), *panes, *looks)
+
+
+def keys(names: str) -> tuple[Key, ...]:
+    """These keys as the last line of a screen has them."""
+    return tuple(_KEYS[name] for name in names.split())
+
+
+MAIN_KEYS: tuple[Key, ...] = (
+    *keys("? q space /"),
+    ("enter", "kernel", "screen.open"),
+    *keys("p a w"),
+)
+MAIN_LAST = keys("m : z r l L b y s")
+"""Of the main screen; these are left out before all others where not all fit."""
+VIEW_KEYS = keys("esc q space ? : p a w C T r l b")
+"""Of the screens that lie over it."""
+CHOOSE: Key = ("↑↓", "choose", "focused.choose(1)")
+FOLLOW: Key = ("enter", "watch its successor", "app.follow")
+BURSTS = keys("n o")
+"""Where the trainer is traced in bursts."""

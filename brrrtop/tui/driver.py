@@ -1,19 +1,29 @@
 """What the screens need from whoever feeds them. Knows nothing of sources or sessions.
 
-Every method is called from one thread, the feed's, never from the screen's. Only `advance` and
-`close` must work; the others are called when their word is in `can`.
+Every method is called from one thread, the feed's, never from the screen's. What has a word in
+`CANNOT` is called where that is in `can`; the rest works everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from brrrtop.model.snapshot import Snapshot
 
-PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
-DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
-FOLLOW, SILENCE, RANKS = "follow", "silence", "ranks"
-"""What a driver may be able to do."""
+CANNOT: Mapping[str, str] = MappingProxyType(
+    {
+        "step": "only a replay can step",
+        "seek": "only a replay can seek",
+        "speed": "only a replay has a speed",
+        "ranks": "this source has one rank only",
+        "continuous": "only a live trainer is traced",
+        "save": "a recording is not saved again: end the name in .svg or .html",
+        "follow": "this source ends here",
+    }
+)
+"""What not every driver is able to do, and what is said where it cannot."""
 
 
 class Driver(Protocol):
@@ -21,7 +31,7 @@ class Driver(Protocol):
 
     @property
     def can(self) -> frozenset[str]:
-        """The abilities above that this source has."""
+        """Of the abilities above those that this source has."""
 
     def advance(self) -> Snapshot:
         """The state as of now.

@@ -1,20 +1,46 @@
-"""The thread that owns the driver: advances it, posts snapshots, carries out requests."""
+"""The thread that owns the driver: advances it, posts snapshots, carries out requests; its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
 from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.driver import Driver
-from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 
 Request = Callable[[Driver], "str | None"]
 UNSEEN_S = 5.0
 """A screen that has not drawn the last snapshot for this long gets the next one all the same."""
+
+
+@dataclass
+class SnapshotReady(Message):
+    """A newer snapshot. Takes the place of an older one that is still queued."""
+
+    snapshot: Snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, SnapshotReady)
+
+
+@dataclass
+class FeedFailed(Message):
+    """The driver cannot go on."""
+
+    fault: BaseException
+
+
+@dataclass
+class RequestAnswered(Message):
+    """What came of a request: a sentence to show."""
+
+    says: str
+    failed: bool = False
 
 
 class Feed(Thread):

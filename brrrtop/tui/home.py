@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.strip import Strip
-from textual.widget import Widget
 
 from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
-from brrrtop.tui.filters import Asciified, Colourless, Printable
+from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
-from brrrtop.tui.sixteen import Sixteen
-from brrrtop.tui.terminal import TerminalGone, textual_driver
-from brrrtop.tui.theme import begin, textual_name
-from brrrtop.tui.widgets.pane import strip_of
-
-if TYPE_CHECKING:
-    from textual.filter import LineFilter
+from brrrtop.tui.renderables.line import (
+    clipped,
+    fitted,
+    hanging,
+    joined,
+    pair,
+    rule,
+    stacked,
+    under_cursor,
+)
+from brrrtop.tui.terminal import TerminalGone
+from brrrtop.tui.widgets.scrolled import Chooser
 
 EVERY_S = 2.0
 Choice = tuple[int, bool]
@@ -56,27 +58,22 @@ NOBODY = (
 def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
     """`GPU 0 NVIDIA H200  really used ━━── 31%  nvidia-smi says 98%  41.2/140 GiB  512 W`."""
     real = gpu.gauges.get(Metric.SM_ACTIVE)
-    text = Text.styled(f"GPU {gpu.index} ", palette.style("text", bold=True))
+    text = palette.text(f"GPU {gpu.index} ", "text", bold=True)
     text.append(fitted(gpu.name, 18), palette.style("text"))
     pieces = [text]
-    bar = Text.styled("SMs busy ", palette.style("muted")).append_text(
-        meter(real, palette, 10, "good")
-    )
-    pieces.append(bar.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
+    busy = palette.text("SMs busy ", "muted")
+    busy.append_text(meter(real, palette, 10, "good"))
+    pieces.append(busy.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
     says = units.share(gpu.gauges.get(Metric.SMI_UTIL))
-    pieces.append(
-        Text.styled("nvidia-smi says ", palette.style("muted")).append(
-            f"{says:>4}", palette.style("text")
-        )
-    )
+    pieces.append(pair("nvidia-smi says", f"{says:>4}", palette))
     used, total = (
         units.size(gpu.gauges.get(one))
         for one in (Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES)
     )
-    pieces.append(Text.styled(f"{used} of {total}", palette.style("text")))
+    pieces.append(palette.text(f"{used} of {total}", "text"))
     power = gpu.gauges.get(Metric.POWER_WATT)
     if power is not None:
-        pieces.append(Text.styled(f"{power:.0f} W", palette.style("muted")))
+        pieces.append(palette.text(f"{power:.0f} W", "muted"))
     return clipped(joined(pieces, width, "  "), width)
 
 
@@ -94,7 +91,7 @@ def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, wi
         for metric in (Metric.SM_ACTIVE, Metric.SMI_UTIL)
     )
     memory = units.size(sum(known)) if known else units.UNMEASURED
-    text = Text.styled(f"{one.pid:>8}  ", palette.style("text", bold=True))
+    text = palette.text(f"{one.pid:>8}  ", "text", bold=True)
     text.append(f"{fitted(one.user, 10)} {fitted(where, 5)} ", palette.style("text"))
     text.append(f"{memory:>9}  ", palette.style("text"))
     text.append(f"{units.share(_mean(real)):>8} ", palette.style("good", bold=True))
@@ -111,30 +108,19 @@ def help_lines(palette: Palette, width: int) -> list[Text]:
     """What the keys do and the columns mean."""
     lines = [rule("help", "", palette, width)]
     for term, meaning in HELP:
-        for i, part in enumerate(wrapped(meaning, max(10, width - 12)) or [""]):
-            line = Text.styled(
-                f"{palette.keys(term) if not i else '':<12}", palette.style("text", bold=True)
-            )
-            lines.append(clipped(line.append(part, palette.style("text")), width))
-    return lines
+        bold, plain = palette.style("text", bold=True), palette.style("text")
+        lines += hanging(f"{palette.keys(term):<12}", meaning, width, bold, plain) or [Text()]
+    return stacked(lines, width)
 
 
-class HomeList(Widget, can_focus=True):
+class HomeList(Chooser):
     """GPUs above, trainers below; one trainer is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("home,g", "move(-1000000)", show=False),
-        Binding("end,G", "move(1000000)", show=False),
-    ]
     app: HomeApp
 
     def __init__(self) -> None:
         super().__init__()
         self._host: Host | None = None
-        self._pid: int | None = None
-        self._lines: list[Text] = []
         self._first_row = 0
         self.helps = False
         """The keys and columns are explained in place of the list."""
@@ -143,76 +129,56 @@ class HomeList(Widget, can_focus=True):
     def trainers(self) -> tuple[HostTrainer, ...]:
         return self._host.trainers if self._host else ()
 
-    @property
-    def at(self) -> int:
-        """Place of the chosen trainer; the first where that has gone."""
-        return next((i for i, one in enumerate(self.trainers) if one.pid == self._pid), 0)
-
-    @property
-    def chosen(self) -> HostTrainer | None:
-        return self.trainers[self.at] if self.trainers else None
+    def choices(self) -> Sequence[int]:
+        return [one.pid for one in self.trainers]
 
     def show(self, host: Host) -> None:
         self._host = host
-        self.refresh()
+        self.redraw()
 
-    def action_move(self, by: int) -> None:
-        if self.trainers:
-            self._pid = self.trainers[min(max(self.at + by, 0), len(self.trainers) - 1)].pid
-            self.refresh()
+    def action_open(self) -> None:
+        self.app.action_watch(True)
 
     def on_click(self, event: events.Click) -> None:
         row = event.y - self._first_row
         if 0 <= row < len(self.trainers):
-            self._pid = self.trainers[row].pid
-            self.refresh()
+            self.choose(row)
             if event.chain == 2:
-                self.app.action_watch(True)
+                self.action_open()
+
+    def redraw(self) -> None:
+        width, height = self.content_size
+        self.put(self._draw(width, height))
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        palette, host = self.app.palette, self._host
-        lines = [Text.styled("brrrtop", palette.style("text", bold=True))]
+        palette, host = self.palette, self._host
+        plain, muted = palette.style("text"), palette.style("muted")
+        bold = palette.style("text", bold=True)
+        lines = [Text.styled("brrrtop", bold)]
         if self.helps:
             return [*lines, *help_lines(palette, width)][:height]
         if host is None:
-            return [*lines, Text.styled("looking …", palette.style("muted"))]
+            return [*lines, Text.styled("looking …", muted)]
         lines.append(rule("GPUs", "", palette, width))
         lines += [gpu_line(gpu, palette, width) for gpu in host.gpus]
-        lines += [
-            clipped(Text.styled(note, palette.style("muted")), width) for note in host.notes[:3]
-        ]
-        count = f"{len(host.trainers)} here"
-        lines += [
-            rule("trainers", count, palette, width),
-            Text.styled(HEAD, palette.style("muted")),
-        ]
+        lines += [Text.styled(note, muted) for note in host.notes[:3]]
+        lines.append(rule("trainers", f"{len(host.trainers)} here", palette, width))
+        lines.append(Text.styled(HEAD, muted))
         self._first_row = len(lines)
-        lines += [trainer_line(one, host.gpus, palette, width) for one in host.trainers]
+        for place, one in enumerate(host.trainers):
+            line = trainer_line(one, host.gpus, palette, width)
+            lines.append(under_cursor(line, palette, width) if place == self.at else line)
         if not host.trainers:
-            lines.append(Text.styled(NOBODY, palette.style("text")))
+            lines.append(Text.styled(NOBODY, plain))
         lines = lines[: height - 1]
         lines += [Text()] * (height - 1 - len(lines))
         keys = Text(no_wrap=True)
         for key, does in KEYS:
-            keys.append(f" {palette.keys(key)} ", palette.style("text", bold=True))
-            keys.append(f"{does} ", palette.style("muted"))
-        return [*lines, clipped(keys, width)]
-
-    def render_line(self, y: int) -> Strip:
-        width, height = self.size
-        if y == 0:
-            self._lines = self._draw(width, height)
-        base = self.rich_style
-        if self.trainers and not self.helps and y == self._first_row + self.at:
-            base += self.app.palette.cursor
-        return (
-            strip_of(self._lines[y], width, base)
-            if y < len(self._lines)
-            else Strip.blank(width, base)
-        )
+            keys.append(f" {palette.keys(key)} ", bold).append(f"{does} ", muted)
+        return [*lines, keys]
 
 
-class HomeApp(App[Choice]):
+class HomeApp(PaintedApp[Choice]):
     """Ends with the trainer that was chosen; with None when it was left.
 
     Args:
@@ -220,15 +186,13 @@ class HomeApp(App[Choice]):
         remember: Told the name of each theme that is chosen.
     """
 
-    ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10,ctrl+c", "leave", show=False, priority=True),
-        Binding("escape", "escape", show=False, priority=True),
-        Binding("enter", "watch(True)", show=False),
-        Binding("c", "watch(False)", show=False),
-        Binding("t", "theme", show=False),
-        Binding("question_mark,h,f1", "help", show=False),
+        Binding("q,f10,ctrl+c", "leave", priority=True),
+        Binding("escape", "escape", priority=True),
+        ("c", "watch(False)"),
+        ("t", "theme"),
+        ("question_mark,h,f1", "help"),
     ]
 
     def __init__(
@@ -237,23 +201,10 @@ class HomeApp(App[Choice]):
         palette: Palette | None = None,
         remember: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(driver_class=textual_driver())
+        super().__init__(palette)
         self._remember = remember
-        self.palette = palette or Palette()
-        begin(self, self.palette)
         self._read = read
         self._reading = False
-        self.animation_level = "none"
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = [*super().get_line_filters(), Printable()]
-        if not self.palette.colour:
-            filters.append(Colourless())
-        elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette))
-        if self.palette.ascii:
-            filters.append(Asciified())
-        return filters
 
     def compose(self) -> ComposeResult:
         yield HomeList()
@@ -281,7 +232,7 @@ class HomeApp(App[Choice]):
 
     def action_help(self) -> None:
         self.list.helps = not self.list.helps
-        self.list.refresh()
+        self.list.redraw()
 
     def action_escape(self) -> None:
         """Closes the help first."""
@@ -293,8 +244,8 @@ class HomeApp(App[Choice]):
     def action_watch(self, agent: bool) -> None:
         if self.list.helps:
             self.action_help()
-        elif self.list.chosen is not None:
-            self.exit((self.list.chosen.pid, agent))
+        elif self.list.trainers:
+            self.exit((self.list.choices()[self.list.at], agent))
 
     def action_leave(self) -> None:
         self.exit(None)
@@ -303,8 +254,7 @@ class HomeApp(App[Choice]):
         self.exit(None)
 
     def action_theme(self) -> None:
-        self.palette = self.palette.with_theme()
-        self.theme = textual_name(self.palette)
-        self.list.refresh()
+        self.take_theme()
+        self.list.redraw()
         if self._remember is not None:
             self._remember(self.palette.theme)

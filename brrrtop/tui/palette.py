@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct, field
 from rich.style import Style
+from rich.text import Text
 
 
 class BucketStyle(Struct, frozen=True):
@@ -56,100 +58,37 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
 
 """Sides of kernels, and the buckets of `words.buckets` and of the split."""
 
-DARK: Mapping[str, str] = MappingProxyType(
-    {
-        "background": "#101418",
-        "raised": "#1b222a",
-        "cursor": "#2c3a4a",
-        "text": "#d7dde4",
-        "muted": "#8d99a6",
-        "rule": "#46525f",
-        "on_fill": "#0b0e11",
-        "compute": "#56b4e9",
-        "memory": "#f0a030",
-        "overhead": "#f079a8",
-        "underfilled": "#b79bf2",
-        "comm": "#e8d44d",
-        "copy": "#c3b23a",
-        "idle_input": "#f079a8",
-        "idle_launch": "#d0588f",
-        "idle_other": "#b5718f",
-        "idle_sync": "#f7bfd8",
-        "idle_host": "#b56d98",
-        "launching": "#7fb3a6",
-        "unknown": "#8a94a0",
-        "good": "#3fc59d",
-        "alarm": "#ff6b5e",
-    }
+_ROLES = (
+    ("background", "#101418", "#fbfbf9", "#000000", "#101418", 0, 15),
+    ("raised", "#1b222a", "#edeeec", "#000000", "#1b222a", 0, 7),
+    ("cursor", "#2c3a4a", "#d3e2f0", "#00457a", "#2c3a4a", 4, 14),
+    ("text", "#d7dde4", "#1c2126", "#ffffff", "#d7dde4", 15, 0),
+    ("muted", "#8d99a6", "#5a636d", "#d0d0d0", "#8d99a6", 7, 8),
+    ("rule", "#46525f", "#a9b0b8", "#a0a0a0", "#46525f", 8, 7),
+    ("on_fill", "#0b0e11", "#ffffff", "#000000", "#0b0e11", 0, 15),
+    ("compute", "#56b4e9", "#00639e", "#5cd6ff", "#7a9dff", 6, 4),
+    ("memory", "#f0a030", "#9a5200", "#ffb700", "#ffb000", 3, 1),
+    ("overhead", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f", 5, 5),
+    ("underfilled", "#b79bf2", "#6a3fb5", "#b79bf2", "#a390f5", 12, 6),
+    ("comm", "#e8d44d", "#6d6200", "#e8d44d", "#e0e0e0", 2, 2),
+    ("copy", "#c3b23a", "#7b6f14", "#c3b23a", "#b4b4b4", 10, 10),
+    ("idle_input", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f", 5, 5),
+    ("idle_launch", "#d0588f", "#7d1546", "#f05ba6", "#d4559a", 13, 13),
+    ("idle_other", "#b5718f", "#8c4667", "#e0a0c0", "#b5718f", 5, 5),
+    ("idle_sync", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de", 1, 13),
+    ("idle_host", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98", 5, 5),
+    ("launching", "#7fb3a6", "#2c6b5c", "#7fb3a6", "#7fb3a6", 10, 2),
+    ("unknown", "#8a94a0", "#626b75", "#c0c0c0", "#8a94a0", 7, 8),
+    ("good", "#3fc59d", "#00734f", "#4dffb8", "#7a9dff", 2, 2),
+    ("alarm", "#ff6b5e", "#c1121f", "#ff8a80", "#fe7a1f", 9, 9),
 )
-LIGHT: Mapping[str, str] = MappingProxyType(
-    {
-        "background": "#fbfbf9",
-        "raised": "#edeeec",
-        "cursor": "#d3e2f0",
-        "text": "#1c2126",
-        "muted": "#5a636d",
-        "rule": "#a9b0b8",
-        "on_fill": "#ffffff",
-        "compute": "#00639e",
-        "memory": "#9a5200",
-        "overhead": "#b3175f",
-        "underfilled": "#6a3fb5",
-        "comm": "#6d6200",
-        "copy": "#7b6f14",
-        "idle_input": "#b3175f",
-        "idle_launch": "#7d1546",
-        "idle_other": "#8c4667",
-        "idle_sync": "#c0407c",
-        "idle_host": "#6b3a5a",
-        "launching": "#2c6b5c",
-        "unknown": "#626b75",
-        "good": "#00734f",
-        "alarm": "#c1121f",
-    }
-)
-"""Hues after Okabe and Ito, which the common colour-blindnesses tell apart; each has at least 4.5:1
-on its background, and `on_fill` at least 4.5:1 on it (WCAG 2.1, 1.4.3)."""
+"""A role's colour in the four themes, then ANSI's number of it on a dark and on a light terminal with 16
+colours, or with 8, which show those from 8 on as 0 to 7: chosen by hand, as the nearest ones clash.
 
-HIGH_CONTRAST: Mapping[str, str] = MappingProxyType(
-    {
-        **DARK,
-        "background": "#000000",
-        "raised": "#000000",
-        "cursor": "#00457a",
-        "text": "#ffffff",
-        "muted": "#d0d0d0",
-        "rule": "#a0a0a0",
-        "on_fill": "#000000",
-        "compute": "#5cd6ff",
-        "memory": "#ffb700",
-        "overhead": "#ff8fc7",
-        "idle_input": "#ff8fc7",
-        "idle_launch": "#f05ba6",
-        "idle_other": "#e0a0c0",
-        "idle_host": "#d98cc0",
-        "unknown": "#c0c0c0",
-        "good": "#4dffb8",
-        "alarm": "#ff8a80",
-    }
-)
-COLOUR_BLIND: Mapping[str, str] = MappingProxyType(
-    {
-        **DARK,
-        "compute": "#7a9dff",
-        "memory": "#ffb000",
-        "overhead": "#f2619f",
-        "underfilled": "#a390f5",
-        "comm": "#e0e0e0",
-        "copy": "#b4b4b4",
-        "idle_input": "#f2619f",
-        "idle_launch": "#d4559a",
-        "idle_sync": "#ffc4de",
-        "good": "#7a9dff",
-        "alarm": "#fe7a1f",
-    }
-)
-"""Blue, yellow, magenta and greys after IBM's palette: nothing hangs on red against green."""
+Hues after Okabe and Ito, which the common colour-blindnesses tell apart; each has at least 4.5:1 on its
+background, and `on_fill` at least 4.5:1 on it (WCAG 2.1, 1.4.3). For the colour-blind blue, yellow,
+magenta and greys after IBM's palette: nothing hangs on red against green.
+"""
 
 
 class Theme(Struct, frozen=True, eq=False):
@@ -174,53 +113,44 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def _column(number: int) -> Mapping[str, Any]:
+    return MappingProxyType({row[0]: row[number] for row in _ROLES})
+
+
+DARK, LIGHT = _column(1), _column(2)
+SIXTEEN_DARK, SIXTEEN_LIGHT = _column(5), _column(6)
 THEMES: Mapping[str, Theme] = MappingProxyType(
     {
-        name: Theme(name, colours)
-        for name, colours in (
-            ("dark", DARK), ("light", LIGHT), ("high-contrast", HIGH_CONTRAST),
-            ("colour-blind", COLOUR_BLIND),
-        )
-    }
-)  # fmt: skip
-
-ASCII_FOR = str.maketrans(
-    {
-        **dict.fromkeys("–—─━╌┄╴╶▔▁‐‑−", "-"),
-        **dict.fromkeys("│┃▏▎▍▌▐▕┆", "|"),
-        **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+"),
-        **dict.fromkeys("█▉▊▋▇▆▅▄▃▂▚", "#"),
-        **dict.fromkeys("•●◆■▪○◇□", "*"),
-        **dict.fromkeys("’‘", "'"),
-        **dict.fromkeys("“”", '"'),
-        "▓": "=",
-        "▒": "%",
-        "░": ".",
-        "·": ".",
-        "…": "~",
-        "→": ">",
-        "←": "<",
-        "↑": "^",
-        "↓": "v",
-        "▲": "^",
-        "▼": "v",
-        "▸": ">",
-        "▶": ">",
-        "×": "x",
-        "╳": "X",
-        "≥": ">",
-        "≤": "<",
-        "±": "~",
-        "≈": "~",
-        "µ": "u",
-        "°": " ",
-        "⚠": "!",
-        "✓": "v",
-        "╱": "/",
-        "╲": "\\",
-        "\u00a0": " ",
+        name: Theme(name, _column(number))
+        for number, name in enumerate(("dark", "light", "high-contrast", "colour-blind"), 1)
     }
 )
+
+_GLYPHS = {
+    "-": "–—─━╌┄╴╶▔▁‐‑−",
+    "|": "│┃▏▎▍▌▐▕┆",
+    "+": "┌┐└┘├┤┬┴┼╭╮╰╯",
+    "#": "█▉▊▋▇▆▅▄▃▂▚",
+    "*": "•●◆■▪○◇□",
+    "=": "▓",
+    "%": "▒",
+    ".": "░·",
+    "~": "…±≈",
+    ">": "→▸▶≥",
+    "<": "←≤",
+    "^": "↑▲",
+    "v": "↓▼✓",
+    "x": "×",
+    "X": "╳",
+    "u": "µ",
+    "!": "⚠",
+    "/": "╱",
+    "\\": "╲",
+    " ": "°\u00a0",
+    "'": "’‘",
+    '"': "“”",
+}
+ASCII_FOR = {ord(glyph): sign for sign, glyphs in _GLYPHS.items() for glyph in glyphs}
 
 
 class Palette(Struct, frozen=True, eq=False):
@@ -231,7 +161,7 @@ class Palette(Struct, frozen=True, eq=False):
     ascii: bool = False
     own: tuple[Theme, ...] = ()
     """Themes that somebody wrote, beside those that brrrtop has."""
-    _styles: dict[str, Style] = field(default_factory=dict)
+    _styles: dict[tuple[str | None, str | None, bool], Style] = field(default_factory=dict)
 
     @property
     def palette(self) -> Mapping[str, str]:
@@ -253,35 +183,32 @@ class Palette(Struct, frozen=True, eq=False):
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""
-        key = f"{hue}{bold:d}"
-        if key not in self._styles:
-            colour = self.palette[_hue(hue)] if self.colour else None
-            self._styles[key] = Style(color=colour, bold=bold or None)
-        return self._styles[key]
+        return self._style(hue if self.colour else None, None, bold)
+
+    def text(self, words: str, hue: str = "text", *, bold: bool = False) -> Text:
+        """The beginning of a line, in the hue of a bucket or role."""
+        return Text.styled(words, self.style(hue, bold=bold))
 
     def filled(self, bucket: str) -> Style:
         """Text on a field of the bucket's hue; without colour, plain."""
-        key = f"on {bucket}"
+        return self._style("on_fill", bucket) if self.colour else Style.null()
+
+    def boundary(self, below: str, above: str) -> Style:
+        """The lower part of a cell in one hue, the rest in another."""
+        return self._style(below, above)
+
+    def _style(self, text: str | None, ground: str | None, bold: bool = False) -> Style:
+        """Made once, as it is looked up for every cell."""
+        key = (text, ground, bold)
         if key not in self._styles:
-            self._styles[key] = (
-                Style(color=self.palette["on_fill"], bgcolor=self.palette[_hue(bucket)])
-                if self.colour
-                else Style()
-            )
+            colour, field = (one and self.palette[_hue(one)] for one in key[:2])
+            self._styles[key] = Style(color=colour, bgcolor=field, bold=bold or None)
         return self._styles[key]
 
     @property
     def cursor(self) -> Style:
         """Lies under the chosen row."""
         return Style(bgcolor=self.palette["cursor"]) if self.colour else Style(reverse=True)
-
-    def boundary(self, below: str, above: str) -> Style:
-        """The lower part of a cell in one hue, the rest in another."""
-        key = f"{below}/{above}"
-        if key not in self._styles:
-            colours = self.palette[_hue(below)], self.palette[_hue(above)]
-            self._styles[key] = Style(color=colours[0], bgcolor=colours[1])
-        return self._styles[key]
 
     def fill(self, bucket: str) -> str:
         """The character that fills a bar where colour is not to carry the meaning."""
@@ -295,10 +222,6 @@ class Palette(Struct, frozen=True, eq=False):
         for arrow, word in _ARROWS.items():
             names = names.replace(arrow, word)
         return names
-
-    def plain(self, text: str) -> str:
-        """`text` with nothing beyond ASCII in it, when that is asked for."""
-        return to_ascii(text) if self.ascii else text
 
 
 _ARROWS = {

@@ -1,19 +1,42 @@
-"""Snapshot fields put in the order in which the screen shows them."""
+"""What the screens show of a snapshot: its fields in their order, and the words that only screens have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
+from brrrtop.model.estimate import Estimate, KernelRow, Roofs, Side
 from brrrtop.model.snapshot import Event, Snapshot, SourceInfo
 from brrrtop.text import phrases
 
 if TYPE_CHECKING:
     from brrrtop.model.ranks import RankRow
+
+
+SIDES: Mapping[Side, str] = MappingProxyType(
+    {
+        Side.COMPUTE: "compute side of the roof",
+        Side.MEMORY: "memory side of the roof",
+        Side.UNDERFILLED: "does not fill the GPU",
+        Side.COMM: "collective between GPUs",
+        Side.COPY: "copy",
+        Side.UNKNOWN: "side not known",
+    }
+)
+
+EVIDENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "L0": "nothing: no name that is known, no shapes, no counters",
+        "L1": "name and grid",
+        "L1.5": "bytes from the op's name and grid",
+        "L2": "shapes: FLOPs and bytes against the ceilings",
+        "L3": "hardware counters",
+    }
+)
 
 
 class BucketTime(Struct, frozen=True):
@@ -126,19 +149,14 @@ def whole_step(kernels: Iterable[KernelRow]) -> tuple[float, float] | None:
     return (flop / moved, flop / spent_s) if flop and moved and spent_s else None
 
 
-def sides_by_name(kernels: Iterable[KernelRow]) -> dict[str, Side]:
-    """The side of each name; of its longer row where it has several."""
-    sides: dict[str, Side] = {}
-    for kernel in kernels:
-        sides.setdefault(kernel.name, kernel.side)
-    return sides
+def sureness(confidence: float) -> str:
+    """0.93 → `very sure`: the word beside the number."""
+    for least, word in ((0.9, "very sure"), (0.7, "sure"), (0.5, "fairly sure"), (0.25, "unsure")):
+        if confidence >= least:
+            return word
+    return "a guess"
 
 
-def memory_run(near: Neighbours, sides: Mapping[str, Side]) -> tuple[int, int]:
-    """First and past-last place of the memory-side run that the kernel is in; equal without one."""
-    first = last = near.at
-    while last < len(near.names) and sides.get(near.names[last]) is Side.MEMORY:
-        last += 1
-    while last > near.at and first > 0 and sides.get(near.names[first - 1]) is Side.MEMORY:
-        first -= 1
-    return first, last
+def evidence(levels: str) -> str:
+    """`L2+L3` → what these levels of evidence are."""
+    return " and ".join(EVIDENCE.get(level, level) for level in levels.split("+"))

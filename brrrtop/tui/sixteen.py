@@ -1,12 +1,10 @@
-"""The palette of terminals with sixteen colours, or eight: chosen by hand, as the nearest ones clash.
+"""The palette of terminals with sixteen colours, or eight.
 
-The nearest of sixteen to our orange and to our pink is the same bright red. Numbers are ANSI's;
-those from 8 on are the bright ones, which terminals with eight colours show as 0 to 7.
+The nearest of sixteen to our orange and to our pink is the same bright red: so each role has a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from itertools import combinations
 
@@ -14,28 +12,13 @@ from rich.color import Color, ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
-from textual.color import Color as Background
-from textual.filter import LineFilter
 
-from brrrtop.tui.palette import Palette, Theme
-
-DARK_NUMBERS: Mapping[str, int] = {
-    "background": 0, "raised": 0, "cursor": 4, "text": 15, "muted": 7, "rule": 8, "on_fill": 0,
-    "compute": 6, "memory": 3, "overhead": 5, "underfilled": 12, "comm": 2, "copy": 10,
-    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 1, "idle_host": 5,
-    "launching": 10, "unknown": 7, "good": 2, "alarm": 9,
-}  # fmt: skip
-LIGHT_NUMBERS: Mapping[str, int] = {
-    "background": 15, "raised": 7, "cursor": 14, "text": 0, "muted": 8, "rule": 7, "on_fill": 15,
-    "compute": 4, "memory": 1, "overhead": 5, "underfilled": 6, "comm": 2, "copy": 10,
-    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 13, "idle_host": 5,
-    "launching": 2, "unknown": 8, "good": 2, "alarm": 9,
-}  # fmt: skip
+from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, Theme
 
 
 def numbers(theme: Theme) -> dict[str, int]:
     """ANSI's number of each role."""
-    return {**(DARK_NUMBERS if theme.dark else LIGHT_NUMBERS), **theme.sixteen}
+    return {**(SIXTEEN_DARK if theme.dark else SIXTEEN_LIGHT), **theme.sixteen}
 
 
 @lru_cache(32)
@@ -84,18 +67,10 @@ def ansi_theme() -> TerminalTheme:
     return TerminalTheme(_VGA[0], _VGA[15], list(_VGA[:8]), list(_VGA[8:]))
 
 
-class Sixteen(LineFilter):
-    """Puts the colours of a palette into the sixteen; any other goes to the nearest, as ever."""
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self._theme = palette.chosen
-
-    def apply(self, segments: list[Segment], background: Background) -> list[Segment]:
-        return [
-            Segment(text, mapped(style, self._theme) if style else style, control)
-            for text, style, control in segments
-        ]
+def in_sixteen(segment: Segment, theme: Theme) -> Segment:
+    """Puts the colours of a theme into the sixteen; any other goes to the nearest, as ever."""
+    text, style, control = segment
+    return Segment(text, mapped(style, theme) if style else style, control)
 
 
 @lru_cache(2048)

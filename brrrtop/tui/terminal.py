@@ -13,6 +13,7 @@ import select
 import signal
 import termios
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, cast
@@ -179,16 +180,15 @@ class _UntilGone:
         self._gone = False
 
     def write(self, text: str) -> None:
-        if not self._gone:
-            try:
-                self._file.write(text)
-            except (OSError, ValueError):
-                self._gone = True
+        self._try(lambda: self._file.write(text))
 
     def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def _try(self, do: Callable[[], object]) -> None:
         if not self._gone:
             try:
-                self._file.flush()
+                do()
             except (OSError, ValueError):
                 self._gone = True
 

@@ -106,7 +106,7 @@ def _of_device(
             "kind": snapshot.source.kind,
             "device": estimate.device.name if estimate else None,
             "device_id": estimate.device.device_id if estimate else None,
-            "capability": _capability(estimate),
+            "capability": estimate and (estimate.device.capability or estimate.capability_at_least),
             "capability_by_kernel_names": bool(estimate and estimate.capability_at_least),
             **pick(snapshot.source, "pid rank"),
         },
@@ -141,13 +141,6 @@ def _of_device(
             "graph_nodes_ns": account.unrecorded_ns if account else None,
         },
     }
-
-
-def _capability(estimate: Estimate | None) -> tuple[int, int] | None:
-    """Of the device; at least, where only its kernels' names tell it."""
-    if estimate is None:
-        return None
-    return estimate.device.capability or estimate.capability_at_least
 
 
 def _samples(estimate: Estimate | None) -> dict[str, Any] | None:

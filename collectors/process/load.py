@@ -18,9 +18,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class CpuShare:
-    """CPU time of one process over wall time; 1 is one core. None, or False: it has ended."""
+    """CPU time of one process over wall time; 1 is one core. None, or False: it has ended, or is none."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int | None) -> None:
         self._pid = pid
         self._start: str | None = None
         self._before: tuple[float, float] | None = None
@@ -28,7 +28,7 @@ class CpuShare:
 
     def _stat(self) -> list[str] | None:
         """Its fields in /proc, as long as it is the same process."""
-        now = proc.stat(self._pid)
+        now = proc.stat(self._pid) if self._pid is not None else []
         if now and self._start is None:
             self._start = now[19]
         return now if now and now[19] == self._start else None
@@ -74,7 +74,7 @@ class HostLoad:
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
         self._own = {os.getpid(): CpuShare(os.getpid())}
-        self._trainer = CpuShare(trainer) if trainer is not None else None
+        self._trainer = CpuShare(trainer)
         self._end = proc.ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
         self._told_end: str | None = None
@@ -88,17 +88,17 @@ class HostLoad:
         """None when there is no trainer to look at."""
         if self._told_end is not None:
             return False
-        return None if self._trainer is None else self._trainer.running
+        return None if self._pid is None else self._trainer.running
 
     @property
     def trainer_age_s(self) -> float | None:
         """Since the trainer was started; None when there is none to look at."""
-        return None if self._trainer is None else self._trainer.age_s
+        return self._trainer.age_s
 
     @property
     def trainer_stopped(self) -> str | None:
         """That a signal or a debugger keeps the trainer from running, with what helps."""
-        if self._trainer is None or not self._trainer.stopped:
+        if not self._trainer.stopped:
             return None
         return f"the trainer is stopped by a signal or a debugger; to go on: kill -CONT {self._pid}"
 
@@ -128,10 +128,7 @@ class HostLoad:
         """
         figures = [
             *self._monitor((os.getpid(), *helpers)),
-            (
-                Metric.TRAINER_CPU_SHARE,
-                self._trainer.share() if self._trainer else None,
-            ),
+            (Metric.TRAINER_CPU_SHARE, self._trainer.share()),
         ]
         if self._workers is not None:
             self._workers.sample()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) *(.*)")
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+) *(.*)")
 _LIBPYTHON = re.compile(r"/libpython(\d)\.(\d+)(t?)(d?)\.so")
 _PYTHON_EXE = re.compile(r"/python(\d)\.(\d+)(t?)(d?)$")
 _STDLIB = re.compile(r"/lib/python(\d)\.(\d+)(t?)/lib-dynload/|\.cpython-(\d)(\d+)(t?)-[^/]*\.so$")
@@ -30,7 +30,6 @@ class Mapping:
     end: int
     flags: str
     offset: int
-    device: str
     inode: int
     path: str
 
@@ -62,11 +61,9 @@ def parse(text: str) -> tuple[Mapping, ...]:
     for line in text.splitlines():
         match = _LINE.match(line)
         if match:
-            start, end, flags, offset, device, inode, path = match.groups()
+            start, end, flags, offset, inode, path = match.groups()
             mappings.append(
-                Mapping(
-                    int(start, 16), int(end, 16), flags, int(offset, 16), device, int(inode), path
-                )
+                Mapping(int(start, 16), int(end, 16), flags, int(offset, 16), int(inode), path)
             )
     return tuple(mappings)
 

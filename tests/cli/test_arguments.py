@@ -27,7 +27,7 @@ def test_no_verb_looks_for_trainers() -> None:
 )
 def test_common_options_work_before_and_after_the_verb(argv: list[str]) -> None:
     options = parse(argv)
-    assert (options.verb, options.json, options.file) == ("analyze", True, "x")
+    assert (options.verb, options.json, *options.files) == ("analyze", True, "x")
 
 
 @pytest.mark.parametrize("words", [["analyze", "x"], ["compare", "x", "y"], ["demo"], ["doctor"],

@@ -12,10 +12,9 @@ import numpy as np
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.kineto.source import take
-from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
 from brrrtop.sources.importers.trace.events import Torn
 
-TABLES = ("kernels", "copies", "calls", "ops", "ranges", "overheads")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
@@ -35,8 +34,8 @@ def contents(collected: Collected) -> dict[str, Any]:
         "tid": {number: key for key, number in collected.threads.items()},
         "signature": list(collected.signatures),
     }
-    for name in TABLES:
-        for key, column in getattr(collected, name).joined().items():
+    for name in COLUMNS:
+        for key, column in collected.joined(name).items():
             values = np.asarray(column).tolist()
             result[f"{name}.{key}"] = [texts[key][n] for n in values] if key in texts else values
     return result

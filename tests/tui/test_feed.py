@@ -9,8 +9,7 @@ from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.tui import feed as feed_module
-from brrrtop.tui.feed import Feed
-from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
+from brrrtop.tui.feed import Feed, FeedFailed, RequestAnswered, SnapshotReady
 from tests.tui import snapshots
 from tests.tui.drivers import ListDriver
 

@@ -15,16 +15,15 @@ from brrrtop.cli.show import wrap
 from brrrtop.exporters.html import page
 from brrrtop.model.snapshot import Event
 from brrrtop.tui.palette import Palette, to_ascii
-from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.roofline_plot import roofline
-from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import shortened
-from brrrtop.tui.widgets.hero import Hero
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.step_strip import StepStrip
+from brrrtop.tui.widgets.side import event_lines
+from brrrtop.tui.widgets.time_spent import AccountPane, StepStrip
+from brrrtop.tui.widgets.verdict import Hero
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
 
@@ -99,7 +98,7 @@ async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
     async with shown(snapshots.snapshot(), can=frozenset(), size=(120, 40)) as screen:
         assert ".html" not in await screen.press("S"), "nobody makes a page here"
         await screen.press("escape")
-        screen.app._page = page
+        screen.app.page = page
         assert ".html" in await screen.press("S")
         await _named(screen, path)
         await screen.until("saved ")

@@ -23,9 +23,9 @@ from brrrtop.tui.screens.commands import matching
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.gauges import Gauges
-from brrrtop.tui.widgets.hero import Hero
-from brrrtop.tui.widgets.history_graph import HistoryGraph
 from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.time_spent import HistoryGraph
+from brrrtop.tui.widgets.verdict import Hero
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, Shown, shown
 

@@ -32,14 +32,14 @@ from brrrtop.tui.renderables.line import (
 )
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
-from brrrtop.tui.widgets.account_pane import legend as account_legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
-from brrrtop.tui.widgets.banner import headline, nothing_yet
-from brrrtop.tui.widgets.history_graph import column_edges, step_line, time_axis
+from brrrtop.tui.widgets.frame import pace, subject
 from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.pane import runs
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
-from brrrtop.tui.widgets.title import pace, subject
+from brrrtop.tui.widgets.time_spent import column_edges, step_line, time_axis
+from brrrtop.tui.widgets.time_spent import legend as account_legend
+from brrrtop.tui.widgets.verdict import headline, nothing_yet
 from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
 from tests.tui.shown import shown

@@ -184,7 +184,7 @@ async def test_after_fg_and_at_a_wish_every_pane_is_drawn_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with shown(snapshots.snapshot()) as screen:
-        panes = {type(pane).__name__: pane for pane in screen.app.screen.query(Pane)}
+        panes = {type(pane).__name__: pane for pane in screen.app.screen.walk_children(Pane)}
         drawn: list[str] = []
         for name, pane in panes.items():
             whole = partial(lambda name, *parts, **_: parts or drawn.append(name), name)
@@ -208,10 +208,10 @@ async def test_the_cursor_stays_with_its_kernel_when_the_order_changes() -> None
     async with shown(snapshots.snapshot()) as screen:
         await screen.press("down", "down")
         table = screen.app.screen.query_one(KernelTable)
-        chosen = table.kernels[table.cursor].name
+        chosen = table.kernels[table.at].name
         await screen.press("s", "s")
-        assert table.kernels[table.cursor].name == chosen
-        assert table.cursor != 2
+        assert table.kernels[table.at].name == chosen
+        assert table.at != 2
 
 
 async def test_a_table_longer_than_the_screen_scrolls_with_the_cursor() -> None:
@@ -236,19 +236,6 @@ async def test_space_pauses_a_replay_and_goes_on() -> None:
         assert "PAUSED" not in await screen.until("replay")
 
 
-async def test_space_freezes_a_live_screen_but_not_its_age() -> None:
-    stale = replace(snapshots.healthy(), freshness=Freshness.STALE, age_ns=9_000_000_000)
-    async with shown(snapshots.snapshot(), stale, can=frozenset()) as screen:
-        assert "PAUSED" in await screen.press("space")
-        screen.advance()
-        text = await screen.until("stale")
-        assert "PAUSED" in text
-        assert "OVERHEAD-BOUND" in text
-        await screen.press("space")
-        screen.advance()
-        await screen.until("COMPUTE-BOUND")
-
-
 async def test_replay_keys_reach_the_driver() -> None:
     async with shown(snapshots.replayed(0.45)) as screen:
         await screen.press(
@@ -262,7 +249,6 @@ async def test_replay_keys_reach_the_driver() -> None:
 async def test_a_source_that_cannot_do_something_says_so() -> None:
     async with shown(snapshots.snapshot(), can=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
-        assert "this source takes no baseline" in await screen.press("m")
         await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
         await screen.until("a recording is not saved again")
         assert not screen.driver.asked

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
+from brrrtop.tui.screens.help import KEYS_MEAN, REGIME_TABLE
 from brrrtop.tui.widgets.advice import blocks, whole
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -19,7 +19,7 @@ from tests.tui.shown import SIZES, shown
 async def test_help_explains_keys_regimes_and_terms() -> None:
     async with shown(snapshots.snapshot(), size=(120, 200)) as screen:
         text = await screen.press("question_mark")
-    for _, does in KEYS:
+    for _, does in KEYS_MEAN:
         assert does.split(";")[0][:40] in text
     for regime, means, *_ in REGIME_TABLE:
         assert f"{regime}   {means}" in text

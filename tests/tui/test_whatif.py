@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.range_bar import range_bar
-from brrrtop.tui.screens.whatif import edit_lines
+from brrrtop.tui.screens.whatif import edit_lines, range_bar
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 

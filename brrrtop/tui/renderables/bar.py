@@ -69,9 +69,9 @@ def meter(share: float | None, palette: Palette, width: int, hue: str = "text") 
     if width <= 0:
         return Text()
     if share is None:
-        return Text.styled(("-" if palette.ascii else "╌") * width, palette.style("rule"))
+        return palette.text(("-" if palette.ascii else "╌") * width, "rule")
     full = "#" if palette.ascii else "━"
     rest = "." if palette.ascii else ("─" if palette.colour else "╌")
     filled = min(width, max(1 if share > 0 else 0, round(share * width)))
-    text = Text.styled(full * filled, palette.style(hue))
+    text = palette.text(full * filled, hue)
     return text.append(rest * (width - filled), palette.style("rule"))

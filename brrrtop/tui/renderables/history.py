@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop.model.account import IDLE_CAUSES, Account
+from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
@@ -17,9 +17,9 @@ from brrrtop.tui.renderables.line import painted
 
 LAYERS = (
     "compute", "memory", "underfilled", "exposed_comm", "exposed_copy",
-    *(f"idle_{cause}" for cause in IDLE_CAUSES), "overhead", "unknown",
+    *(f"idle_{cause}" for cause in IDLE_CAUSES), "unknown",
 )  # fmt: skip
-"""From the bottom. `overhead` is of points of which only the split is known."""
+"""From the bottom."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*#"
 LIVE_NS = 1_000_000_000
@@ -31,14 +31,10 @@ _EMPTY = Style.null()
 
 def layers(point: HistoryPoint) -> Layers:
     """The shares of a point by bucket; they add up to 1."""
-    account: Account | None = point.account
-    if account is not None and account.duration_ns:
-        return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
-    split = point.split
-    return {
-        "compute": split.compute, "memory": split.memory, "overhead": split.overhead,
-        "unknown": split.unknown,
-    }  # fmt: skip
+    account = point.account
+    if account is None or not account.duration_ns:
+        return {}
+    return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
 
 
 def column_ns(whole_ns: int | None, width: int) -> int:
@@ -72,7 +68,8 @@ def stacked_area(
     shares: Sequence[Layers | None], palette: Palette, height: int, order: Sequence[str] = LAYERS
 ) -> list[Text]:
     """`height` lines of a cell a column; what is None stays empty."""
-    runs = [(_stack(one.value, order), len(list(same))) for one, same in groupby(shares, key=_Same)]
+    columns = (list(same) for _, same in groupby(shares, key=id))  # of one point: drawn once
+    runs = [(_stack(same[0], order), len(same)) for same in columns]
     lines = []
     for row in range(height):
         low, high = (height - 1 - row) / height, (height - row) / height
@@ -91,20 +88,6 @@ def _stack(parts: Layers | None, order: Sequence[str]) -> list[tuple[float, floa
             stack.append((edge, edge + part, layer))
         edge += part
     return stack
-
-
-class _Same:
-    """Equal where it is the very same object: columns of one point need be drawn once."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Layers | None) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _cell(
@@ -145,7 +128,7 @@ def sparkline(values: Sequence[float], palette: Palette, width: int, hue: str = 
     """The newest values of 0..1, one a cell, at the right edge."""
     newest = values[-width:] if width > 0 else ()
     glyphs = "".join(level(value, palette) for value in newest)
-    return Text.styled(glyphs.rjust(max(0, width)), palette.style(hue))
+    return palette.text(glyphs.rjust(max(0, width)), hue)
 
 
 def level(value: float, palette: Palette) -> str:

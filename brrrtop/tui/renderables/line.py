@@ -85,6 +85,46 @@ def rows(pieces: Iterable[Text], width: int, count: int, gap: str = "   ") -> li
     return lines
 
 
+def paragraph(words: str, width: int, style: Style) -> list[Text]:
+    """Words flowed over as many lines as they take."""
+    return [Text.styled(line, style) for line in wrapped(words, width)]
+
+
+def hanging(lead: str, words: str, width: int, lead_style: Style, style: Style) -> list[Text]:
+    """Words flowed beside a label, below which the next lines are blank."""
+    cells = cell_len(lead)
+    lines = []
+    for i, part in enumerate(wrapped(words, max(10, width - cells))):
+        text = Text(no_wrap=True).append(" " * cells if i else lead, lead_style)
+        lines.append(text.append(part, style))
+    return lines
+
+
+def facts(
+    entries: Iterable[tuple[str, str]], cells: int, palette: Palette, width: int, hue: str = "text"
+) -> list[Text]:
+    """Words flowed beside their labels, whose right edges stand at one place."""
+    muted, style = palette.style("muted"), palette.style(hue)
+    return [
+        line
+        for label, words in entries
+        for line in hanging(f"{label:>{cells}}  ", words, width, muted, style)
+    ]
+
+
+def pair(label: str, value: str, palette: Palette, *, bold: bool = False) -> Text:
+    """A figure behind what it is."""
+    text = palette.text(f"{label} ", "muted")
+    return text.append(value, palette.style("text", bold=bold))
+
+
+def under_cursor(line: Text, palette: Palette, width: int) -> Text:
+    """The chosen row, marked up to the right edge; what has a ground of its own keeps it."""
+    line.append(" " * max(0, width - line.cell_len))
+    line.stylize_before(palette.cursor)
+    return line
+
+
 def rule(title: str, note: str, palette: Palette, width: int) -> Text:
     """`── title ───────────── note ──`: what begins here."""
     dash = "-" if palette.ascii else "─"

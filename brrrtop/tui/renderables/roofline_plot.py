@@ -17,6 +17,7 @@ from brrrtop.model.estimate import KernelRow, Roofs
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity
+from brrrtop.tui.renderables.line import painted
 
 X_LOW, X_HIGH = -2.0, 4.0
 """Powers of ten of FLOP per byte: from copies with a little arithmetic to the largest matmuls."""
@@ -202,10 +203,8 @@ def _grid(canvas: Canvas, frame: Frame, palette: Palette) -> list[Text]:
         line = Text(no_wrap=True)
         line.append(f"{marks.get(y, ''):>{GUTTER - 2}} ", palette.style("muted"))
         line.append("┤" if y in marks else "│", palette.style("rule"))
-        for x in range(frame.width):
-            character, style = canvas.get((x, y), (" ", Style.null()))
-            line.append(character, style)
-        lines.append(line)
+        cells = (canvas.get((x, y), (" ", Style.null())) for x in range(frame.width))
+        lines.append(line.append_text(painted(cells)))
     return lines
 
 
@@ -222,4 +221,4 @@ def _axis(frame: Frame, palette: Palette) -> list[Text]:
     edge.append("└" + "".join(stroke), palette.style("rule"))
     title = "FLOP/byte"
     labels[: len(title)] = title
-    return [edge, Text.styled("".join(labels), palette.style("muted"))]
+    return [edge, palette.text("".join(labels), "muted")]

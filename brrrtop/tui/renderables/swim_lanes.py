@@ -46,22 +46,13 @@ def lanes(picture: StepPicture, view: Span, width: int) -> list[Row]:
     # From the begin of the view: nanoseconds since 1970 are too fine for floats.
     edges = np.linspace(0, view.duration_ns, width + 1)
     rows = []
-    for name in HOST_LANES:
+    for name in (*HOST_LANES, GPU, *DEVICE_LANES):
         lane = picture.lane(name)
-        if lane is not None:
-            rows.append(
-                Row(
-                    name,
-                    tuple(
-                        _front(one) for one in _cover_cells(lane.bars, picture, edges, view.t0_ns)
-                    ),
-                )
-            )
-    rows.append(Row(GPU, _device(picture, edges, view.t0_ns)))
-    for name in DEVICE_LANES:
-        lane = picture.lane(name)
-        if lane is not None:
-            rows.append(Row(name, _cover_cells(lane.bars, picture, edges, view.t0_ns)))
+        if name == GPU:
+            rows.append(Row(GPU, _device(picture, edges, view.t0_ns)))
+        elif lane is not None:
+            cells = _cover_cells(lane.bars, picture, edges, view.t0_ns)
+            rows.append(Row(name, tuple(map(_front, cells)) if name in HOST_LANES else cells))
     return rows
 
 
@@ -130,7 +121,7 @@ def drawn(
         rows.remove(min(rows, key=lambda row: (row.name == GPU, _busy(row))))
     lines: list[Text] = []
     for row in rows:
-        name = Text.styled(fitted(SHORT.get(row.name, row.name), GUTTER), palette.style("muted"))
+        name = palette.text(fitted(SHORT.get(row.name, row.name), GUTTER), "muted")
         if row.name != GPU:
             lines.append(name.append_text(_thin(row, palette)))
             continue
@@ -208,7 +199,7 @@ def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
             room - len(label), max(0, round(part * room / 4) - (len(label) // 2 if part else 0))
         )
         signs[at : at + len(label)] = label
-    return Text.styled(" " * GUTTER + "".join(signs[:room]), palette.style("muted"))
+    return palette.text(" " * GUTTER + "".join(signs[:room]), "muted")
 
 
 def kinds_shown(rows: Sequence[Row]) -> list[str]:

@@ -2,129 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual.binding import BindingType
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
+from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.line import clipped, wrapped
-from brrrtop.tui.screens.view import KEYS, SubView
+from brrrtop.tui.parts import sureness
+from brrrtop.tui.renderables.line import clipped, facts, hanging
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
-from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.tui.wording import sureness
+from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 from brrrtop.views import whatif
 
+CLOSING = "  Change one thing at a time: else nobody knows which one helped."
 
-class AllAdvice(Scrolled):
+
+class AllAdvice(Chooser, Scrolled):
     """One advisory is chosen; silenced ones stand at the end, where they can be heard again."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", show=False),
-        Binding("down,j", "choose(1)", show=False),
-        Binding("x", "silence", show=False),
-        Binding("y", "copy", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("x", "silence"), ("y", "copy")]
+    KEYS = (CHOOSE, ("y", "copy", "focused.copy"), ("x", "silence", "focused.silence"), *VIEW_KEYS)
     topic = "advice, most worth taking first"
-
-    class Silenced(Message):
-        """The chosen advice is not to be given any more, or given again."""
-
-        def __init__(self, kind: str) -> None:
-            super().__init__()
-            self.kind = kind
-
-    class Copied(Message):
-        """What the chosen advice says to try is wanted elsewhere."""
-
-        def __init__(self, advisory: Advisory) -> None:
-            super().__init__()
-            self.advisory = advisory
 
     def __init__(self) -> None:
         super().__init__()
         self._advisories: dict[str, Advisory] = {}
-        self._chosen: str | None = None
-        self._places: dict[str, tuple[int, int]] = {}
+        self._places: list[tuple[int, int]] = []
+        """First and past-last line of each advisory."""
+
+    def choices(self) -> Sequence[str]:
+        return list(self._advisories)
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         muted = self.palette.style("muted")
-        self._places = {}
         self._advisories = {one.kind: one for one in (*snapshot.advisories, *snapshot.silenced)}
         if self._chosen not in self._advisories:
             self._chosen = next(iter(self._advisories), None)
+        self._places = []
         lines: list[Text] = []
         for advisory in snapshot.advisories:
-            self._put(lines, advisory.kind, advisory_lines(advisory, self.palette, width - 2))
+            self._put(lines, advisory_lines(advisory, self.palette, width - 2))
             lines.append(Text())
-        if not lines:
-            return [
-                Text.styled(why_none(snapshot), muted),
-                *self._silenced_lines(snapshot, 2, width),
-            ]
-        closing = "Change one thing at a time: else nobody knows which one helped."
-        lines.append(Text.styled(f"  {closing}", muted))
-        return lines + self._silenced_lines(snapshot, len(lines) + 1, width)
-
-    def _silenced_lines(self, snapshot: Snapshot, begin: int, width: int) -> list[Text]:
-        """The end of the list. Begins at line `begin`, after its heading."""
+        says = CLOSING if snapshot.advisories else why_none(snapshot)
+        lines.append(Text.styled(says, muted))
         quiet = snapshot.silenced
-        if not quiet:
-            return []
-        muted = self.palette.style("muted")
-        lines = [Text.styled(f"  Silenced: {len(quiet)}; x gives the chosen one again", muted)]
+        if quiet:
+            heading = f"  Silenced: {len(quiet)}; x gives the chosen one again"
+            lines.append(clipped(Text.styled(heading, muted), width))
         for one in quiet:
-            line = Text(no_wrap=True).append(f"{'':>10}{one.kind}: {one.says}", muted)
-            self._put(lines, one.kind, [line], begin - 1)
-        return [clipped(line, width) for line in lines]
+            line = Text.styled(f"{'':>10}{one.kind}: {one.says}", muted)
+            self._put(lines, [clipped(line, width - 2)])
+        return lines
 
-    def _put(self, lines: list[Text], kind: str, block: list[Text], above: int = 0) -> None:
-        self._places[kind] = (above + len(lines), above + len(lines) + len(block))
+    def _put(self, lines: list[Text], block: list[Text]) -> None:
+        chosen = len(self._places) == self.at
+        self._places.append((len(lines), len(lines) + len(block)))
         for i, line in enumerate(block):
-            mark = "▸ " if kind == self._chosen and not i else "  "
-            text = Text(no_wrap=True).append(mark, self.palette.style("text", bold=True))
+            text = Text("▸ " if chosen and not i else "  ", no_wrap=True)
+            text.stylize(self.palette.style("text", bold=True))
             lines.append(text.append_text(line))
 
-    def action_choose(self, by: int) -> None:
-        """The next advisory, or the one before; scrolled so far that it is seen whole."""
-        kinds = list(self._places)
-        if self._chosen not in kinds:
-            return
-        at = min(max(kinds.index(self._chosen) + by, 0), len(kinds) - 1)
-        self._chosen = kinds[at]
-        first, last = self._places[self._chosen]
-        room = max(1, self.content_size.height - 1)
-        self._top = min(max(self._top, last - room), first)
-        self.redraw()
+    def reveal(self, place: int) -> None:
+        self.reach(*self._places[place])
 
     def action_silence(self) -> None:
-        if self._chosen is not None:
-            self.post_message(self.Silenced(self._chosen))
+        if self._advisories:
+            self.app.silence(self.choices()[self.at])
 
     def action_copy(self) -> None:
-        if self._chosen is not None:
-            self.post_message(self.Copied(self._advisories[self._chosen]))
+        if self._advisories:
+            self.app.copy(self._advisories[self.choices()[self.at]])
 
 
 def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" (")[0]
-    lines = _with_label(label, advisory.says, "good", palette, width, bold=True)
+    good, bold = palette.style("good", bold=True), palette.style("text", bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
-    lines += _with_label("how sure", sure, "muted", palette, width)
-    lines += _with_label("try", advisory.suggests, "good", palette, width)
-    for i, (label, value) in enumerate(evidence_pairs(advisory.evidence)):
-        lines += _with_label("" if i else "evidence", f"{label}: {value}", "muted", palette, width)
-    lines += _with_label("waste", advisory.waste, "muted", palette, width)
+    known = [
+        ("" if i else "evidence", f"{label}: {value}")
+        for i, (label, value) in enumerate(evidence_pairs(advisory.evidence))
+    ]
+    known.append(("waste", advisory.waste))
     if gain is not None:
-        lines += _with_label("gain", _gain(advisory), "muted", palette, width)
-    silenced = f"{advisory.kind}; x silences it, or --silence {advisory.kind}"
-    return lines + _with_label("id", silenced, "muted", palette, width)
+        known.append(("gain", _gain(advisory)))
+    known.append(("id", f"{advisory.kind}; x silences it, or --silence {advisory.kind}"))
+    tries = hanging(
+        f"{'try':>10}  ", advisory.suggests, width, palette.style("good"), palette.style("text")
+    )
+    return [
+        *hanging(f"{label:>10}  ", advisory.says, width, good, bold),
+        *facts([("how sure", sure)], 10, palette, width),
+        *tries,
+        *facts(known, 10, palette, width),
+    ]
 
 
 def _gain(advisory: Advisory) -> str:
@@ -134,26 +111,3 @@ def _gain(advisory: Advisory) -> str:
         f", {units.times_as_fast(share)} as fast" if share is not None and 0 < share < 1 else ""
     )
     return f"{whatif.gain(advisory)} of the time{faster}"
-
-
-def _with_label(
-    label: str, words: str, hue: str, palette: Palette, width: int, *, bold: bool = False
-) -> list[Text]:
-    lines = []
-    for i, line in enumerate(wrapped(words, max(10, width - 12))):
-        text = Text(no_wrap=True)
-        text.append(f"{label if not i else '':>10}  ", palette.style(hue, bold=bold))
-        lines.append(text.append(line, palette.style("text", bold=bold)))
-    return lines
-
-
-class AdviceView(SubView):
-    KEYS = (
-        ("↑↓", "choose", "focused.choose(1)"),
-        ("y", "copy", "focused.copy"),
-        ("x", "silence", "focused.silence"),
-        *KEYS,
-    )
-
-    def body(self) -> AllAdvice:
-        return AllAdvice()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import Command
 from brrrtop.tui.renderables.line import sided
-from brrrtop.tui.widgets.pane import Pane, Shown
-
-Command = tuple[str, str, str]
-"""What it does, its key (empty: none), the action behind it."""
+from brrrtop.tui.screens.view import Dialog
+from brrrtop.tui.widgets.scrolled import Chooser
 
 
 def matching(commands: Sequence[Command], typed: str) -> list[Command]:
@@ -27,87 +24,67 @@ def matching(commands: Sequence[Command], typed: str) -> list[Command]:
     return sorted(matches, key=lambda one: not one[0].lower().startswith(typed.lower()))
 
 
-class CommandList(Pane):
+class CommandList(Chooser, can_focus=False):
     """Shows what matches; one of them is chosen."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
         super().__init__()
         self._commands = commands
         self._typed = ""
-        self._at = 0
 
-    @property
-    def chosen(self) -> Command | None:
-        shown = matching(self._commands, self._typed)
-        return shown[min(self._at, len(shown) - 1)] if shown else None
+    def choices(self) -> Sequence[Command]:
+        return matching(self._commands, self._typed)
 
     def filter(self, typed: str) -> None:
-        self._typed, self._at = typed, 0
+        self._typed, self._chosen = typed, None
         self.redraw()
 
-    def move(self, by: int) -> None:
-        count = len(matching(self._commands, self._typed))
-        self._at = min(max(self._at + by, 0), max(0, count - 1))
-        self.redraw()
+    def redraw(self) -> None:
+        self.put(self._draw(self.content_size.width, self.content_size.height))
 
-    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        palette, shown = self.palette, matching(self._commands, self._typed)
+    def _draw(self, width: int, height: int) -> list[Text]:
+        palette, shown, at = self.palette, self.choices(), self.at
+        muted = palette.style("muted")
         if not shown:
-            return [Text.styled("no command has these words", palette.style("muted"))]
+            return [Text.styled("no command has these words", muted)]
         below = len(shown) > height
         height -= below
-        first = max(0, min(self._at - height + 1, len(shown) - height))
+        first = max(0, min(at - height + 1, len(shown) - height))
         lines = []
         for place, (does, key, _) in enumerate(shown[first : first + height], first):
-            here = place == self._at
-            text = Text.styled("▸ " if here else "  ", palette.style("good", bold=True))
-            text.append(does, palette.style("text", bold=here))
-            lines.append(sided(text, Text.styled(key, palette.style("muted")), width))
+            text = palette.text("▸ " if place == at else "  ", "good", bold=True)
+            text.append(does, palette.style("text", bold=place == at))
+            lines.append(sided(text, Text.styled(key, muted), width))
         if below:
-            shown_of = (
-                f"{first + 1}{'-' if palette.ascii else '–'}{first + height} of {len(shown)}, "
-            )
-            lines.append(
-                Text.styled(f"  {shown_of}{palette.keys('↑↓')} or a word", palette.style("muted"))
-            )
+            dash = "-" if palette.ascii else "–"
+            part = f"{first + 1}{dash}{first + height} of {len(shown)}"
+            lines.append(Text.styled(f"  {part}, {palette.keys('↑↓')} or a word", muted))
         return lines
 
 
-class CommandDialog(ModalScreen[str | None]):
-    """Gives back the action of the chosen command; None when it was left with Esc."""
+class CommandDialog(Dialog):
+    """Gives back the action of the chosen command."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", show=False),
-        Binding("down,ctrl+n", "move(1)", show=False, priority=True),
-        Binding("up,ctrl+p", "move(-1)", show=False, priority=True),
+        Binding("down,ctrl+n", "move(1)", priority=True),
+        Binding("up,ctrl+p", "move(-1)", priority=True),
     ]
 
     def __init__(self, commands: Sequence[Command]) -> None:
         super().__init__()
-        self._commands = commands
+        self.list = CommandList(commands)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="commands"):
             yield Input(placeholder="a command, or a part of its name", id="command")
-            yield CommandList(self._commands)
-
-    def on_mount(self) -> None:
-        self.set_class(not cast("Shown", self.app).palette.colour, "-colourless")
-        self.query_one(Input).focus()
-
-    @property
-    def list(self) -> CommandList:
-        return self.query_one(CommandList)
+            yield self.list
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.list.filter(event.value)
 
     def on_input_submitted(self) -> None:
-        chosen = self.list.chosen
-        self.dismiss(chosen[2] if chosen else None)
+        shown = self.list.choices()
+        self.dismiss(shown[self.list.at][2] if shown else None)
 
     def action_move(self, by: int) -> None:
-        self.list.move(by)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
+        self.list.action_choose(by)

@@ -13,9 +13,8 @@ from brrrtop.model.comparison import Change, Comparison, Outcome
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, Palette, letter
+from brrrtop.tui.renderables.line import facts, paragraph, stacked
 from brrrtop.tui.renderables.line import fitted as in_cells
-from brrrtop.tui.renderables.line import stacked, wrapped
-from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.views import comparison as compare_text
 
@@ -35,13 +34,12 @@ class BeforeAfter(Scrolled):
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         base, comparison, palette = snapshot.baseline, snapshot.comparison, self.palette
         if base is None:
+            parts = compare_text.NO_BASELINE
             return [
-                line
-                for part in compare_text.NO_BASELINE
-                for line in _wrapped_text(part, palette, width)
+                line for part in parts for line in paragraph(part, width, palette.style("text"))
             ]
         if comparison is None:
-            return _wrapped_text(compare_text.waiting(base), palette, width)
+            return paragraph(compare_text.waiting(base), width, palette.style("text"))
         return comparison_lines(comparison, base.label, palette, width)
 
 
@@ -49,31 +47,22 @@ def comparison_lines(
     comparison: Comparison, label: str, palette: Palette, width: int
 ) -> list[Text]:
     """The sentence, both sides, what changed and was promised, then the tables."""
-    lines = _headline(comparison, palette, width)
-    lines += _sides(comparison, label, palette, width)
-    for kind in comparison.changes:
-        lines += _with_label("changed", kind, "text", palette, width)
-    for one in comparison.experiments:
-        lines += _with_label("tried", phrases.experiment(one), "text", palette, width)
-    for sentence in compare_text.promises(comparison):
-        lines += _with_label("promise", sentence, "text", palette, width)
-    lines.append(Text())
+    hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(comparison.outcome, "text")
+    known = [("changed", kind) for kind in comparison.changes]
+    known += [("tried", phrases.experiment(one)) for one in comparison.experiments]
+    known += [("promise", sentence) for sentence in compare_text.promises(comparison)]
+    lines = [
+        *paragraph(comparison.says, width, palette.style(hue, bold=True)),
+        *_sides(comparison, label, palette, width),
+        *facts(known, 8, palette, width),
+        Text(),
+    ]
     if width < TWO_COLUMNS:
-        lines += [
-            *_buckets(comparison, palette, width),
-            Text(),
-            *_kernels(comparison, palette, width),
-        ]
-        return stacked(lines, width)
+        tables = _buckets(comparison, palette, width), _kernels(comparison, palette, width)
+        return stacked([*lines, *tables[0], Text(), *tables[1]], width)
     left = (width - GAP) // 2
     kernels = _kernels(comparison, palette, width - GAP - left)
     return stacked(lines + _beside(_buckets(comparison, palette, left), kernels, left), width)
-
-
-def _headline(comparison: Comparison, palette: Palette, width: int) -> list[Text]:
-    hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(comparison.outcome, "text")
-    style = palette.style(hue, bold=True)
-    return [Text.styled(line, style) for line in wrapped(comparison.says, width)]
 
 
 def _sides(comparison: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
@@ -185,20 +174,3 @@ def _beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Tex
         line.append(" " * (width + GAP - line.cell_len))
         lines.append(line.append_text(other))
     return lines
-
-
-def _with_label(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
-    lines = []
-    for i, part in enumerate(wrapped(words, max(10, width - 10))):
-        line = Text(no_wrap=True).append(f"{label if not i else '':>8}  ", palette.style("muted"))
-        lines.append(line.append(part, palette.style(hue)))
-    return lines
-
-
-def _wrapped_text(sentence: str, palette: Palette, width: int) -> list[Text]:
-    return [Text.styled(line, palette.style("text")) for line in wrapped(sentence, width)]
-
-
-class CompareView(SubView):
-    def body(self) -> BeforeAfter:
-        return BeforeAfter()

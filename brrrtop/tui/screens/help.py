@@ -1,4 +1,8 @@
-"""What the words, letters and keys mean; the three regimes in a table."""
+"""What the words, letters and keys mean; the three regimes in a table.
+
+The regime table and the facts follow Horace He, "Making Deep Learning Go Brrrr From First
+Principles" (2022).
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,185 @@ from rich.text import Text
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import MARKS, Palette, letter
-from brrrtop.tui.renderables.line import wrapped
-from brrrtop.tui.screens.help_text import FACTS, KEYS, REGIME_TABLE, TERMS
-from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.renderables.line import hanging
 from brrrtop.tui.widgets.scrolled import Scrolled
+
+KEYS_MEAN: tuple[tuple[str, str], ...] = (
+    ("?  h  F1", "this help"),
+    (
+        "q  Ctrl-C",
+        "quit; the trainer goes on. Esc leads back, from here to the list of all trainers",
+    ),
+    ("space", "pause and go on: a replay stands still, a live screen is frozen"),
+    ("← →", "step a replay back and forth"),
+    ("[ ]", "jump a tenth of a replay back and forth"),
+    ("+ -", "replay faster, slower"),
+    ("↑ ↓  j k", "move in the kernel table and the roofline; Home, End, PgUp, PgDn too"),
+    ("enter", "the chosen kernel in depth; once a trainer has ended: watch its successor"),
+    ("s  < >", "sort by the next or previous column; a click on a title does too"),
+    ("I", "reverse the order"),
+    (
+        "/",
+        "show only kernels with these words in name, family or side; Esc clears. In help, log, advice, "
+        "code and tables: search; N and P go to the next and the previous place",
+    ),
+    (
+        "p",
+        "one step as a picture. There: ←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g G the next "
+        "and the previous longest gap, 0 all of the step, f follow the run again",
+    ),
+    ("C", "code: where the main thread is while the GPU idles"),
+    (
+        "L",
+        "loader: how long each batch is waited for, what the workers do, where the loop stands; on the "
+        "main screen too while the verdict's cause is input",
+    ),
+    ("T", "tables: ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
+    (":  Ctrl-P", "all commands by name; panes are hidden and shown there"),
+    ("z Z", "the next pane alone; all panes again"),
+    (
+        "1 2 3 4 5 6",
+        "main screen, roofline, all advice, log, before/after, what-if (also r, a, l, b, w)",
+    ),
+    ("x", "in the list of all advice: silence the chosen one for this session, or hear it again"),
+    (
+        "y",
+        "copy what to try, of the chosen advice or the first: to the clipboard of your terminal, "
+        "over SSH too, where it takes OSC 52 (tmux: `set -g set-clipboard on`). Shift and the mouse "
+        "select other text",
+    ),
+    (
+        "7 R  { }",
+        "of a job with several ranks: all of them, the odd one on top (Enter opens one, Esc leads "
+        "back); the rank before and the next one",
+    ),
+    ("d D", "the next GPU, the one before; a click on a GPU shows it"),
+    ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
+    ("c", "trace without pauses, or in bursts again; costs the trainer more"),
+    ("n", "trace a few steps now, without waiting for the pause to end"),
+    ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
+    ("S", "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
+    (
+        "t",
+        "the next theme: dark, light, high-contrast, colour-blind, your own; kept for the next time",
+    ),
+    ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
+)
+
+REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "compute",
+        "the arithmetic units set the pace",
+        "tensor cores (bf16, fp16, TF32), bigger batches, better matmul shapes, FlashAttention, a "
+        "faster GPU",
+        "less Python, fusing pointwise kernels",
+    ),
+    (
+        "memory",
+        "moving tensors between memory and chip sets the pace",
+        "fusion (torch.compile, Triton), activation checkpointing, lower precision, channels-last",
+        "a GPU with more FLOPS, TF32 for matmuls that are not there",
+    ),
+    (
+        "overhead",
+        "the GPU waits for Python, launches, data, copies or other GPUs",
+        "compiling, CUDA graphs, larger batches, no Python loops in the hot path, a better input "
+        "pipeline",
+        "a faster GPU",
+    ),
+)
+
+TERMS: tuple[tuple[str, str], ...] = (
+    ("window", "the span of time the figures are about: a whole number of steps where possible"),
+    ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
+     "traffic: idle, underfilled, exposed collectives and copies"),
+    ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
+     "Memory: what moves elements, however slowly, and products below the ridge"),
+    ("history", "where the time went, by cause: live a second a column, newest at the right; a file "
+     "fills the width. Below it the slowest step of each column. Marks: ◆ the verdict changed, m baseline, "
+     "k checkpoint, e evaluation, j compile, s stall, ! clocks held down, c a change, t trainer"),
+    ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
+     "are none, why. A bar is as high as the part of the time that it covers"),
+    ("GPU watched, lost", "time since attach, and the part of it that went neither into arithmetic nor into "
+     "moving tensors; time between bursts is taken to be as the bursts around it"),
+    ("p50, p99", "the median step of the history, and the one that a hundredth of them exceed"),
+    ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
+     "to a step on average"),
+    ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
+     "another bucket"),
+    ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
+     "checkpoint, logging, evaluation, io (files, network), host (elsewhere), device (queued work "
+     "that waited), other process (the same while others were on the GPU)"),
+    ("exposed", "a collective, or a copy off the GPU or onto it, with no compute kernel beside it"),
+    ("underfilled", "short kernels too small for the GPU: under 20 us, less than a wave, near no roof"),
+    ("roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
+     "the peak; Enter on a kernel says why there is none"),
+    ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
+     "are known `total` and `count` of the window"),
+    ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),
+    ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
+     "and grid. L2: shapes against the ceilings. L3: hardware counters"),
+    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
+     "Of a kernel: how sure its side is"),
+    ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
+     "waits for it"),
+    ("late", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
+     "GPU waited for them"),
+    ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
+     "launched at least 10 µs before it started, `rho` in reports: the most that faster kernels can "
+     "touch. By time, as many short kernels may be late beside few long ones that are not. "
+     "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
+    ("slowest", "the slowest step of the window against the median step"),
+    ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "
+     "the rest is `host` or unknown"),
+    ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
+     "period of the kernel sequence"),
+    ("per step, mean", "of before and after: all the time judged over the steps in it. Elsewhere the "
+     "length of a step is the median one, which no slow step moves"),
+    ("warming up", "the first three steps, or a compile ran: shown, never judged"),
+    ("SM, tensor, DRAM", "what the GPU itself counts, whoever uses it: share of time in which an SM "
+     "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
+    ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
+     "bandwidth-bound job shows 95% and wastes most of the chip"),
+    ("saves 34% (28-41%)", "share of a step that goes with that edit, by simulation; the range holds "
+     "the true value four times of five. w has every edit, Enter what it changes in a step"),
+    ("saves at most", "share of wall time that could go if the cause vanished (Amdahl's law)"),
+    ("6% traced", "the part of the window in which kernels were recorded: bursts of whole steps stand "
+     "for what is between them"),
+    ("◆", "in the roofline: all kernels with known rates together; dots are where it was before"),
+    ("cost", "what watching adds to a step, measured in this run with tracing on and off"),
+    ("lost", "records that existed and did not arrive"),
+    ("–", "not measured; a 0 is a measured 0"),
+)  # fmt: skip
+
+FACTS: tuple[str, ...] = (
+    "Change one thing at a time, then measure again: else nobody knows which one helped.",
+    "Matmuls are nearly all FLOPs (99.8% in BERT), yet not all the time: normalisation and "
+    "pointwise kernels reach 250 to 700 times fewer FLOPS, because they move bytes.",
+    "Fusing two unary kernels halves their traffic and so their time. A fused chain costs what "
+    "one kernel costs.",
+    "Recomputing can be faster than storing: checkpointing a fusable chain trades free "
+    "arithmetic for saved traffic.",
+    "Double the batch: if the step grows by far less than the work, the job is overhead-bound. "
+    "(A bigger batch raises the intensity too.)",
+    "FP32 to BF16: a large gain says that compute mattered; up to 2x can come from halved "
+    "bytes; none says overhead.",
+    "Overhead hides as long as the host runs ahead of the GPU. About 10 µs a launch is a fair "
+    "price of an eager op.",
+    "Achieved FLOPS over peak is a floor: 80% of peak means at least 80% compute-bound.",
+    "The ridge, where memory-bound turns compute-bound, moves with every GPU generation.",
+    "Toy shapes show other bottlenecks than real ones.",
+)
 
 
 class Help(Scrolled):
     topic = "help"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        palette = self.palette
+        palette, plain = self.palette, self.palette.style("text")
         return [
             *_heading("Keys", palette, first=True),
-            *_entries(KEYS, palette, width, 16),
+            *_entries(KEYS_MEAN, palette, width, 16),
             *_heading("The three regimes: the fix for one does nothing for another", palette),
             *_regimes(palette, width),
             *_heading("Letters of kernels and of the account", palette),
@@ -29,12 +198,12 @@ class Help(Scrolled):
             *_heading("Terms", palette),
             *_entries(TERMS, palette, width, 16),
             *_heading("Worth knowing", palette),
-            *(line for fact in FACTS for line in _bullet(fact, palette, width)),
+            *(line for fact in FACTS for line in hanging("• ", fact, width, plain, plain)),
         ]
 
 
 def _heading(title: str, palette: Palette, first: bool = False) -> list[Text]:
-    head = Text.styled(title, palette.style("compute", bold=True))
+    head = palette.text(title, "compute", bold=True)
     return [head] if first else [Text(), head]
 
 
@@ -45,12 +214,10 @@ def _entries(
     for name, sentence in entries:
         term, meaning = palette.keys(name), palette.keys(sentence)
         if cell_len(term) >= indent:
-            lines.append(Text.styled(term, palette.style("text", bold=True)))
+            lines.append(palette.text(term, "text", bold=True))
             term = ""
-        for i, line in enumerate(wrapped(meaning, max(10, width - indent))):
-            text = Text(no_wrap=True)
-            text.append(f"{term if not i else '':<{indent}}", palette.style("text", bold=True))
-            lines.append(text.append(line, palette.style("text")))
+        bold, plain = palette.style("text", bold=True), palette.style("text")
+        lines += hanging(f"{term:<{indent}}", meaning, width, bold, plain)
     return lines
 
 
@@ -75,15 +242,3 @@ def _letters(palette: Palette, width: int) -> list[Text]:
             line = Text(no_wrap=True)
         line.append_text(piece)
     return [*lines, line]
-
-
-def _bullet(fact: str, palette: Palette, width: int) -> list[Text]:
-    return [
-        Text.styled(("• " if not i else "  ") + line, palette.style("text"))
-        for i, line in enumerate(wrapped(fact, max(10, width - 2)))
-    ]
-
-
-class HelpView(SubView):
-    def body(self) -> Help:
-        return Help()

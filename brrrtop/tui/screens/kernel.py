@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import fitted
-from brrrtop.model.estimate import KernelRow, Roofs, Side
+from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
-from brrrtop.tui.renderables.line import wrapped
-from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.parts import SIDES, evidence, intensity, ridge, roof_of, sureness
+from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.tui.wording import SIDES, evidence, sureness
 
+LABEL = 10
 HELPS = {
     Side.COMPUTE: (
         "lower precision on tensor cores, better shapes, a faster GPU",
@@ -65,62 +66,55 @@ def kernel_lines(
     kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
     """Everything known of one kernel."""
-    lines = [
-        Text.styled(part, palette.style(kernel.side.value, bold=True))
-        for part in wrapped(kernel.name, width)
-    ]
     side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
-    lines.append(Text())
-    lines += _fact("side", f"{side}, {sure}", palette, width)
-    lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", palette, width)
-    lines += _fact("family", kernel.family, palette, width)
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
-    lines += _fact("time", f"{times} = {units.duration(kernel.total_ns)}, {place}", palette, width)
-    lines += _fact(
-        "share", f"{units.share(kernel.share, 1)} of kernel and copy time", palette, width
+    known = (
+        ("side", f"{side}, {sure}"),
+        ("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}"),
+        ("family", kernel.family),
+        ("time", f"{times} = {units.duration(kernel.total_ns)}, {place}"),
+        ("share", f"{units.share(kernel.share, 1)} of kernel and copy time"),
+        *_rates(kernel, snapshot.estimate),
     )
-    lines += _rates(kernel, snapshot, palette, width)
-    lines += _surroundings(kernel, snapshot, palette, width)
     helps, wastes = HELPS[kernel.side]
-    lines.append(Text())
-    lines += _fact("helps", helps, palette, width)
-    lines += _fact("waste", wastes, palette, width)
-    return lines
+    return [
+        *paragraph(kernel.name, width, palette.style(kernel.side.value, bold=True)),
+        Text(),
+        *facts(known, LABEL, palette, width),
+        *_surroundings(kernel, snapshot.estimate, palette, width),
+        Text(),
+        *facts((("helps", helps), ("waste", wastes)), LABEL, palette, width),
+    ]
 
 
-def _rates(kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
+def _rates(kernel: KernelRow, estimate: Estimate | None) -> Iterator[tuple[str, str]]:
     """Achieved rates beside the roofs, and the intensity beside the ridge."""
-    roofs = snapshot.estimate.roofs if snapshot.estimate else None
-    lines = _fact("roof", _roof_words(kernel), palette, width)
+    roofs = estimate.roofs if estimate else None
+    yield "roof", _roof_words(kernel)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
-        lines += _roof_lines(kernel, roofs, palette, width)
-    blocks = units.count(kernel.blocks_p50)
-    device = snapshot.estimate.device if snapshot.estimate else None
-    blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
-    lines += _fact("blocks", blocks, palette, width)
+        yield from _roof_facts(kernel, roofs)
+    device = estimate.device if estimate else None
+    processors = f" on {device.sm_count} SMs" if device and device.sm_count else ""
+    yield "blocks", f"{units.count(kernel.blocks_p50)}{processors}"
     if roofs:
-        lines += _fact("roofs from", roofs.source, palette, width)
-    return lines
+        yield "roofs from", roofs.source
 
 
-def _roof_lines(kernel: KernelRow, roofs: Roofs | None, palette: Palette, width: int) -> list[Text]:
+def _roof_facts(kernel: KernelRow, roofs: Roofs | None) -> Iterator[tuple[str, str]]:
     """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
-    precision = kernel.precision or "precision not known"
     top = roof_of(kernel, roofs)
-    flops = f"{units.rate(kernel.flop_per_s, 'FLOP/s')} ({precision}"
-    flops += f", roof {units.rate(top, 'FLOP/s')})" if top else ")"
-    lines = _fact("arithmetic", flops, palette, width)
-    moved = units.rate(kernel.bytes_per_s, "B/s")
-    if roofs and roofs.bytes_per_s:
-        moved += f" (roof {units.rate(roofs.bytes_per_s, 'B/s')})"
-    lines += _fact("traffic", moved, palette, width)
+    roof = f", roof {units.rate(top, 'FLOP/s')}" if top else ""
+    flops = units.rate(kernel.flop_per_s, "FLOP/s")
+    yield "arithmetic", f"{flops} ({kernel.precision or 'precision not known'}{roof})"
+    known = roofs is not None and roofs.bytes_per_s
+    roof = f" (roof {units.rate(known, 'B/s')})" if known else ""
+    yield "traffic", f"{units.rate(kernel.bytes_per_s, 'B/s')}{roof}"
     flop_per_byte, edge = intensity(kernel), ridge(kernel, roofs)
     ratio = (
         units.UNMEASURED if flop_per_byte is None else f"{ratio_text(flop_per_byte)} FLOP per byte"
     )
-    ratio += f", ridge at {ratio_text(edge)}" if edge else ""
-    return lines + _fact("intensity", ratio, palette, width)
+    yield "intensity", ratio + (f", ridge at {ratio_text(edge)}" if edge else "")
 
 
 def ratio_text(value: float) -> str:
@@ -128,17 +122,16 @@ def ratio_text(value: float) -> str:
 
 
 def _surroundings(
-    kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int
+    kernel: KernelRow, estimate: Estimate | None, palette: Palette, width: int
 ) -> list[Text]:
     """What runs beside it on its stream, itself marked, and the run it could be fused in."""
-    estimate = snapshot.estimate
     near = estimate.neighbours.get(kernel.name) if estimate else None
     if estimate is None or near is None:
         return []
     place = "beside:"
     if near.step_place is not None:
         place = f"typically {units.share(near.step_place)} into the step, beside:"
-    lines = [Text(), *_fact("runs", place, palette, width)]
+    lines = [Text(), *facts([("runs", place)], LABEL, palette, width)]
     sides = sides_by_name(estimate.kernels)
     for index, name in enumerate(near.names):
         side = sides.get(name, Side.UNKNOWN)
@@ -152,7 +145,7 @@ def _surroundings(
         says = (
             f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
         )
-        lines += _fact("chain", says, palette, width)
+        lines += facts([("chain", says)], LABEL, palette, width)
     return lines
 
 
@@ -163,18 +156,19 @@ def _roof_words(kernel: KernelRow) -> str:
     return f"{units.share(kernel.roof_share)} of the {ceiling}"
 
 
-def _fact(label: str, says: str, palette: Palette, width: int) -> list[Text]:
-    lines = []
-    for i, line in enumerate(wrapped(says, max(10, width - 12))):
-        text = Text(no_wrap=True).append(f"{label if not i else '':>10}  ", palette.style("muted"))
-        lines.append(text.append(line, palette.style("text")))
-    return lines
+def sides_by_name(kernels: Iterable[KernelRow]) -> dict[str, Side]:
+    """The side of each name; of its longer row where it has several."""
+    sides: dict[str, Side] = {}
+    for kernel in kernels:
+        sides.setdefault(kernel.name, kernel.side)
+    return sides
 
 
-class KernelView(SubView):
-    def __init__(self, kernel: KernelRow) -> None:
-        super().__init__()
-        self._kernel = kernel
-
-    def body(self) -> KernelPane:
-        return KernelPane(self._kernel)
+def memory_run(near: Neighbours, sides: Mapping[str, Side]) -> tuple[int, int]:
+    """First and past-last place of the memory-side run that the kernel is in; equal without one."""
+    first = last = near.at
+    while last < len(near.names) and sides.get(near.names[last]) is Side.MEMORY:
+        last += 1
+    while last > near.at and first > 0 and sides.get(near.names[first - 1]) is Side.MEMORY:
+        first -= 1
+    return first, last

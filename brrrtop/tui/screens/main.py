@@ -2,110 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.widgets import Input, Label
+from textual.widgets import Input
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
 from brrrtop.tui.parts import waits_for_loader
-from brrrtop.tui.screens.view import TooSmall, View
-from brrrtop.tui.widgets.account_pane import AccountPane
+from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.banner import Banner
-from brrrtop.tui.widgets.device_strip import DeviceStrip
-from brrrtop.tui.widgets.gauges import Gauges
-from brrrtop.tui.widgets.hero import Hero
-from brrrtop.tui.widgets.history_graph import HistoryGraph
+from brrrtop.tui.widgets.frame import KeyLine
+from brrrtop.tui.widgets.gauges import DeviceStrip, Gauges
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.key_line import Key, KeyLine
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.side import Side
-from brrrtop.tui.widgets.status import Status
-from brrrtop.tui.widgets.step_strip import StepStrip
 from brrrtop.tui.widgets.table_columns import SORTABLE
-from brrrtop.tui.widgets.title import Title
+from brrrtop.tui.widgets.time_spent import AccountPane, HistoryGraph, StepStrip
+from brrrtop.tui.widgets.verdict import Banner, Hero
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
 was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_start` is on such a one)."""
 
-KEYS: tuple[Key, ...] = (
-    ("?", "help", "app.help"),
-    ("q", "quit", "app.quit"),
-    ("space", "pause", "app.pause"),
-    ("/", "filter", "screen.filter"),
-    ("enter", "kernel", "screen.open"),
-    ("p", "one step", "app.step_picture"),
-    ("a", "advice", "app.advice"),
-    ("w", "what-if", "app.whatif"),
-)
-LAST: tuple[Key, ...] = (
-    ("m", "mark", "app.baseline"),
-    (":", "commands", "app.commands"),
-    ("z", "zoom", "screen.zoom(1)"),
-    ("r", "roofline", "app.roofline"),
-    ("l", "log", "app.log"),
-    ("L", "loader", "app.loader"),
-    ("b", "before/after", "app.compare"),
-    ("y", "copy", "app.copy"),
-    ("s", "sort", "screen.sort(1)"),
-)
-
-
-class Configured(Protocol):
-    """What the main screen knows of the program around it."""
-
-    settings: Settings
-
-    def action_home(self) -> None:
-        """To where it came from."""
-
-    def choose(self, settings: Settings) -> None:
-        """Keeps them, now and for the next time."""
-
 
 class MainView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash,f3", "filter", show=False, priority=True),
-        Binding("escape", "clear_filter", show=False),
-        Binding("s,greater_than_sign,f6", "sort(1)", show=False),
-        Binding("less_than_sign", "sort(-1)", show=False),
-        Binding("I", "reverse", show=False),
-        Binding("y", "app.copy", show=False),
-        Binding("z", "zoom(1)", show=False),
-        Binding("Z", "zoom(0)", show=False),
+        Binding("slash,f3", "filter", priority=True),
+        ("escape", "clear_filter"),
+        ("s,greater_than_sign,f6", "sort(1)"),
+        ("less_than_sign", "sort(-1)"),
+        ("I", "reverse"),
+        ("y", "app.copy"),
+        ("z", "zoom(1)"),
+        ("Z", "zoom(0)"),
     ]
 
     OPENING = "-unjudged -no-past"
     """Its classes before the first snapshot."""
 
     def compose(self) -> ComposeResult:
-        yield TooSmall()
-        yield Title()
-        yield DeviceStrip()
-        yield Banner()
-        yield Hero()
-        yield AccountPane()
-        yield HistoryGraph()
-        yield StepStrip()
-        yield Pace()
-        yield Gauges()
-        with Container(id="counsel"):
-            yield Advice()
-            yield Side()
-        yield Loader()
-        yield KernelTable()
-        with Container(id="filter"):
-            yield Label("filter ")
-            yield Input(placeholder="words in a kernel's name, family or side", id="words")
-        yield Status()
-        yield KeyLine(KEYS, LAST)
+        panes = (
+            DeviceStrip(), Banner(), Hero(), AccountPane(), HistoryGraph(), StepStrip(), Pace(),
+            Gauges(), Container(Advice(), Side(), id="counsel"), Loader(), KernelTable(),
+        )  # fmt: skip
+        hint = "words in a kernel's name, family or side"
+        yield from self.framed(panes, "filter ", hint, KeyLine(MAIN_KEYS, MAIN_LAST))
 
     def show(self, snapshot: Snapshot) -> None:
         self.update_classes(
@@ -128,7 +75,9 @@ class MainView(View):
             counsel.styles.max_height = most
 
     def on_mount(self) -> None:
-        self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
+        self.table.sort_by(
+            self.app.settings.sort if self.app.settings.sort in SORTABLE else "total"
+        )
         self.table.focus()
         self._arrange()
 
@@ -136,51 +85,40 @@ class MainView(View):
         self.query_one(Loader).redraw()  # it has more lines on a higher screen
         self.set_timer(SETTLED_S, self._fit_advice)
 
-    @property
-    def _settings(self) -> Settings:
-        return cast("Configured", self.app).settings
-
     def _arrange(self) -> None:
         """Hides and zooms panes as the settings say."""
-        chosen = self._settings
+        chosen = self.app.settings
         classes = {f"-no-{name}": name in chosen.hidden for name in PANES}
         classes |= {f"-zoom-{name}": name == chosen.zoomed for name in PANES}
         self.update_classes(classes | {"-zoom": bool(chosen.zoomed)})
         self.call_after_refresh(self._fit_advice)
 
     def _choose(self, settings: Settings) -> None:
-        cast("Configured", self.app).choose(settings)
+        self.app.choose(settings)
         self._arrange()
 
     def action_zoom(self, by: int) -> None:
         """The next pane alone, after the last one all of them again; with 0 all of them."""
-        names = ["", *(name for name in ZOOMED if name not in self._settings.hidden)]
-        at = names.index(self._settings.zoomed) if self._settings.zoomed in names else 0
+        names = ["", *(name for name in ZOOMED if name not in self.app.settings.hidden)]
+        at = names.index(self.app.settings.zoomed) if self.app.settings.zoomed in names else 0
         self.action_zoom_pane(names[(at + by) % len(names)] if by else "")
 
     def action_zoom_pane(self, name: str) -> None:
-        self._choose(replace(self._settings, zoomed=name))
+        self._choose(replace(self.app.settings, zoomed=name))
 
     def action_hide(self, name: str) -> None:
         """Hides a pane, or shows it again."""
-        hidden = set(self._settings.hidden) ^ {name}
-        self._choose(replace(self._settings, hidden=tuple(one for one in PANES if one in hidden)))
-
-    @property
-    def snapshot_shown(self) -> Snapshot | None:
-        return self.table.snapshot
+        hidden = set(self.app.settings.hidden) ^ {name}
+        self._choose(
+            replace(self.app.settings, hidden=tuple(one for one in PANES if one in hidden))
+        )
 
     @property
     def table(self) -> KernelTable:
         return self.query_one(KernelTable)
 
-    @property
-    def words(self) -> Input:
-        return self.query_one("#words", Input)
-
     def action_filter(self) -> None:
-        self.query_one("#filter").display = True
-        self.set_focus(self.words)
+        self.ask_for_words()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """`/` goes before all other keys, as words typed after it may be here already; but it is a
@@ -188,12 +126,11 @@ class MainView(View):
         return action != "filter" or self.focused is not self.words
 
     def action_clear_filter(self) -> None:
-        job = self.snapshot_shown.job if self.snapshot_shown else None
-        if job is not None and not self.query_one("#filter").display:
-            self.app.action_ranks()  # type: ignore[attr-defined]
+        if self.app.snapshot.job is not None and not self.query_one("#filter").display:
+            self.app.action_ranks()
             return
         if not self.table.wanted and self.focused is not self.words:
-            cast("Configured", self.app).action_home()
+            self.app.action_home()
             return
         self.words.value = ""
         self.query_one("#filter").display = False
@@ -202,10 +139,7 @@ class MainView(View):
 
     def action_sort(self, by: int) -> None:
         self.table.cycle_sort(by)
-        self.on_kernel_table_sorted()
-
-    def on_kernel_table_sorted(self) -> None:
-        cast("Configured", self.app).choose(replace(self._settings, sort=self.table.sort_key))
+        self.app.keep_sort(self.table.sort_key)
 
     def action_reverse(self) -> None:
         self.table.sort_by(self.table.sort_key, not self.table.reverse)

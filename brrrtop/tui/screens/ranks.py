@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual.binding import BindingType
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.text import ranks as words
+from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import fitted, stacked, wrapped
-from brrrtop.tui.screens.view import KEYS, SubView
-from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.renderables.line import fitted, hanging, paragraph, stacked, under_cursor
+from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 
 MARK, RANK, GPU, STEP, WAITS, LATE, LAST = 2, 5, 5, 10, 8, 10, 9
 SHORTEST_BAR, LONGEST_BAR = 12, 40
@@ -28,10 +27,10 @@ VERDICT = 32
 COLLECTIVES_SHOWN = 6
 WIDE = 100
 """Columns that the table of collectives takes."""
-GAUGES: tuple[tuple[str, Metric, int], ...] = (
-    ("memory", Metric.MEMORY_USED_BYTES, 10),
-    ("power", Metric.POWER_WATT, 8),
-    ("temp", Metric.TEMPERATURE_C, 6),
+GAUGES: tuple[tuple[str, Metric, int, Callable[[float], str]], ...] = (
+    ("memory", Metric.MEMORY_USED_BYTES, 10, units.size),
+    ("power", Metric.POWER_WATT, 8, "{:.0f} W".format),
+    ("temp", Metric.TEMPERATURE_C, 6, "{:.0f} °C".format),
 )
 NONE = "One rank by itself. Name the files of all ranks, or attach to the launcher of the job."
 TERMS = (
@@ -40,65 +39,41 @@ TERMS = (
 )
 
 
-class RankTable(Scrolled):
+class RankTable(Chooser, Scrolled):
     """One rank is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", show=False),
-        Binding("down,j", "choose(1)", show=False),
-        Binding("pageup", "choose(-10)", show=False),
-        Binding("pagedown", "choose(10)", show=False),
-        Binding("home,g", "choose(-100000)", show=False),
-        Binding("end,G", "choose(100000)", show=False),
-        Binding("enter", "open", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "choose(-10)"), ("pagedown", "choose(10)")]
+    KEYS = (CHOOSE, ("enter", "open this rank", "focused.open"), *VIEW_KEYS[1:])
     topic = "ranks of the job, the odd one first"
-
-    class Opened(Message):
-        """This rank's own screen is wanted."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[RankRow, ...] = ()
         self._head = 0
-        self._chosen: str | None = None
 
-    @property
-    def at(self) -> int:
-        """Place of the chosen row; of the first one where none was chosen or it has gone."""
-        keys = [row.key for row in self._rows]
-        return keys.index(self._chosen) if self._chosen in keys else 0
+    def choices(self) -> Sequence[str]:
+        return [row.key for row in self._rows]
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        job = snapshot.job
+        job, palette = snapshot.job, self.palette
         self._rows = job.ranks if job is not None else ()
         if job is None:
-            return [Text.styled(line, self.palette.style("muted")) for line in wrapped(NONE, width)]
-        head = head_lines(job, self.palette, width)
+            return paragraph(NONE, width, palette.style("muted"))
+        head = head_lines(job, palette, width)
         self._head = len(head)
         return [
-            *head, *table_lines(job, self.at, self.palette, width),
-            *collective_lines(job, self.palette, width), *advice_lines(job, self.palette, width),
+            *head, *table_lines(job, self.at, palette, width),
+            *collective_lines(job, palette, width), *advice_lines(job, palette, width),
         ]  # fmt: skip
 
-    def action_choose(self, by: int) -> None:
-        """Another row, scrolled so far that it is seen."""
-        if not self._rows:
-            return
-        at = min(max(self.at + by, 0), len(self._rows) - 1)
-        self._chosen = self._rows[at].key
-        room = max(1, self.content_size.height - 1)
-        line = self._head + 1 + at
-        self._top = min(max(self._top, line + 1 - room), line) if at else 0
-        self.redraw()
+    def reveal(self, place: int) -> None:
+        line = self._head + 1 + place if place else 0
+        self.reach(line, line + 1)
 
     def action_open(self) -> None:
         if self._rows:
-            self.post_message(self.Opened(self._rows[self.at].key))
+            self.app.action_show_rank(self.choices()[self.at])
+            self.app.action_main()
 
 
 def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
@@ -106,36 +81,27 @@ def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
     waited = job.waited_for
     hue = "alarm" if waited is not None and waited.is_slow else "text"
     says = words.sentence(job)
-    lines = [
-        Text.styled(line, palette.style(hue, bold=True))
-        for line in wrapped(says[0].upper() + says[1:], width)
-    ]
-    facts = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
-    facts += [words.parallel(job)] if job.parallelism else []
-    facts.append(f"{units.count(job.matched)} collectives matched")
+    lines = paragraph(says[0].upper() + says[1:], width, palette.style(hue, bold=True))
+    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
+    known += [words.parallel(job)] if job.parallelism else []
+    known.append(f"{units.count(job.matched)} collectives matched")
     if job.transfer_ns is not None:
-        facts.append(f"transfer {units.duration(job.transfer_ns)} in all")
+        known.append(f"transfer {units.duration(job.transfer_ns)} in all")
     for row in job.whatif:
-        facts.append(f"{units.duration(row.step_ns)} a step with no late rank")
+        known.append(f"{units.duration(row.step_ns)} a step with no late rank")
     notes = [note for note in job.notes if note != says]
-    muted = palette.style("muted")
-    lines += [Text.styled(line, muted) for line in wrapped(" · ".join([*facts, *notes]), width)]
-    return [*lines, Text()]
+    below = " · ".join([*known, *notes])
+    return [*lines, *paragraph(below, width, palette.style("muted")), Text()]
 
 
 def table_lines(job: JobSnapshot, at: int, palette: Palette, width: int) -> list[Text]:
     """Titles, a row a rank, and what the figures mean."""
-    columns = _columns(job.ranks, width)
+    columns = Columns(job.ranks, width)
     lines = [_titles(columns, palette)]
     for place, row in enumerate(job.ranks):
         line = _row(row, job, place == at, columns, palette, width)
-        if place == at:
-            line.append(" " * max(0, width - line.cell_len))
-            line.stylize_before(palette.cursor)  # the bar keeps its own ground
-        lines.append(line)
-    lines.append(Text())
-    lines += [Text.styled(line, palette.style("muted")) for line in wrapped(TERMS, width)]
-    return stacked(lines, width)
+        lines.append(under_cursor(line, palette, width) if place == at else line)
+    return stacked([*lines, Text(), *paragraph(TERMS, width, palette.style("muted"))], width)
 
 
 def collective_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
@@ -162,21 +128,19 @@ def collective_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Tex
 
 def advice_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
     """What to try for the rank that the others wait for, and what is no use."""
+    muted, plain = palette.style("muted"), palette.style("text")
     lines: list[Text] = []
     for one in job.advisories:
         lines.append(Text())
         for word, says in (("try", one.suggests), ("no use", one.waste)):
-            for at, part in enumerate(wrapped(says or "", width - MARK - 8)):
-                line = Text(" " * MARK)
-                line.append(f"{word if not at else '':<8}", palette.style("muted"))
-                lines.append(line.append(part, palette.style("text")))
+            lines += hanging(f"{'':{MARK}}{word:<8}", says or "", width, muted, plain)
     return lines
 
 
 class Columns:
     """Which columns there is room for, and how wide the bar is."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, rows: Sequence[RankRow], width: int) -> None:
         room = width - MARK - RANK - STEP
         self.waits = room >= WAITS + LATE
         room -= (WAITS + LATE) * self.waits
@@ -189,20 +153,15 @@ class Columns:
         self.verdict = VERDICT if room >= VERDICT else 0
         room -= self.verdict
         self.gauges = 0
-        for _, _, cells in GAUGES:
+        for _, _, cells, _ in GAUGES:
             if room < cells:
                 break
             self.gauges += 1
             room -= cells
         if self.bar:
             self.bar += min(max(room, 0), LONGEST_BAR - self.bar)
-
-
-def _columns(rows: Sequence[RankRow], width: int) -> Columns:
-    columns = Columns(width)
-    known = [metric for _, metric, _ in GAUGES if any(metric in row.gauges for row in rows)]
-    columns.gauges = columns.gauges if known else 0
-    return columns
+        if not any(metric in row.gauges for row in rows for _, metric, *_ in GAUGES):
+            self.gauges = 0
 
 
 def _titles(columns: Columns, palette: Palette) -> Text:
@@ -213,10 +172,10 @@ def _titles(columns: Columns, palette: Palette) -> Text:
     if columns.waits:
         title += f"{'waits':>{WAITS}}{'late':>{LATE}}"
     title += f"{'last':>{LAST}}" if columns.last else ""
-    for name, _, cells in GAUGES[: columns.gauges]:
+    for name, _, cells, _ in GAUGES[: columns.gauges]:
         title += f"{name:>{cells}}"
     title += f"  {'verdict'}" if columns.verdict else ""
-    return Text.styled(title, palette.style("muted"))
+    return palette.text(title, "muted")
 
 
 def _row(
@@ -243,32 +202,13 @@ def _row(
     if columns.last:
         last = f"{row.last_in}/{row.matched}" if row.matched else units.UNMEASURED
         line.append(f"{last:>{LAST}}", palette.style("text"))
-    for _, metric, cells in GAUGES[: columns.gauges]:
-        line.append(f"{gauge(row, metric):>{cells}}", palette.style("text"))
+    for _, metric, cells, form in GAUGES[: columns.gauges]:
+        value = row.gauges.get(metric)
+        reading = units.UNMEASURED if value is None else form(value)
+        line.append(f"{reading:>{cells}}", palette.style("text"))
     if columns.verdict:
         verdict = row.why or phrases.verdict(row.estimate)
         line.append(
             f"  {fitted(verdict, max(1, width - line.cell_len - 2))}", palette.style("text")
         )
     return line
-
-
-def gauge(row: RankRow, metric: Metric) -> str:
-    """A reading in its unit."""
-    value = row.gauges.get(metric)
-    if value is None:
-        return units.UNMEASURED
-    if metric is Metric.MEMORY_USED_BYTES:
-        return units.size(value)
-    return f"{value:.0f} W" if metric is Metric.POWER_WATT else f"{value:.0f} °C"
-
-
-class RanksView(SubView):
-    KEYS = (
-        ("↑↓", "choose", "focused.choose(1)"),
-        ("enter", "open this rank", "focused.open"),
-        *(key for key in KEYS if key[0] not in ("esc",)),
-    )
-
-    def body(self) -> RankTable:
-        return RankTable()

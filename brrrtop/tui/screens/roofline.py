@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
+from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, whole_step
-from brrrtop.tui.renderables.line import clipped, joined, rule, stacked, wrapped
+from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under_cursor
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
-from brrrtop.tui.screens.view import KEYS, SubView
-from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.kernel_table import Key, key_of
 from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.scrolled import Chooser
 
 KEPT = 60
 LISTED_FROM = 24
 """Height from which the largest kernels are listed under the plot."""
 
 
-class RooflinePane(Pane, can_focus=True):
+class RooflinePane(Chooser, Pane):
     """One of the plotted kernels is chosen: marked in the plot, and its figures below."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", show=False),
-        Binding("down,j", "choose(1)", show=False),
-        Binding("home,g", "choose(-1000)", show=False),
-        Binding("end,G", "choose(1000)", show=False),
-        Binding("enter", "open", show=False),
-    ]
+    KEYS = (CHOOSE, ("enter", "kernel", "focused.open"), *VIEW_KEYS)
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: list[KernelRow] = []
-        self._chosen: tuple[str, str] | None = None
+        """Plotted, most time first."""
         self._trail: deque[tuple[float, float]] = deque(maxlen=KEPT)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -51,20 +44,12 @@ class RooflinePane(Pane, can_focus=True):
                 self._trail.append(point)
         super().show(snapshot)
 
-    @property
-    def at(self) -> int:
-        """Place of the chosen kernel by time; the first where it has gone."""
-        keys = [_key(row) for row in self._rows]
-        return keys.index(self._chosen) if self._chosen in keys else 0
-
-    def action_choose(self, by: int) -> None:
-        if self._rows:
-            self._chosen = _key(self._rows[min(max(self.at + by, 0), len(self._rows) - 1)])
-            self.redraw()
+    def choices(self) -> Sequence[Key]:
+        return [key_of(row) for row in self._rows]
 
     def action_open(self) -> None:
         if self._rows:
-            self.post_message(KernelTable.Opened(self._rows[self.at]))
+            self.app.open_kernel(self._rows[self.at])
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -74,7 +59,7 @@ class RooflinePane(Pane, can_focus=True):
             words = "The ceilings of this GPU are not known, so there is no roof to draw."
             if estimate is None:
                 words = "Nothing to plot yet."
-            return [*lines, Text.styled(words, palette.style("muted"))]
+            return [*lines, palette.text(words, "muted")]
         self._rows = plotted(estimate.kernels)[::-1]
         listed = min(6 if height >= LISTED_FROM else 1, len(self._rows))
         chosen = self._rows[self.at] if self._rows else None
@@ -83,7 +68,7 @@ class RooflinePane(Pane, can_focus=True):
         trail = list(self._trail)
         lines += roofline(estimate.kernels, estimate.roofs, trail, palette, width, room, chosen)
         lines += figures(self._rows, self.at, listed, palette, width)
-        return stacked(lines[:height], width)
+        return lines
 
 
 def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
@@ -97,24 +82,20 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
             else "No kernel is plotted: their FLOPs come with op shapes. A live run records them once it "
             "is steady (not with --no-shapes), or at the key o; torch.profiler by record_shapes=True."
         )
-        return [Text.styled(line, palette.style("muted")) for line in wrapped(words, width)]
+        return paragraph(words, width, palette.style("muted"))
     share = sum(kernel.share for kernel in shown)
     pieces = [
-        Text.styled(
+        palette.text(
             f"{len(shown)} of {len(estimate.kernels)} kernels, {units.share(share)} of the time, "
             "have known FLOPs and bytes",
-            palette.style("text"),
+            "text",
         ),
-        Text.styled("◆ all together", palette.style("muted")),
-        Text.styled("· earlier", palette.style("muted")),
+        palette.text("◆ all together", "muted"),
+        palette.text("· earlier", "muted"),
     ]
     if estimate.roofs:
-        pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", palette.style("muted")))
+        pieces.append(palette.text(f"roofs: {estimate.roofs.source}", "muted"))
     return [joined(pieces, width)]
-
-
-def _key(kernel: KernelRow) -> tuple[str, str]:
-    return kernel.name, kernel.side.value
 
 
 def figures(
@@ -130,18 +111,5 @@ def figures(
         text.append(f"{units.rate(kernel.flop_per_s, 'FLOP/s'):>14}  ", palette.style("muted"))
         text.append(short_name(kernel.name), palette.style(kernel.side.value))
         text = clipped(text, width)
-        if place == at:
-            text.append(" " * max(0, width - text.cell_len))
-            text.stylize(palette.cursor)
-        lines.append(text)
+        lines.append(under_cursor(text, palette, width) if place == at else text)
     return lines
-
-
-class RooflineView(SubView):
-    KEYS = (("↑↓", "choose", "focused.choose(1)"), ("enter", "kernel", "focused.open"), *KEYS)
-
-    def body(self) -> RooflinePane:
-        return RooflinePane()
-
-    def on_mount(self) -> None:
-        self.query_one(RooflinePane).focus()

@@ -1,29 +1,40 @@
-"""Asks where to write the recording, a picture of the screen or the report: by the name's end."""
+"""What the key S writes: the recording, a picture of the screen, or the report, by the end of its name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from datetime import datetime
-from typing import ClassVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from brrrtop.tui.widgets.pane import Shown
+from brrrtop.errors import BrrrtopError
+from brrrtop.tui.screens.view import Dialog
+
+if TYPE_CHECKING:
+    from brrrtop.tui.app import BrrrtopApp
+
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-class SaveDialog(ModalScreen[str | None]):
-    """Gives back a path, or None when it was left with Esc."""
+class SaveDialog(Dialog):
+    """Gives back a path.
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+    Args:
+        records: There is a recording to write.
+        reports: Somebody makes the report as a page.
+    """
 
-    def __init__(self, kinds: Mapping[str, str]) -> None:
-        """`kinds`: what can be written, by the end of the name; the first one is offered."""
+    def __init__(self, records: bool, reports: bool) -> None:
         super().__init__()
-        self._kinds = kinds
+        self._kinds = {".brrr": "the recording, for brrrtop replay"} if records else {}
+        self._kinds[".svg"] = "a picture of this screen"
+        if reports:
+            self._kinds[".html"] = "the report as a page"
 
     def compose(self) -> ComposeResult:
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
@@ -33,12 +44,47 @@ class SaveDialog(ModalScreen[str | None]):
             for ending, what in self._kinds.items():
                 yield Label(f"{ending:<6} {what}", classes="kind")
 
-    def on_mount(self) -> None:
-        self.set_class(not cast("Shown", self.app).palette.colour, "-colourless")
-        self.query_one(Input).focus()
-
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
+
+def save(app: BrrrtopApp, name: str) -> None:
+    """Writes what the end of the name says."""
+    path = Path(name).expanduser()
+    page = app.page
+    if path.suffix == ".svg":  # once the dialog has gone from the screen
+        app.call_after_refresh(_write, app, path, lambda: svg_of(app))
+    elif path.suffix == ".html" and page is not None:
+        _write(app, path, lambda: page(app.snapshot))
+    else:
+        app.record(name)
+
+
+def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
+    try:
+        app.say(written(path, text()))
+    except BrrrtopError as fault:
+        app.say(f"{fault.message} – {fault.action}", failed=True)
+
+
+def svg_of(app: BrrrtopApp) -> str:
+    """The screen by Textual without fonts from the network, its spaces kept by every reader."""
+    svg = _FONTS.sub("", app.export_screenshot(title="brrrtop", simplify=True))
+    svg = svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Fira Code, monospace")
+    return svg.replace("<text ", '<text xml:space="preserve" ')
+
+
+def written(path: Path, text: str) -> str:
+    """Writes a file that was not there before; says so.
+
+    Raises:
+        BrrrtopError: It is there, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise BrrrtopError(f"{path} is there already", "choose another name") from None
+    except OSError as fault:
+        raise BrrrtopError(f"{path}: {fault.strerror or fault}", "choose another folder") from None
+    return f"saved {path}"

@@ -7,20 +7,20 @@ from typing import ClassVar
 import numpy as np
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
+from brrrtop.tui.commands import VIEW_KEYS
 from brrrtop.tui.palette import MARKS, Palette, letter
-from brrrtop.tui.renderables.edit_bars import edit_bars
 from brrrtop.tui.renderables.line import rows as flowed
-from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
-from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.step_strip import title
+from brrrtop.tui.widgets.side import edit_bars
+from brrrtop.tui.widgets.time_spent import step_title
 
 CLOSEST_NS = 200
 """A picture is not zoomed in further than to this time a cell."""
@@ -30,29 +30,33 @@ LEAST_LANES = 14
 """Lines that the picture has before gaps are listed below it."""
 EDITS_FROM = 20
 """Height from which the step after an edit is shown too."""
-WORDS = {
-    "launching": "launching",
-    "optimizer": "optimizer",
-    "annotation": "named range",
-    "host": "CUDA call",
-}
+WORDS = {"annotation": "named range", "host": "CUDA call"}
 
 
 class StepPane(Pane, can_focus=True):
     """Draws the newest picture until a key is pressed: then that one stands still, to be read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "move(-1)", show=False),
-        Binding("right", "move(1)", show=False),
-        Binding("shift+left", "pan(-0.5)", show=False),
-        Binding("shift+right", "pan(0.5)", show=False),
-        Binding("plus,equals_sign,up,k", "zoom(0.5)", show=False),
-        Binding("minus,down,j", "zoom(2.0)", show=False),
-        Binding("g", "gap(1)", show=False),
-        Binding("G", "gap(-1)", show=False),
-        Binding("0,home", "whole", show=False),
-        Binding("f", "follow", show=False),
+        ("left", "move(-1)"),
+        ("right", "move(1)"),
+        ("shift+left", "pan(-0.5)"),
+        ("shift+right", "pan(0.5)"),
+        ("plus,equals_sign,up,k", "zoom(0.5)"),
+        ("minus,down,j", "zoom(2.0)"),
+        ("g", "gap(1)"),
+        ("G", "gap(-1)"),
+        ("0,home", "whole"),
+        ("f", "follow"),
     ]
+
+    KEYS = (
+        ("←→", "cursor", "focused.move(1)"),
+        ("+ -", "zoom", "focused.zoom(0.5)"),
+        ("g", "next gap", "focused.gap(1)"),
+        ("0", "whole step", "focused.whole"),
+        ("f", "follow", "focused.follow"),
+        *VIEW_KEYS,
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,48 +80,36 @@ class StepPane(Pane, can_focus=True):
         palette, picture = self.palette, self.picture
         if picture is None:
             words = "No GPU activity has been traced yet, so there is no step to draw."
-            return [
-                rule("one step", "", palette, width),
-                Text.styled(words, palette.style("muted")),
-            ]
+            head = rule("one step", "", palette, width)
+            return [head, palette.text(words, "muted")]
         view = self.view
         note = "stands still, f: follow" if self._kept is not None else ""
         if view != picture.span:
             note = f"{units.duration(view.duration_ns)} of it{', ' if note else ''}{note}"
         edits = edit_bars(snapshot, palette, width, EDITS) if height >= EDITS_FROM else []
         if edits:
-            edits = [
-                Text(),
-                rule("the step before and after an edit", "w: all", palette, width),
-                *edits,
-            ]
+            heading = rule("the step before and after an edit", "w: all", palette, width)
+            edits = [Text(), heading, *edits]
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
-        below += [
-            *self._legend(picture, width),
-            *edits,
-            Text(),
-            *self._under_cursor(picture, width),
-        ]
-        lines = [rule(title(picture), note, palette, width)]
+        below += [*self._legend(picture, width), *edits, Text()]
+        below += self._under_cursor(picture, width)
+        lines = [rule(step_title(picture), note, palette, width)]
         room = max(3, height - 1 - len(below))
         free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
         listed = longest_gaps(picture, palette, free)
         lines += drawn(picture, view, palette, width, room - len(listed))
-        return stacked([*lines, *below, *listed][:height], width)
+        return [*lines, *below, *listed]
 
     def _cursor_line(self, width: int) -> Text:
         if self._at_ns is None:
             return Text()
-        cell = self._cell(width)
-        return Text(" " * (GUTTER + cell)).append("▲", self.palette.style("text", bold=True))
+        room = self._room(width)
+        cell = int((self._at_ns - self.view.t0_ns) / self.view.duration_ns * room)
+        blank = " " * (GUTTER + min(room - 1, max(0, cell)))
+        return Text(blank).append("▲", self.palette.style("text", bold=True))
 
     def _room(self, width: int) -> int:
         return max(1, width - GUTTER)
-
-    def _cell(self, width: int) -> int:
-        assert self._at_ns is not None
-        part = (self._at_ns - self.view.t0_ns) / self.view.duration_ns
-        return min(self._room(width) - 1, max(0, int(part * self._room(width))))
 
     def _legend(self, picture: StepPicture, width: int) -> list[Text]:
         palette = self.palette
@@ -140,13 +132,9 @@ class StepPane(Pane, can_focus=True):
             return [Text.styled(self.palette.keys(keys), muted)]
         at_ns = self._at_ns
         head = f"at {units.duration(at_ns - picture.span.t0_ns)} of the step"
-        lines = [Text.styled(head, muted)]
         reach_ns = self.view.duration_ns // (2 * self._room(width)) + 1
-        for lane in picture.lanes:
-            bar = self._bar_at(picture, lane, at_ns, reach_ns)
-            if bar is not None:
-                lines.append(bar)
-        return lines
+        bars = (self._bar_at(picture, lane, at_ns, reach_ns) for lane in picture.lanes)
+        return [Text.styled(head, muted), *(bar for bar in bars if bar is not None)]
 
     def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:
         """The longest bar of a lane in the cell of the cursor."""
@@ -163,20 +151,19 @@ class StepPane(Pane, can_focus=True):
         name = picture.names[number] if number >= 0 else phrases.meaning(kind)
         if lane.name not in HOST_LANES:
             name = short_name(name)
-        text = Text.styled(f"{lane.name:<14}", self.palette.style("muted"))
-        text.append(
-            f"{units.duration(int(lengths.max())):>9}  ", self.palette.style("text", bold=True)
-        )
-        text.append(
-            f"{WORDS.get(kind) or phrases.bucket(kind)}  ", self.palette.style(kind, bold=True)
-        )
-        text.append(name, self.palette.style("text"))
+        palette, muted = self.palette, self.palette.style("muted")
+        length = f"{units.duration(int(lengths.max())):>9}  "
+        words = WORDS.get(kind) or phrases.bucket(kind)
+        text = Text.styled(f"{lane.name:<14}", muted)
+        text.append(length, palette.style("text", bold=True))
+        text.append(f"{words}  ", palette.style(kind, bold=True))
+        text.append(name, palette.style("text"))
         launched = int(bars.launched_ns[row])
         if launched >= 0:
             early = units.duration(int(bars.starts_ns[row]) - launched)
-            text.append(f"  launched {early} earlier", self.palette.style("muted"))
+            text.append(f"  launched {early} earlier", muted)
         if len(near) > 1:
-            text.append(f"  and {len(near) - 1} more here", self.palette.style("muted"))
+            text.append(f"  and {len(near) - 1} more here", muted)
         return text
 
     def _hold(self) -> StepPicture | None:
@@ -274,11 +261,11 @@ def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Te
     if lane is None or kernels is None or height < 2:
         return []
     bars, work = lane.bars, kernels.bars
-    lines = [Text.styled("longest gaps", palette.style("text", bold=True))]
+    lines = [palette.text("longest gaps", "text", bold=True)]
     for row in np.argsort(bars.starts_ns - bars.ends_ns, kind="stable")[: height - 1].tolist():
         start, end = int(bars.starts_ns[row]), int(bars.ends_ns[row])
         kind = picture.kinds[int(bars.kinds[row])]
-        text = Text.styled(f"{units.duration(end - start):>9}  ", palette.style("text", bold=True))
+        text = palette.text(f"{units.duration(end - start):>9}  ", "text", bold=True)
         text.append(f"{phrases.bucket(kind):<20}", palette.style(kind, bold=True))
         at = units.duration(max(0, start - picture.span.t0_ns))
         text.append(f"at {at:<9}", palette.style("muted"))
@@ -291,20 +278,3 @@ def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Te
             text.append(f" {between}", palette.style("muted"))
         lines.append(text)
     return lines
-
-
-class StepView(SubView):
-    KEYS = (
-        ("←→", "cursor", "focused.move(1)"),
-        ("+ -", "zoom", "focused.zoom(0.5)"),
-        ("g", "next gap", "focused.gap(1)"),
-        ("0", "whole step", "focused.whole"),
-        ("f", "follow", "focused.follow"),
-        *KEYS,
-    )
-
-    def body(self) -> StepPane:
-        return StepPane()
-
-    def on_mount(self) -> None:
-        self.query_one(StepPane).focus()

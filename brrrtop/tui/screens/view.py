@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases
-from brrrtop.tui.widgets.key_line import Key, KeyLine
+from brrrtop.tui.commands import BURSTS, FOLLOW
+from brrrtop.tui.widgets.frame import LEAST_HEIGHT, LEAST_WIDTH, KeyLine, Status, Title, TooSmall
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.tui.widgets.status import Status
-from brrrtop.tui.widgets.title import Title
 
-LEAST_WIDTH, LEAST_HEIGHT = 40, 10
-KEYS: tuple[Key, ...] = (
-    ("esc", "back", "app.main"),
-    ("q", "quit", "app.quit"),
-    ("space", "pause", "app.pause"),
-    ("?", "help", "app.help"),
-    (":", "commands", "app.commands"),
-    ("p", "one step", "app.step_picture"),
-    ("a", "advice", "app.advice"),
-    ("w", "what-if", "app.whatif"),
-    ("C", "code", "app.code"),
-    ("T", "tables", "app.tables"),
-    ("r", "roofline", "app.roofline"),
-    ("l", "log", "app.log"),
-    ("b", "before/after", "app.compare"),
-)
-
-FOLLOW: Key = ("enter", "watch its successor", "app.follow")
-TRACE: Key = ("n", "trace", "app.burst")
-SHAPES: Key = ("o", "shapes", "app.shapes")
-
-
-class TooSmall(Pane):
-    """Takes the place of everything else on a terminal below 40×10."""
-
-    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        lines = [f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} needed"]
-        if snapshot.estimate is not None:
-            lines.insert(0, phrases.HEADLINES[snapshot.estimate.regime])
-        return [Text(line[:width]) for line in lines]
+if TYPE_CHECKING:
+    from brrrtop.tui.app import BrrrtopApp
 
 
 class View(Screen[None]):
     """A screen over the newest snapshot."""
 
+    app: BrrrtopApp
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - typed by Screen, not as a class variable
         (0, "-tiny-width"),
         (LEAST_WIDTH, "-narrow"),
@@ -84,76 +56,90 @@ class View(Screen[None]):
         panes = list(self.walk_children(Pane))
         for pane in panes:
             pane.show(snapshot)
-        ahead = () if snapshot.successor is None else (FOLLOW,)
-        behind = (TRACE, SHAPES) if snapshot.source.tier == "bursts" else ()
+        behind = BURSTS if snapshot.source.tier == "bursts" else ()
         for pane in panes:
             if isinstance(pane, KeyLine):
-                pane.frame(ahead, behind)
+                pane.frame((FOLLOW,) if snapshot.successor is not None else (), behind)
+
+    def framed(self, panes: Iterable[Widget], what: str, hint: str, keys: KeyLine) -> ComposeResult:
+        """The panes below the title and above the words typed, the status and the keys."""
+        yield TooSmall()
+        yield Title()
+        yield from panes
+        with Container(id="filter"):
+            yield Label(what)
+            yield Input(placeholder=hint, id="words", disabled=True)
+        yield Status()
+        yield keys
+
+    @property
+    def words(self) -> Input:
+        return self.query_one("#words", Input)
+
+    def ask_for_words(self) -> None:
+        self.query_one("#filter").display, self.words.disabled = True, False
+        self.set_focus(self.words)
 
     def on_screen_resume(self) -> None:
         """What came while another screen lay over this one is not waited for."""
-        self.show(self.app.snapshot)  # type: ignore[attr-defined]
+        self.show(self.app.snapshot)
 
     def redraw(self) -> None:
         """Draws everything anew, after a change of colours."""
-        for pane in self.query(Pane):
+        for pane in self.walk_children(Pane):
             pane.redraw()
         self.refresh(repaint=True)
 
 
 class SubView(View):
-    """A view opened from the main one; Esc leads back. `/` searches in what can be scrolled."""
+    """A screen about one pane; Esc leads back. `/` searches in what can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", show=False),
-        Binding("backspace", "app.main", show=False),
-        Binding("slash,f3", "search", show=False),
+        ("escape", "back"),
+        ("backspace", "app.main"),
+        ("slash,f3", "search"),
     ]
-    KEYS: ClassVar[tuple[Key, ...]] = KEYS
 
-    def body(self) -> Pane:
-        """The pane that this view is about."""
-        raise NotImplementedError
+    def __init__(self, body: Pane) -> None:
+        super().__init__()
+        self.body = body
 
     def compose(self) -> ComposeResult:
-        yield TooSmall()
-        yield Title()
-        yield self.body()
-        with Container(id="filter"):
-            yield Label("search ")
-            yield Input(placeholder="words; Enter keeps them, Esc ends", id="words", disabled=True)
-        yield Status()
-        yield KeyLine(self.KEYS)
+        hint = "words; Enter keeps them, Esc ends"
+        yield from self.framed((self.body,), "search ", hint, KeyLine(self.body.KEYS))
 
     def on_mount(self) -> None:
-        for pane in self.query(Scrolled):
-            pane.focus()
+        self.body.focus()
 
     def action_search(self) -> None:
-        if self.query(Scrolled):
-            self.app.forget_toast()  # type: ignore[attr-defined]
-            box = self.query_one("#words", Input)
-            self.query_one("#filter").display, box.disabled = True, False
-            self.set_focus(box)
+        if isinstance(self.body, Scrolled):
+            self.app.forget_toast()
+            self.ask_for_words()
 
     def action_back(self) -> None:
         """Ends a search first, then leads back."""
-        box = self.query_one("#filter")
-        searching = box.display or any(pane.wanted for pane in self.query(Scrolled))
-        if not searching:
-            self.app.action_main()  # type: ignore[attr-defined]
+        asked = self.query_one("#filter").display
+        if not asked and not (isinstance(self.body, Scrolled) and self.body.wanted):
+            self.app.action_main()
             return
-        self.query_one("#words", Input).value = ""
-        box.display = False
-        for pane in self.query(Scrolled):
-            pane.search("")
-            pane.focus()
+        self.words.value = ""
+        self.on_input_submitted()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        for pane in self.query(Scrolled):
-            pane.search(event.value)
+        if isinstance(self.body, Scrolled):
+            self.body.search(event.value)
 
     def on_input_submitted(self) -> None:
         self.query_one("#filter").display = False
-        for pane in self.query(Scrolled):
-            pane.focus()
+        self.body.focus()
+
+
+class Dialog(ModalScreen[str | None]):
+    """Asks for words; gives back what was chosen, None when it was left with Esc."""
+
+    app: BrrrtopApp
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)")]
+
+    def on_mount(self) -> None:
+        self.set_class(not self.app.palette.colour, "-colourless")
+        self.query_one(Input).focus()

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
+from rich.style import Style
 from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual.binding import BindingType
 
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.comparison import Change
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
+from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.line import fitted, stacked, wrapped
-from brrrtop.tui.renderables.range_bar import MIDDLE, RANGE, range_bar
-from brrrtop.tui.screens.compare import (
-    FIGURES,
-    change_row,
-    change_titles,
-    name_cells,
-)
-from brrrtop.tui.screens.compare import (
-    LONGEST_BAR as LONGEST_CHANGE,
-)
-from brrrtop.tui.screens.view import KEYS, SubView
-from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.renderables.line import facts, fitted, hanging, paragraph, stacked, under_cursor
+from brrrtop.tui.screens.compare import FIGURES, LONGEST_BAR, change_row, change_titles, name_cells
+from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 from brrrtop.views import whatif as whatif_text
 
 MARK, EDIT, TIMES, SAVES, SPAN = 2, 24, 22, 7, 13
-SHORTEST_BAR, LONGEST_BAR = 9, 32
+SHORTEST_RANGE, LONGEST_RANGE = 9, 32
+ZERO, RANGE, MIDDLE, BOTH = "│", "━", "●", "┼"
 PARTS = 26
 """Cells of what a step is made of, beside its figures."""
+LABEL = 6
 NONE = (
     "No edit was simulated: that needs whole steps, judged after warming up, of a GPU that this "
     "trainer has for itself."
@@ -48,55 +43,31 @@ def hue_of(row: WhatIf) -> str:
     return "text" if row.saves >= whatif_text.WORTH_A_LINE else "muted"
 
 
-class EditTable(Scrolled):
+class EditTable(Chooser, Scrolled):
     """One edit is chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", show=False),
-        Binding("down,j", "choose(1)", show=False),
-        Binding("home,g", "choose(-1000)", show=False),
-        Binding("end,G", "choose(1000)", show=False),
-        Binding("enter", "open", show=False),
-    ]
+    KEYS = (CHOOSE, ("enter", "what changes", "focused.open"), *VIEW_KEYS)
     topic = "what if: each edit simulated, best first"
-
-    class Opened(Message):
-        """What this edit changes in a step is wanted."""
-
-        def __init__(self, row: WhatIf) -> None:
-            super().__init__()
-            self.row = row
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[WhatIf, ...] = ()
-        self._chosen: str | None = None
 
-    @property
-    def at(self) -> int:
-        """Place of the chosen row; of the first one where it has gone."""
-        edits = [row.edit for row in self._rows]
-        return edits.index(self._chosen) if self._chosen in edits else 0
+    def choices(self) -> Sequence[str]:
+        return [row.edit for row in self._rows]
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         self._rows = snapshot.whatif
         if not self._rows:
-            return [Text.styled(line, self.palette.style("muted")) for line in wrapped(NONE, width)]
+            return paragraph(NONE, width, self.palette.style("muted"))
         return table_lines(snapshot, self.at, self.palette, width)
 
-    def action_choose(self, by: int) -> None:
-        """Another row, scrolled so far that it is seen."""
-        if not self._rows:
-            return
-        at = min(max(self.at + by, 0), len(self._rows) - 1)
-        self._chosen = self._rows[at].edit
-        room = max(1, self.content_size.height - 1)
-        self._top = min(max(self._top, at + 2 - room), at)
-        self.redraw()
+    def reveal(self, place: int) -> None:
+        self.reach(place, place + 2)
 
     def action_open(self) -> None:
         if self._rows:
-            self.post_message(self.Opened(self._rows[self.at]))
+            self.app.push_screen(SubView(EditPane(self._rows[self.at])))
 
 
 def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> list[Text]:
@@ -110,27 +81,22 @@ def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> li
     lines = [_titles(bar, code, palette, width)]
     for place, row in enumerate(rows):
         line = _row(row, "▸" if place == at else " ", scale, (bar, code), palette, width)
-        if place == at:
-            line.append(" " * max(0, width - line.cell_len))
-            line.stylize(palette.cursor)
-        lines.append(line)
-    lines.append(Text())
-    if not code:
-        lines += _with_label("line", rows[at].line, "text", palette, width)
+        lines.append(under_cursor(line, palette, width) if place == at else line)
+    known = [] if code else [("line", rows[at].line)]
     if at == 0 and snapshot.whatif_after:
-        lines += _with_label("then", _following(snapshot), "text", palette, width)
+        known.append(("then", _following(snapshot)))
     terms = f"{whatif_text.TERMS} {RANGE}{MIDDLE}{RANGE} is the range, on one scale for all."
-    lines += [Text.styled(line, palette.style("muted")) for line in wrapped(terms, width)]
-    return stacked(lines, width)
+    below = paragraph(terms, width, palette.style("muted"))
+    return stacked([*lines, Text(), *facts(known, LABEL, palette, width), *below], width)
 
 
 def _columns(rows: Sequence[WhatIf], width: int) -> tuple[int, int]:
     """Cells of the bar and of the code, 0 where they do not fit."""
     room = width - MARK - EDIT - TIMES - SAVES - SPAN
     code = max(len(row.line) for row in rows) + 2
-    if room >= SHORTEST_BAR + code:
-        return min(LONGEST_BAR, room - code), code
-    return (min(LONGEST_BAR, room) if room >= SHORTEST_BAR else 0), 0
+    if room >= SHORTEST_RANGE + code:
+        return min(LONGEST_RANGE, room - code), code
+    return (min(LONGEST_RANGE, room) if room >= SHORTEST_RANGE else 0), 0
 
 
 def _titles(bar: int, code: int, palette: Palette, width: int) -> Text:
@@ -142,7 +108,7 @@ def _titles(bar: int, code: int, palette: Palette, width: int) -> Text:
         title += f"  {'range':<{SPAN - 2}}" + " " * bar
     if code:
         title += "  line of code"
-    return Text.styled(title, palette.style("muted"))
+    return palette.text(title, "muted")
 
 
 def _row(
@@ -181,6 +147,10 @@ def _following(snapshot: Snapshot) -> str:
 
 
 class EditPane(Scrolled):
+    """Lies over the table; Esc leads back to it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,backspace", "app.back")]
+    KEYS = (("esc", "back", "app.back"), *VIEW_KEYS[1:])
     topic = "what if: one step, before and after the edit"
 
     def __init__(self, row: WhatIf) -> None:
@@ -203,51 +173,39 @@ def edit_lines(
     where = "   not in this window; as last seen" if gone else ""
     head = Text(no_wrap=True).append(row.edit, palette.style("text", bold=True))
     lines = [head.append(where, palette.style("muted"))]
-    lines += [
-        Text.styled(f"  {part}", palette.style("text")) for part in wrapped(row.line, width - 2)
-    ]
+    lines += hanging("  ", row.line, width, Style.null(), palette.style("text"))
     lines += [Text(), *_parts(row, palette, width), Text()]
     saves, between = whatif_text.saving(row)
     says = f"{saves}{' of the step' * (saves != 'slower')}, four times of five {between}"
     if row.saves > 0:
         says += f"; {units.times_as_fast(row.saves)} as fast"
-    lines += _with_label("saves", says, hue_of(row), palette, width)
+    lines += facts([("saves", says)], LABEL, palette, width, hue_of(row))
     if row.advisory is not None:
-        lines += _with_label("advice", f"{row.advisory}; a shows it", "text", palette, width)
+        lines += facts([("advice", f"{row.advisory}; a shows it")], LABEL, palette, width)
     elif row.saves < whatif_text.WORTH_A_LINE:
-        lines += _with_label("advice", "none: it is not worth trying now", "muted", palette, width)
+        none = "none: it is not worth trying now"
+        lines += facts([("advice", none)], LABEL, palette, width, "muted")
     for place, pair in enumerate(after):
         says = f"{whatif_text.last(pair)}: {whatif_text.more(pair, row)}, "
         says += f"{units.duration(pair.step_ns)} a step with both"
         says += f" (saves {whatif_text.span(pair.saves_low, pair.saves_high)})"
-        lines += _with_label("" if place else "then", says, "text", palette, width)
-    terms = wrapped(whatif_text.TERMS, width)
-    return stacked(
-        [*lines, Text(), *(Text.styled(t, palette.style("muted")) for t in terms)], width
-    )
+        lines += facts([("" if place else "then", says)], LABEL, palette, width)
+    terms = paragraph(whatif_text.TERMS, width, palette.style("muted"))
+    return stacked([*lines, Text(), *terms], width)
 
 
 def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
     """The step, the GPU's part and the host's in time, and the kernels in number."""
-    step = Change("step", row.present_ns, row.step_ns)
-    width = min(width, PARTS + FIGURES + 1 + LONGEST_CHANGE)  # wider only parts names and figures
-    lines = [change_titles("one step, simulated", PARTS, palette, width)]
-    lines.append(change_row(step, whole=step, least=PARTS, palette=palette, width=width))
+    whole = Change("step", row.present_ns, row.step_ns)
+    width = min(width, PARTS + FIGURES + 1 + LONGEST_BAR)  # wider only parts names and figures
+    line_of = partial(change_row, whole=whole, least=PARTS, palette=palette, width=width)
+    lines = [change_titles("one step, simulated", PARTS, palette, width), line_of(whole)]
     now, then = row.now, row.then
     if now is None or then is None:
         return lines
-    gpu = Change("GPU busy", now.device_ns, then.device_ns)
+    lines.append(line_of(Change("GPU busy", now.device_ns, then.device_ns), "C", "compute"))
     host = Change("host, without GPU waits", now.host_ns, then.host_ns)
-    lines.append(
-        change_row(
-            gpu, mark="C", hue="compute", whole=step, least=PARTS, palette=palette, width=width
-        )
-    )
-    lines.append(
-        change_row(
-            host, mark="h", hue="idle_host", whole=step, least=PARTS, palette=palette, width=width
-        )
-    )
+    lines.append(line_of(host, "h", "idle_host"))
     counts = (now.kernels, then.kernels, now.kernels - then.kernels)
     before, after, won = (f"{round(count):,}" for count in counts)
     name = fitted("kernels and copies", name_cells(width, PARTS))
@@ -257,36 +215,29 @@ def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
     return lines
 
 
-def _with_label(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
-    lines = []
-    for i, part in enumerate(wrapped(words, max(10, width - 8))):
-        line = Text(no_wrap=True).append(f"{label if not i else '':>6}  ", palette.style("muted"))
-        lines.append(line.append(part, palette.style(hue)))
-    return lines
+def range_bar(
+    low: float,
+    middle: float,
+    high: float,
+    scale: tuple[float, float],
+    hue: str,
+    palette: Palette,
+    cells: int,
+) -> Text:
+    """`cells` characters from the scale's least value to its largest."""
+    least, most = scale
+    per = (cells - 1) / ((most - least) or 1.0)
 
+    def place(value: float) -> int:
+        return min(cells - 1, max(0, round((value - least) * per)))
 
-class WhatIfView(SubView):
-    KEYS = (
-        ("↑↓", "choose", "focused.choose(1)"),
-        ("enter", "what changes", "focused.open"),
-        *KEYS,
-    )
-
-    def body(self) -> EditTable:
-        return EditTable()
-
-
-class EditView(SubView):
-    """Lies over the table; Esc leads back to it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "app.back", show=False),
-    ]
-    KEYS = (("esc", "back", "app.back"), *KEYS[1:])
-
-    def __init__(self, row: WhatIf) -> None:
-        super().__init__()
-        self._row = row
-
-    def body(self) -> EditPane:
-        return EditPane(self._row)
+    signs = [" "] * cells
+    signs[place(0.0)] = ZERO
+    for at in range(place(low), place(high) + 1):
+        signs[at] = RANGE if signs[at] == " " else BOTH
+    signs[place(middle)] = MIDDLE
+    bar = Text(no_wrap=True)
+    for at, sign in enumerate(signs):
+        style = palette.style("rule" if sign == ZERO else hue, bold=at == place(middle))
+        bar.append(sign, style)
+    return bar

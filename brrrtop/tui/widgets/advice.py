@@ -7,19 +7,18 @@ from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
-from textual.message import Message
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.event_line import event_lines
-from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
+from brrrtop.tui.parts import sureness
+from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.wording import sureness
+from brrrtop.tui.widgets.side import log_lines
 from brrrtop.views import whatif
 
 MOST = 3
@@ -30,10 +29,7 @@ WORDY = 100
 
 
 class Advice(Pane, can_focus=True):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", show=False)]
-
-    class Opened(Message):
-        """All advice is wanted."""
+    BINDINGS: ClassVar[list[BindingType]] = [("enter", "open")]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,11 +48,11 @@ class Advice(Pane, can_focus=True):
             note = f"chosen, enter: all {total}"
         lines = [rule("advice", note, palette, width)]
         if not total:
-            lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
+            lines.append(palette.text(why_none(snapshot), "muted"))
         lines += flowed
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
-        return stacked(lines[:height], width)
+        return lines
 
     def wanted(self, height: int) -> int | None:
         """How many of so many lines it has a use for; no fewer than before while the same is advised,
@@ -86,16 +82,10 @@ class Advice(Pane, can_focus=True):
         return self._lines_of
 
     def action_open(self) -> None:
-        self.post_message(self.Opened())
-
-    def on_focus(self) -> None:
-        self.call_after_refresh(self.redraw)  # once `has_focus` says so
-
-    def on_blur(self) -> None:
-        self.call_after_refresh(self.redraw)
+        self.app.action_advice()
 
     def on_click(self, _event: Click) -> None:
-        self.post_message(self.Opened())
+        self.app.action_advice()
 
 
 def why_none(snapshot: Snapshot) -> str:
@@ -174,10 +164,8 @@ def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> l
     room = height - 2
     if room < 2 or not snapshot.events:
         return []
-    lines = [Text(), rule("log", "l: all", palette, width)]
-    for event in reversed(snapshot.events[-room:]):
-        lines += event_lines(event, snapshot.now_ns, palette, width)
-    return lines[:height]
+    newest = log_lines(snapshot.events[-room:], snapshot.now_ns, palette, width)
+    return [Text(), rule("log", "l: all", palette, width), *newest][:height]
 
 
 def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
@@ -207,27 +195,24 @@ def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
         ""
     ]
     text.append(first, palette.style("text", bold=True))
-    lines = [sided(text, sure, width)]
-    for line in wrapped(" ".join(rest), _room(width)):
-        indented = Text(" " * 11, no_wrap=True).append(line, palette.style("text", bold=True))
-        lines.append(clipped(indented, width))
-    return lines
+    bold = palette.style("text", bold=True)
+    return [sided(text, sure, width), *hanging(" " * 11, " ".join(rest), width - 1, bold, bold)]
 
 
 def _gain(advisory: Advisory, palette: Palette, width: int) -> Text:
     """What it saves; the range of what was simulated where that leaves room for the sentence."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
-        return Text.styled("to know    ", palette.style("muted"))
+        return palette.text("to know    ", "muted")
     if width < RANGED:
         gain = gain.split(" (")[0]
-    return Text.styled(f"{gain:<{10 + palette.ascii}} ", palette.style("good", bold=True))
+    return palette.text(f"{gain:<{10 + palette.ascii}} ", "good", bold=True)
 
 
 def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
     percent = units.share(advisory.confidence)
     words = f"{sureness(advisory.confidence)} {percent}" if width >= WORDY else f"{percent} sure"
-    return Text.styled(words, palette.style("muted"))
+    return palette.text(words, "muted")
 
 
 def detail_lines(
@@ -241,11 +226,11 @@ def detail_lines(
     )
     lines = []
     for label, words, hue in pieces:
-        flowed = [words] if cut and label != "try" else wrapped(words, _room(width))
-        for i, line in enumerate(flowed):
-            text = Text.styled(f"{label if not i else '':>9}  ", palette.style(hue))
-            text.append(line, palette.style("text" if hue == "good" else hue))
-            lines.append(clipped(text, width))
+        lead, style = f"{label:>9}  ", palette.style("text" if hue == "good" else hue)
+        if cut and label != "try":
+            lines.append(clipped(palette.text(lead, hue).append(words, style), width))
+        else:
+            lines += hanging(lead, words, width - 1, palette.style(hue), style)
     return lines
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
-from textual.message import Message
-from textual.strip import Strip
+from textual.binding import BindingType
 
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason
-from brrrtop.tui.renderables.line import rule, stacked, wrapped
-from brrrtop.tui.widgets.banner import tells_whole
-from brrrtop.tui.widgets.pane import Pane, strip_of
+from brrrtop.tui.renderables.line import hanging, rule, under_cursor
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.scrolled import Chooser
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
     column,
@@ -28,6 +26,7 @@ from brrrtop.tui.widgets.table_columns import (
     matching,
     ordered,
 )
+from brrrtop.tui.widgets.verdict import tells_whole
 
 SORTED_BY = {"side": "side", "total": "time", "count": "calls"}
 """Columns whose titles do not name them."""
@@ -57,57 +56,31 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     if above in notes and tells_whole(above, width):
         notes.remove(above)
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):
-        for i, line in enumerate(wrapped(note, max(10, width - 4))):
-            text = Text("  " if i else ("* " if palette.ascii else "• "), palette.style("muted"))
-            lines.append(text.append(line, palette.style("text")))
+        bullet, muted = "* " if palette.ascii else "• ", palette.style("muted")
+        lines += hanging(bullet, note, width - 2, muted, palette.style("text"))
     if not ended and snapshot.source.tier not in (None, "nvml"):
-        lines.append(Text.styled(_ON_CPU, palette.style("muted")))
+        lines.append(palette.text(_ON_CPU, "muted"))
     return lines
 
 
-class KernelTable(Pane, can_focus=True):
-    """Keys move the cursor, `Opened` says which kernel was chosen."""
+class KernelTable(Chooser, Pane):
+    """Keys move the cursor; Enter and two clicks open the kernel under it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home,g", "edge(0)", show=False),
-        Binding("end,G", "edge(1)", show=False),
-        Binding("enter", "open", show=False),
-    ]
-
-    @dataclass
-    class Opened(Message):
-        kernel: KernelRow
-
-    class Sorted(Message):
-        """Somebody chose a column by its title."""
+    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "page(-1)"), ("pagedown", "page(1)")]
 
     def __init__(self) -> None:
         super().__init__()
         self.sort_key = "total"
         self.reverse = False
         self.wanted = ""
-        self._kernels: list[KernelRow] = []
+        self.kernels: list[KernelRow] = []
+        """As shown: filtered and sorted."""
+        self._keys: list[Key] = []
         self._known = 0
         self._first = 0
-        self._chosen: Key | None = None
-        """The kernel under the cursor; None: the first."""
 
-    @property
-    def kernels(self) -> list[KernelRow]:
-        """As shown: filtered and sorted."""
-        return self._kernels
-
-    @property
-    def cursor(self) -> int:
-        """Number of the chosen kernel among those shown."""
-        for i, kernel in enumerate(self._kernels):
-            if key_of(kernel) == self._chosen:
-                return i
-        return 0
+    def choices(self) -> Sequence[Key]:
+        return self._keys
 
     def sort_by(self, key: str, reverse: bool = False) -> None:
         self.sort_key, self.reverse = key, reverse
@@ -129,28 +102,27 @@ class KernelTable(Pane, can_focus=True):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         known = snapshot.estimate.kernels if snapshot.estimate else ()
         self._known = len(known)
-        self._kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
+        self.kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
+        self._keys = [key_of(kernel) for kernel in self.kernels]
         room = max(0, height - HEAD_LINES)
-        self._first = max(0, min(self._first, len(self._kernels) - room))
-        self._follow_cursor(room)
+        self._first = max(0, min(self._first, len(self.kernels) - room))
+        if room and self._chosen is not None:
+            self._first = min(max(self._first, self.at - room + 1), self.at)
         if snapshot.estimate is None:
-            return stacked(why_none(snapshot, self.palette, width), width)
+            return why_none(snapshot, self.palette, width)
         lines = [rule("kernels", self._note(room), self.palette, width)]
         steps = snapshot.estimate.steps_covered
         lines.append(header_line(width, self.sort_key, self.reverse, self.palette, steps))
-        inside = self._kernels[self._first : self._first + room]
+        inside = self.kernels[self._first : self._first + room]
         lines += [kernel_line(kernel, width, self.palette, steps) for kernel in inside]
-        if not self._kernels:
-            lines.append(Text.styled(self._nothing(), self.palette.style("muted")))
+        if self.has_focus and inside:
+            under_cursor(lines[HEAD_LINES + self.at - self._first], self.palette, width)
+        if not self.kernels:
+            lines.append(self.palette.text(self._nothing(), "muted"))
         return lines
 
-    def _follow_cursor(self, room: int) -> None:
-        if room and self._chosen is not None:
-            cursor = self.cursor
-            self._first = min(max(self._first, cursor - room + 1), cursor)
-
     def _note(self, room: int) -> str:
-        count = len(self._kernels)
+        count = len(self.kernels)
         note = f"by {SORTED_BY.get(self.sort_key) or column(self.sort_key).title}"
         if self.wanted:
             note = f'"{self.wanted}" {count} of {self._known}, {note}'
@@ -163,57 +135,31 @@ class KernelTable(Pane, can_focus=True):
             return f'No kernel matches "{self.wanted}"; Esc clears the filter.'
         return "No kernels seen."
 
-    def render_line(self, y: int) -> Strip:
-        row = y - HEAD_LINES + self._first
-        drawn = HEAD_LINES <= y < len(self._lines) and row < len(self._kernels)
-        if self.has_focus and drawn and row == self.cursor:
-            palette = self.palette
-            base = self.rich_style + palette.cursor
-            return strip_of(self._lines[y], self.content_size.width, base)
-        return super().render_line(y)
-
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
-
-    def _choose(self, row: int) -> None:
-        if not self._kernels:
-            return
-        row = max(0, min(row, len(self._kernels) - 1))
-        self._chosen = key_of(self._kernels[row]) if row else None
-        if not row:
-            self._first = 0
-        self.redraw()
-        self.refresh()
-
-    def action_move(self, by: int) -> None:
-        self._choose(self.cursor + by)
+    def reveal(self, place: int) -> None:
+        """The first place is of whichever kernel comes first."""
+        if not place:
+            self._chosen, self._first = None, 0
 
     def action_page(self, by: int) -> None:
-        self._choose(self.cursor + by * max(1, self.content_size.height - HEAD_LINES - 1))
-
-    def action_edge(self, last: int) -> None:
-        self._choose(len(self._kernels) - 1 if last else 0)
+        self.action_choose(by * max(1, self.content_size.height - HEAD_LINES - 1))
 
     def action_open(self) -> None:
-        if self._kernels:
-            self.post_message(self.Opened(self._kernels[self.cursor]))
+        if self.kernels:
+            self.app.open_kernel(self.kernels[self.at])
 
     def on_click(self, event: events.Click) -> None:
         if event.y == HEAD_LINES - 1:
             key = column_at(event.x, self.content_size.width)
             if key:
                 self.sort_by(key, key == self.sort_key and not self.reverse)
-                self.post_message(self.Sorted())
+                self.app.keep_sort(key)
         elif event.y >= HEAD_LINES:
-            self._choose(event.y - HEAD_LINES + self._first)
+            self.choose(event.y - HEAD_LINES + self._first)
             if event.chain == 2:
                 self.action_open()
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        self.action_move(3)
+        self.action_choose(3)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        self.action_move(-3)
+        self.action_choose(-3)

@@ -1,17 +1,23 @@
-"""The loader on the main screen, while it is what the GPU waits for."""
+"""The loader that the training loop waits for: how long, what its workers do, where the loop stands.
+
+On the main screen, while it is what the GPU waits for; and all of it, for a screen of its own.
+"""
 
 from __future__ import annotations
 
 from rich.text import Text
 from textual.events import Click
-from textual.message import Message
 
+from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
-from brrrtop.text import loader
-from brrrtop.tui.renderables.line import rule
-from brrrtop.tui.renderables.loader_lines import short
+from brrrtop.text import loader, units
+from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.history import level
+from brrrtop.tui.renderables.line import facts, rule, stacked
 from brrrtop.tui.widgets.pane import Fitted
+from brrrtop.tui.widgets.side import code_line, no_samples
+from brrrtop.views import whatif
 
 OF_WORKERS = (
     Metric.LOADER_WORKERS,
@@ -24,9 +30,6 @@ ROOM = ((60, 12), (50, 8), (41, 7), (40, 6), (0, 4))
 
 
 class Loader(Fitted):
-    class Opened(Message):
-        """All of it is wanted."""
-
     def redraw(self) -> None:
         self.most = next(most for height, most in ROOM if self.app.size.height >= height)
         super().redraw()
@@ -43,4 +46,85 @@ class Loader(Fitted):
         return [head, *short(snapshot, self.palette, width, height - 1)]
 
     def on_click(self, _event: Click) -> None:
-        self.post_message(self.Opened())
+        self.app.action_loader()
+
+
+LABEL, WIDE = 7, 100
+HUE = "idle_input"
+
+
+def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
+    """At most `height` lines, the most telling first; more of the code where there is room."""
+    row = snapshot.tables.loaders[0]
+    above = (
+        ("waits", loader.waits(row, brief=width < WIDE)),
+        ("workers", loader.workers(row, snapshot.gauges)),
+    )
+    below = (
+        ("ready", loader.ready(row)),
+        ("gain", _gain(snapshot)),
+        ("enough", loader.enough(row)),
+    )
+    head = [_labelled(label, words, palette) for label, words in above]
+    tail = [_labelled(label, words, palette) for label, words in below if words]
+    tail.append(_recent(row, palette, width))
+    title = "makes at" if row.workers == 0 else "waits at"
+    room = max(1, height - len(head) - len(tail))
+    return [*head, *loop_lines(row, title, palette)[:room], *tail][:height]
+
+
+def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
+    """Each loader with all that is known, sentences wrapped."""
+    lines: list[Text] = []
+    for row in snapshot.tables.loaders:
+        workers = [("workers", loader.workers(row, snapshot.gauges))]
+        if row.workers != 0:
+            workers.append(("ready", loader.ready(row) or "not known"))
+            workers += [("", loader.diagnosis(row)), ("", loader.NOT_ENTERED)]
+        gain = (("gain", _gain(snapshot) or "not known"), ("enough", loader.enough(row)))
+        where = "makes the batches" if row.workers == 0 else "waits"
+        samples = f", by {units.count(row.samples)} stack samples" if row.samples else ""
+        loop = loop_lines(row, "", palette)
+        lines += [
+            palette.text(loader.kind(row), "compute", bold=True),
+            *facts((("made as", row.name), ("waits", loader.waits(row))), LABEL, palette, width),
+            _recent(row, palette, width),
+            *facts((*workers, *gain), LABEL, palette, width),
+            Text(),
+            palette.text(f"Where the loop {where}{samples}", "text", bold=True),
+            *(loop or facts([("", no_samples(snapshot, "No sample"))], LABEL, palette, width)),
+            Text(),
+        ]
+    return stacked(lines, width)
+
+
+def loop_lines(row: LoaderRow, title: str, palette: Palette) -> list[Text]:
+    """Lines of the user's own code at which samples found the loop within its waits."""
+    lines = []
+    for place, line in enumerate(row.lines):
+        share = line.count / row.samples
+        text = _labelled(title if not place else "", f"{units.share(share):>4} ", palette)
+        lines.append(text.append_text(code_line(line, share, HUE, palette)))
+    return lines
+
+
+def _recent(row: LoaderRow, palette: Palette, width: int) -> Text:
+    """The newest waits, one a cell, the longest at the top."""
+    recent = row.recent_ns[-max(0, width - LABEL - 18) :]
+    top = max(recent, default=0) or 1
+    text = _labelled("newest", "", palette)
+    text.append("".join(level(ns / top, palette) for ns in recent), palette.style(HUE))
+    return text.append(f"  to {units.duration(top)}", palette.style("muted"))
+
+
+def _gain(snapshot: Snapshot) -> str:
+    row = loader.price(snapshot)
+    if row is None:
+        return ""
+    span = whatif.span(row.saves_low, row.saves_high)
+    return f"with the batch ready {whatif.times(row)} a step, saves {whatif.percent(row.saves)} ({span})"
+
+
+def _labelled(label: str, words: str, palette: Palette) -> Text:
+    text = palette.text(f"{label:>{LABEL}}  ", "muted")
+    return text.append(words, palette.style("text"))

@@ -11,7 +11,7 @@ from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import jitter
-from brrrtop.tui.renderables.line import rows, stacked
+from brrrtop.tui.renderables.line import pair, rows
 from brrrtop.tui.widgets.pane import Pane
 
 SOURCES = {
@@ -48,13 +48,15 @@ class Pace(Pane):
         slowest = jitter(estimate)
         if slowest is not None:
             more = f"+{units.share(max(0.0, slowest))}".replace("+<", "<+")
-            pieces.append(_pair("slowest", more, palette))
+            pieces.append(pair("slowest", more, palette, bold=True))
         if estimate.host_cause_known is not None:
-            pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), palette))
+            pieces.append(
+                pair("idle explained", units.share(estimate.host_cause_known), palette, bold=True)
+            )
         if estimate.steps.step_ns is not None:
             label = f"steps {_provenance(estimate.steps)}"
-            pieces.append(Text.styled(label, palette.style("muted")))
-        return stacked(rows(pieces, width, height, "  "), width)
+            pieces.append(palette.text(label, "muted"))
+        return rows(pieces, width, height, "  ")
 
 
 def tail_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
@@ -63,7 +65,7 @@ def tail_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     if len(steps) < LEAST_STEPS:
         return []
     return [
-        _pair(name, units.duration(percentile(steps, share)), palette)
+        pair(name, units.duration(percentile(steps, share)), palette, bold=True)
         for name, share in (("p50", 0.5), ("p99", 0.99))
     ]
 
@@ -97,14 +99,14 @@ def launch_pieces(estimate: Estimate, palette: Palette) -> list[Text]:
     is too short: one weighs kernels by their time, the other counts them, and both say so."""
     launch = estimate.launch
     if launch.lead_p50_ns is None:
-        text = Text.styled("launch lead ", palette.style("muted")).append(units.UNMEASURED)
+        text = palette.text("launch lead ", "muted").append(units.UNMEASURED)
         return [text.append(" no launch records", palette.style("muted"))]
-    lead = _pair("lead", units.duration(launch.lead_p50_ns), palette)
-    late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", palette)
+    lead = pair("lead", units.duration(launch.lead_p50_ns), palette, bold=True)
+    late = pair("late", f"{units.share(launch.share_under_10us)} of launches", palette, bold=True)
     if launch.rho is None:
         return [lead, late]
     words, hue = word = host_word(launch.lead_p50_ns, launch.rho, _wait_share(estimate))
-    host = Text.styled(words, palette.style(hue, bold=True))
+    host = palette.text(words, hue, bold=True)
     ahead = "" if word in (AHEAD, AHEAD_BETWEEN) else "ahead "
     host.append(f" ({ahead}{units.share(launch.rho)} by time)", palette.style("muted"))
     return [host, lead, late]
@@ -130,8 +132,3 @@ def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> tuple[str, s
     if most_launches or most_time:
         return "host keeps up at times", "memory"
     return "host is late", "overhead"
-
-
-def _pair(label: str, value: str, palette: Palette) -> Text:
-    text = Text.styled(f"{label} ", palette.style("muted"))
-    return text.append(value, palette.style("text", bold=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.console import Console
 from rich.segment import Segment
@@ -15,17 +15,16 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.commands import VIEW_KEYS, Key
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.line import stacked
+
+if TYPE_CHECKING:
+    from brrrtop.tui.app import BrrrtopApp
+    from brrrtop.tui.painted import PaintedApp
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""
-
-
-class Shown(Protocol):
-    """What a pane knows of the program around it."""
-
-    palette: Palette
-    snapshot: Snapshot
 
 
 def strip_of(text: Text, width: int, base: Style) -> Strip:
@@ -52,25 +51,69 @@ def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return begun
 
 
-class Pane(Widget):
-    """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
+class Lined(Widget):
+    """A widget of lines; those that are the same as before cost nothing."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._snapshot: Snapshot | None = None
         self._lines: list[Text] = []
-        self._drawn_from: object = None
-        """`inputs` of what is drawn; None: draw in any case."""
         self._base = Style.null()
         """What the lines are drawn on, while they are."""
 
     @property
     def palette(self) -> Palette:
-        return cast("Shown", self.app).palette
+        return cast("PaintedApp[object]", self.app).palette
+
+    def redraw(self) -> None:
+        """Puts the lines that there are now."""
+        raise NotImplementedError
+
+    def put(self, lines: list[Text]) -> None:
+        """Shows these lines, cut where they are too long."""
+        lines = stacked(lines, self.content_size.width)
+        for y, count in runs(changed(self._lines, lines)):
+            self.refresh(Region(0, y, self.size.width, count))
+        self._lines = lines
+
+    def on_resize(self, _event: Resize) -> None:
+        self.redraw()
+
+    def on_focus(self) -> None:
+        self.call_after_refresh(self.redraw)  # once `has_focus` says so
+
+    def on_blur(self) -> None:
+        self.call_after_refresh(self.redraw)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # looked up in all ancestors
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.content_size.width
+        if y >= len(self._lines):
+            return Strip.blank(width, self._base)
+        return strip_of(self._lines[y], width, self._base)
+
+
+class Pane(Lined):
+    """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
+
+    app: BrrrtopApp
+    KEYS: ClassVar[tuple[Key, ...]] = VIEW_KEYS
+    """The last line of the screen, where the pane is what a screen is about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot: Snapshot | None = None
+        self._drawn_from: object = None
+        """`inputs` of what is drawn; None: draw in any case."""
 
     @property
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
+
+    def on_mount(self) -> None:
+        self.show(self.app.snapshot)
 
     def show(self, snapshot: Snapshot) -> None:
         """Takes the snapshot over; redraws what that changes."""
@@ -91,32 +134,12 @@ class Pane(Widget):
         width, height = self.content_size
         self.put(self.draw(self._snapshot, width, height)[:height] if width and height else [])
 
-    def put(self, lines: list[Text]) -> None:
-        """Shows these lines; those that are the same as before cost nothing."""
-        for y, count in runs(changed(self._lines, lines)):
-            self.refresh(Region(0, y, self.size.width, count))
-        self._lines = lines
-
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        """The lines for this many cells. Pure: the same snapshot and size give the same lines."""
+        """The lines for this many cells; longer ones are cut.
+
+        Pure: the same snapshot and size give the same lines.
+        """
         raise NotImplementedError
-
-    def on_mount(self) -> None:
-        self.show(cast("Shown", self.app).snapshot)
-
-    def on_resize(self, _event: Resize) -> None:
-        self.redraw()
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        self._base = self.rich_style  # looked up in all ancestors
-        return super().render_lines(crop)
-
-    def render_line(self, y: int) -> Strip:
-        base = self._base
-        width = self.content_size.width
-        if y >= len(self._lines):
-            return Strip.blank(width, base)
-        return strip_of(self._lines[y], width, base)
 
 
 class Fitted(Pane):

@@ -1,30 +1,31 @@
-"""A pane that is longer than the screen: keys and wheel move through it."""
+"""Panes that are longer than the screen: keys and wheel move through them, or choose a row."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import rule
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.pane import Lined, Pane
 
 
 class Scrolled(Pane, can_focus=True):
     """Shows as many of `content`'s lines as fit, under a rule that says which."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_by(-1)", show=False),
-        Binding("down,j,enter", "scroll_by(1)", show=False),
-        Binding("pageup", "scroll_pages(-1)", show=False),
-        Binding("pagedown", "scroll_pages(1)", show=False),
-        Binding("home,g", "scroll_by(-1000000)", show=False),
-        Binding("end,G", "scroll_by(1000000)", show=False),
-        Binding("N", "next_hit(1)", show=False),
-        Binding("P", "next_hit(-1)", show=False),
+        ("up,k", "scroll_by(-1)"),
+        ("down,j,enter", "scroll_by(1)"),
+        ("pageup", "scroll_pages(-1)"),
+        ("pagedown", "scroll_pages(1)"),
+        ("home,g", "scroll_by(-1000000)"),
+        ("end,G", "scroll_by(1000000)"),
+        ("N", "next_hit(1)"),
+        ("P", "next_hit(-1)"),
     ]
     topic = ""
 
@@ -93,6 +94,11 @@ class Scrolled(Pane, can_focus=True):
         self._top += lines
         self.redraw()
 
+    def reach(self, first: int, last: int) -> None:
+        """Scrolls so far that the lines from `first` to before `last` are seen."""
+        room = max(1, self.content_size.height - 1)
+        self._top = min(max(self._top, last - room), first)
+
     def action_scroll_pages(self, pages: int) -> None:
         self.action_scroll_by(pages * max(1, self.content_size.height - 2))
 
@@ -101,3 +107,47 @@ class Scrolled(Pane, can_focus=True):
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
         self.action_scroll_by(-3)
+
+
+class Chooser(Lined, can_focus=True):
+    """A list of which one row is chosen: by what it is, as rows come, go and change places."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("up,k", "choose(-1)"),
+        ("down,j", "choose(1)"),
+        ("home,g", "choose(-1000000)"),
+        ("end,G", "choose(1000000)"),
+        ("enter", "open"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chosen: Hashable = None
+
+    def choices(self) -> Sequence[Hashable]:
+        """What each row is, from the top."""
+        raise NotImplementedError
+
+    @property
+    def at(self) -> int:
+        """Place of the chosen row; of the first one where none was chosen or it has gone."""
+        rows = self.choices()
+        return rows.index(self._chosen) if self._chosen in rows else 0
+
+    def action_choose(self, by: int) -> None:
+        self.choose(self.at + by)
+
+    def choose(self, place: int) -> None:
+        """This row, or the one at the end that lies nearer; scrolled so far that it is seen."""
+        rows = self.choices()
+        if rows:
+            place = min(max(place, 0), len(rows) - 1)
+            self._chosen = rows[place]
+            self.reveal(place)
+            self.redraw()
+
+    def reveal(self, place: int) -> None:
+        """Scrolls so far that the row is seen; nothing where all of them are."""
+
+    def action_open(self) -> None:
+        """What is known of the chosen row."""

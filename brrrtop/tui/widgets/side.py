@@ -1,18 +1,31 @@
-"""What stands beside the advice where there is room: what if, the code, the log. Each as far as it fits."""
+"""What stands beside the advice where there is room: what if, the code, the log. Each as far as it fits.
+
+The lines of each are those that its own view shows too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from rich.text import Text
 
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.estimate import Line
+from brrrtop.model.snapshot import Event, Snapshot
+from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.code_lines import code_lines
-from brrrtop.tui.renderables.edit_bars import edit_bars
-from brrrtop.tui.renderables.event_line import event_lines
-from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.renderables.line import clipped, fitted, hanging, rule
 from brrrtop.tui.widgets.pane import Pane
+from brrrtop.views import whatif
 
 EDITS = 5
+NAME, TIME, GAIN = 25, 9, 17
+"""Cells of the columns beside the bar of an edit."""
+BAR = 10
+EPOCH_NS = 10**18
+"""Smaller times do not count from 1970: the source has a clock of its own."""
+HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime": "text"}
 
 
 class Side(Pane):
@@ -21,20 +34,84 @@ class Side(Pane):
         sections = (
             ("what if, one step", "w: all", edit_bars(snapshot, palette, width, EDITS)),
             ("code while the GPU idles", "C: more", code_lines(snapshot, palette, width)),
-            ("log", "l: all", log_lines(snapshot, palette, width)),
+            ("log", "l: all", log_lines(snapshot.events, snapshot.now_ns, palette, width)),
         )
         lines: list[Text] = []
         for title, note, body in sections:
             room = height - len(lines) - 1
             if body and room > 0:
                 lines += [rule(title, note, palette, width), *body[:room]]
-        return stacked(lines[:height], width)
+        return lines
 
 
-def log_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """Events, newest first."""
-    return [
-        line
-        for event in reversed(snapshot.events)
-        for line in event_lines(event, snapshot.now_ns, palette, width)
-    ]
+def edit_bars(snapshot: Snapshot, palette: Palette, width: int, count: int) -> list[Text]:
+    """The step as it is, then at most `count` edits that win something, best first; none: no lines."""
+    rows = [row for row in snapshot.whatif if row.saves >= whatif.WORTH_A_LINE][:count]
+    if not rows:
+        return []
+    room = max(4, width - NAME - TIME - GAIN - 3)
+    now_ns = rows[0].present_ns
+    lines = [_bar("now", now_ns, now_ns, "", room, palette)]
+    for row in rows:
+        gain = f"{whatif.percent(row.saves)} ({whatif.span(row.saves_low, row.saves_high)})"
+        lines.append(_bar(row.edit, row.step_ns, now_ns, gain, room, palette))
+    return lines
+
+
+def _bar(name: str, step_ns: float, now_ns: float, gain: str, room: int, palette: Palette) -> Text:
+    full = min(room, max(1, round(room * step_ns / now_ns)))
+    sign, rest = ("#", ".") if palette.ascii else ("━", "╌")
+    text = palette.text(fitted(name, NAME), "text" if gain else "muted")
+    text.append(f"{units.duration(step_ns):>{TIME}} ", palette.style("text", bold=True))
+    text.append(sign * full, palette.style("good" if gain else "muted"))
+    text.append(rest * (room - full), palette.style("rule"))
+    return text.append(f" {gain:>{GAIN}}", palette.style("good", bold=True))
+
+
+def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
+    """Share of the samples, place, source and what it reads as; no lines where none stands out."""
+    samples = snapshot.estimate.looks if snapshot.estimate else None
+    if samples is None or not samples.lines:
+        return []
+    lines = []
+    for one in samples.lines:
+        share = one.count / samples.count
+        text = palette.text(f"{units.share(share):>4} ", "text", bold=True)
+        hue = f"idle_{one.reads_as}" if one.reads_as else "overhead"
+        lines.append(clipped(text.append_text(code_line(one, share, hue, palette)), width))
+    seconds = units.duration(samples.span_ns)
+    summary = (
+        f"{units.count(samples.count)} stack samples in {seconds}, outside waits that have a name"
+    )
+    lines.append(palette.text(summary, "muted"))
+    return lines
+
+
+def code_line(line: Line, share: float, hue: str, palette: Palette) -> Text:
+    """A share of samples as a bar, the place where they were taken, its source."""
+    text = meter(share, palette, BAR, hue).append(" ")
+    text.append(line.place, palette.style("compute", bold=True))
+    return text.append(f"  {line.source}" if line.source else "", palette.style("text"))
+
+
+def no_samples(snapshot: Snapshot, none: str) -> str:
+    """Why no line is named: live it may still come, of a trace it never does."""
+    if snapshot.source.kind == "live":
+        return f"{none} yet: the agent samples the main thread's stack now and then."
+    return f"{none}: stacks are sampled by the agent only, while a trainer is watched live."
+
+
+def log_lines(events: Sequence[Event], now_ns: int, palette: Palette, width: int) -> list[Text]:
+    """What changed and when, newest first."""
+    return [line for one in reversed(events) for line in event_lines(one, now_ns, palette, width)]
+
+
+def event_lines(event: Event, now_ns: int, palette: Palette, width: int) -> list[Text]:
+    """Time of day where the source knows it, how long ago, the kind, and the sentence."""
+    past_ns = now_ns - event.t_ns
+    ago = f"{units.duration(past_ns):>8} ago" if past_ns > 0 else f"{'now':>12}"
+    clock = ""
+    if event.t_ns >= EPOCH_NS:
+        clock = datetime.fromtimestamp(event.t_ns / 1e9).astimezone().strftime("%H:%M:%S ")
+    lead, style = f"{clock}{ago}  {event.kind:<11} ", palette.style(HUES.get(event.kind, "text"))
+    return hanging(lead, event.says, width, palette.style("muted"), style)

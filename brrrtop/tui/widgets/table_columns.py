@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,51 +23,27 @@ class Column(Struct, frozen=True):
     """0: what is left."""
     from_width: int
     """Table width from which there is room for it."""
-    order: Callable[[KernelRow], Any]
-    text: Callable[[KernelRow], str]
-    descending: bool = True
-    right: bool = True
+    value: Callable[[KernelRow], Any]
+    """What it sorts by."""
+    text: Callable[[Any], str] = str
+    """Of the value."""
+    words: bool = False
+    """To the left, and from A to Z; figures are to the right, and the largest comes first."""
 
 
 COLUMNS = (
-    Column(
-        "side",
-        "",
-        1,
-        0,
-        lambda k: phrases.SIDE_LETTERS[k.side],
-        lambda k: phrases.SIDE_LETTERS[k.side],
-        False,
-    ),
-    Column("share", "share", 6, 0, lambda k: k.share, lambda k: units.share(k.share)),
-    Column("bar", "", 10, 130, lambda k: k.share, lambda k: ""),
-    Column("total", "total", 8, 0, lambda k: k.total_ns, lambda k: units.duration(k.total_ns)),
-    Column("mean", "mean", 8, 64, lambda k: k.mean_ns, lambda k: units.duration(k.mean_ns)),
-    Column("count", "count", 7, 50, lambda k: k.count, lambda k: units.count(k.count)),
-    Column(
-        "roof", "roof", 6, 56, lambda k: k.roof_share or -1, lambda k: units.share(k.roof_share)
-    ),
-    Column("rate", "rate", 12, 150, lambda k: k.bytes_per_s or -1, lambda k: rate(k)),
-    Column("evidence", "evid", 5, 72, lambda k: k.evidence, lambda k: k.evidence, True),
-    Column(
-        "sure",
-        "sure",
-        5,
-        100,
-        lambda k: k.confidence,
-        lambda k: units.share(k.confidence),
-    ),
-    Column("family", "family", 12, 92, lambda k: k.family, lambda k: k.family, False, False),
-    Column(
-        "name",
-        "kernel",
-        0,
-        0,
-        lambda k: readable.short_name(k.name),
-        lambda k: "",
-        False,
-        False,
-    ),
+    Column("side", "", 1, 0, lambda k: phrases.SIDE_LETTERS[k.side], words=True),
+    Column("share", "share", 6, 0, lambda k: k.share, units.share),
+    Column("bar", "", 10, 130, lambda k: k),
+    Column("total", "total", 8, 0, lambda k: k.total_ns, units.duration),
+    Column("mean", "mean", 8, 64, lambda k: k.mean_ns, units.duration),
+    Column("count", "count", 7, 50, lambda k: k.count, units.count),
+    Column("roof", "roof", 6, 56, lambda k: k.roof_share, units.share),
+    Column("rate", "rate", 12, 150, lambda k: k, lambda k: rate(k)),
+    Column("evidence", "evid", 5, 72, lambda k: k.evidence),
+    Column("sure", "sure", 5, 100, lambda k: k.confidence, units.share),
+    Column("family", "family", 12, 92, lambda k: k.family, words=True),
+    Column("name", "kernel", 0, 0, lambda k: readable.short_name(k.name), words=True),
 )
 A_STEP = {"total": "a step", "count": "calls"}
 """Columns that are told of a step where steps are known: over a window they grow with every burst."""
@@ -92,11 +68,12 @@ def fitting(width: int) -> list[tuple[Column, int]]:
     return [(c, c.width or max(0, width - fixed)) for c in shown]
 
 
-def ordered(kernels: Iterable[KernelRow], key: str, reverse: bool) -> list[KernelRow]:
+def ordered(kernels: Sequence[KernelRow], key: str, reverse: bool) -> list[KernelRow]:
     """The kernels in a column's usual order, or the other way round; what was not measured last."""
     chosen = column(key)
-    ranked = sorted(kernels, key=chosen.order, reverse=chosen.descending != reverse)
-    return sorted(ranked, key=lambda kernel: chosen.text(kernel) == units.UNMEASURED)
+    measured = [kernel for kernel in kernels if chosen.value(kernel) is not None]
+    unmeasured = [kernel for kernel in kernels if chosen.value(kernel) is None]
+    return sorted(measured, key=chosen.value, reverse=chosen.words == reverse) + unmeasured
 
 
 def matching(kernels: Iterable[KernelRow], query: str) -> list[KernelRow]:
@@ -127,9 +104,9 @@ def header_line(
         sorts = col.key == key
         if sorts and cells > 1:
             apart = " " if palette.ascii and len(title) + 2 <= cells else ""
-            title += apart + ("▼" if col.descending != reverse else "▲")
+            title += apart + ("▼" if col.words == reverse else "▲")
         style = palette.style("text", bold=True) if sorts else palette.style("muted")
-        text.append(f"{title:>{cells}} " if col.right else fitted(title, cells) + " ", style)
+        text.append(f"{fitted(title, cells) if col.words else title:>{cells}} ", style)
     return text
 
 
@@ -146,16 +123,13 @@ def kernel_line(
             text.append_text(meter(kernel.share, palette, cells, side))
         elif col.key == "name":
             text.append(fitted(readable.fitted(kernel.name, cells), cells), palette.style(side))
-        elif col.key == "share":
-            text.append(f"{col.text(kernel):>{cells}}", palette.style("text", bold=True))
         else:
-            value = col.text(kernel)
+            value = col.text(col.value(kernel))
             if steps and col.key in A_STEP:
                 value = of_a_step(kernel, col.key, steps)
-            hue = "muted" if value == units.UNMEASURED else "text"
-            text.append(
-                f"{value:>{cells}}" if col.right else fitted(value, cells), palette.style(hue)
-            )
+            bold = col.key == "share"
+            style = palette.style("muted" if value == units.UNMEASURED else "text", bold=bold)
+            text.append(fitted(value, cells) if col.words else f"{value:>{cells}}", style)
         text.append(" ")
     return text
 

@@ -84,11 +84,9 @@ class CounterProcess(SamplerFeed):
         self._tell({"match": dict(uuids)})
 
     def expect(self, until_ns: int | None) -> None:
-        """Kernels will be traced until about then; None: from here on, 0: no more."""
         self._tell({"expect": until_ns})
 
     def traced(self, spans: npt.NDArray[np.void]) -> None:
-        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
         rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
         for at in range(0, len(rows), _SPANS):
             self._tell({"traced": rows[at : at + _SPANS]})

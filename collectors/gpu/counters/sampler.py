@@ -93,7 +93,6 @@ class CounterThread(SamplerThread):
         self._coverage = Coverage()
 
     def match(self, uuids: Mapping[int, str]) -> None:
-        """Learns the trainer's devices by its own numbers."""
         self._numbers = {bare_uuid(uuid): number for number, uuid in uuids.items()}
         if any(uuid.startswith("MIG-") for uuid in uuids.values()):
             self._says = ["hardware counters cannot be sampled on a MIG device"]
@@ -102,12 +101,10 @@ class CounterThread(SamplerThread):
             self._known.set()
 
     def expect(self, until_ns: int | None) -> None:
-        """Kernels will be traced until about then; None: from here on, 0: no more."""
         with self._lock:
             self._bursts.expect(until_ns, time.time_ns())
 
     def traced(self, spans: npt.NDArray[np.void]) -> None:
-        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
         with self._lock:
             self._bursts.traced(spans, time.time_ns())
 

@@ -107,7 +107,10 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
                 "grid": np.array([_three(detail.get("grid")) for detail in details], np.int64),
                 "block": np.array([_three(detail.get("block")) for detail in details], np.int64),
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
-                "shared_bytes": _numbers(_shared(detail) for detail in details),
+                "shared_bytes": sum(
+                    _numbers(_whole(detail.get(key)) for detail in details)
+                    for key in ("static_shared", "dynamic_shared")
+                ),
             }
         collected.add_batch(COPY if is_copy else KERNEL, batch)
 
@@ -154,10 +157,6 @@ def _copy_name(name: str, details: dict[str, str]) -> str:
             details[key].title() if key in details else "Device" if end == "D" else kind
         )
     return f"Memcpy {'to'.join(ends)} ({' -> '.join(memories)})"
-
-
-def _shared(details: dict[str, str]) -> int:
-    return _whole(details.get("static_shared")) + _whole(details.get("dynamic_shared"))
 
 
 def _whole(text: str | None) -> int:

@@ -26,7 +26,7 @@ class JaxSource(TraceSource):
     def _read(self) -> list[Frame]:
         profile = self._profile()
         collected = columns.collect(profile)
-        if not len(collected.kernels) and not len(collected.copies):
+        if not collected.has_gpu_work:
             raise self._without_gpu(profile)
         amd = any(facts.get("device_vendor") == "AMD" for facts in profile.planes.values())
         notes = [_NO_ADVICE, *profile.notes]

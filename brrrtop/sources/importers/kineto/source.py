@@ -16,7 +16,7 @@ from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace import reader, rocm
-from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
 from brrrtop.sources.importers.trace.events import Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 
@@ -41,6 +41,7 @@ _OTHER_ACCELERATORS = {
     "privateuse1_": "an accelerator with a PyTorch backend of its own",
 }
 """By the categories that Kineto gives their events (libkineto's ActivityType)."""
+_PROFILED = (OP, RANGE, CALL, OVERHEAD)
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
@@ -206,13 +207,12 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 f"{label} is from {maker}, which brrrtop does not support",
                 "give a trace of an NVIDIA or AMD GPU",
             )
-    if not len(collected.kernels) and not len(collected.copies):
+    if not collected.has_gpu_work:
         if collected.broken_off:
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
-        known = (collected.ops, collected.ranges, collected.calls, collected.overheads)
-        if not any(map(len, known)) and not collected.losses:
+        if not any(collected.tables[code] for code in _PROFILED) and not collected.losses:
             raise BadInput(
                 f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
                 "(browsers and other programs write such traces too)",

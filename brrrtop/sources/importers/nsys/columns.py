@@ -124,7 +124,8 @@ class _Reader:
         self._kernels(tables[KERNELS])
         self._graphs(tables[GRAPHS])
         self._copies(tables[COPIES])
-        self._memsets(tables[MEMSETS])
+        sets = tables[MEMSETS]
+        self._copied(sets, sets["memKind"], lambda kind: f"Memset ({self._memory(kind)})")
         self._calls(tables[CALLS])
         self._ranges()
 
@@ -191,9 +192,6 @@ class _Reader:
             f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "
             f"({self._memory(kinds[1])} -> {self._memory(kinds[2])})"
         ))  # fmt: skip
-
-    def _memsets(self, table: Columns) -> None:
-        self._copied(table, table["memKind"], lambda kind: f"Memset ({self._memory(kind)})")
 
     def _copied(self, table: Columns, kinds: Array, name_of: Callable[[Any], str]) -> None:
         ids = _mapped(kinds, lambda kind: self._collected.names[name_of(kind)])

@@ -24,14 +24,14 @@ class NsysSource(TraceSource):
         file, size_bytes = open_input(self._path)
         file.close()
         with open_database(self._path, size_bytes, self._force) as database:
-            if not database.any_of(columns.TABLES):
+            if columns.TABLES.isdisjoint(database.tables):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
                     "exported",
                     _HOW_TO_RECORD,
                 )
             collected, notes = columns.collect(database)
-            if not len(collected.kernels) and not len(collected.copies):
+            if not collected.has_gpu_work:
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
             known, _ = columns.devices(database)
             hello = {"notes": notes}

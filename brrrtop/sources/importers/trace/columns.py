@@ -100,28 +100,6 @@ class Threads(dict[Any, int]):
         return wanted
 
 
-class Table:
-    """Columns by name, grown a batch at a time."""
-
-    def __init__(self) -> None:
-        self._batches: list[Columns] = []
-
-    def __len__(self) -> int:
-        return sum(len(batch["start_ns"]) for batch in self._batches)
-
-    def add(self, batch: Columns) -> None:
-        self._batches.append(batch)
-
-    def joined(self) -> Columns:
-        """Each column in one piece; the batches are let go."""
-        batches, self._batches = self._batches, []
-        if not batches:
-            return {}
-        return {
-            key: np.concatenate([batch.pop(key) for batch in batches]) for key in list(batches[0])
-        }
-
-
 class Collected:
     """Everything a trace said, as columns; times are ns without the trace's base time."""
 
@@ -133,14 +111,8 @@ class Collected:
         self.pids = Interned()
         self.processes = Interned()
         """Process → number in the columns `pid`."""
-        self.kernels, self.copies, self.calls = Table(), Table(), Table()
-        self.ops, self.ranges, self.overheads = Table(), Table(), Table()
-        self.frames, self.memory = Table(), Table()
-        self._tables = {
-            KERNEL: self.kernels, COPY: self.copies, CALL: self.calls,
-            OP: self.ops, RANGE: self.ranges, OVERHEAD: self.overheads,
-            FRAME: self.frames, MEMORY: self.memory,
-        }  # fmt: skip
+        self.tables: dict[int, list[Columns]] = {code: [] for code in COLUMNS}
+        """Batches by kind of event; none is empty."""
         self.scan: Callable[[bytes], bool] | None = None
         """Takes in a run without typed events; False: it did not. None: nothing can."""
         self.broken_off = False
@@ -201,7 +173,21 @@ class Collected:
             if code in ON_DEVICE:
                 self.lose("records", bad)
             batch = {key: column[good] for key, column in batch.items()}
-        self._tables[code].add(batch)
+        if good.any():
+            self.tables[code].append(batch)
+
+    def joined(self, code: int) -> Columns:
+        """Each column of a kind of event in one piece; the batches are let go."""
+        batches, self.tables[code] = self.tables[code], []
+        if not batches:
+            return {}
+        return {
+            key: np.concatenate([batch.pop(key) for batch in batches]) for key in list(batches[0])
+        }
+
+    @property
+    def has_gpu_work(self) -> bool:
+        return bool(self.tables[KERNEL] or self.tables[COPY])
 
     def _batch(self, code: int, events: list[Event]) -> Columns:
         """Columns of events of one kind, without their times."""

@@ -9,7 +9,7 @@ import numpy as np
 from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import Array, Columns
@@ -90,16 +90,14 @@ def outermost(ops: Columns, nest: Nest) -> Array:
 
 
 def waits(
-    nest: Nest, ops: Columns, calls: Columns, classes: I8, copies: Columns, names: list[str]
+    nest: Nest, ops: Columns, calls: Columns, classes: I8, uploads: Array, names: list[str]
 ) -> Array:
-    """Ops that read something back and waited for it; uploads that wait are not meant."""
+    """Ops that read something back and waited for it; uploads (correlations) that wait are not meant."""
     reads = np.fromiter(map(kineto_names.reads_back, names), np.bool_, len(names))
     wanted = reads[ops["name_id"]][nest.order]
     at = np.flatnonzero(classes == CallClass.SYNC)
     holders = nest.holder(calls["tid"][at], calls["start_ns"][at], calls["end_ns"][at])
     outer = np.unique(nest.outermost(holders, wanted))
-    kinds = np.array([kineto_names.copy_kinds(name)[0] for name in names], np.int64)
-    uploads = copies["correlation"][kinds[copies["name_id"]] == CopyKind.HTOD]
     up = np.flatnonzero(np.isin(calls["correlation"], uploads[uploads != 0]))
     holders = nest.holder(calls["tid"][up], calls["start_ns"][up], calls["end_ns"][up])
     outer = np.setdiff1d(outer[outer >= 0], nest.outermost(holders, wanted))

@@ -138,16 +138,13 @@ class Runs:
     def __init__(self, blocks: Iterator[bytes], label: str) -> None:
         self._blocks = blocks
         self._label = label
-        self._buffered = b""
-        self._refused: bytes | None = None
+        self.rest = b""
+        """What was not cut yet."""
+        self._refused = False
         self._try_at_bytes = BLOCK_BYTES
         self.bare = False
         """A list of events with nothing around it."""
         self.head = b""
-
-    @property
-    def rest(self) -> bytes:
-        return self._buffered
 
     def start(self) -> None:
         """Reads up to the first event.
@@ -168,13 +165,13 @@ class Runs:
                         break
                     continue
                 if stripped[:1] == b"[":
-                    self.bare, self.head, self._buffered = True, b"[", stripped[1:]
+                    self.bare, self.head, self.rest = True, b"[", stripped[1:]
                     return
                 text[:] = stripped
                 if stripped[:1] != b"{":
                     break
             if match := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
-                self.head, self._buffered = bytes(text[: match.end()]), bytes(text[match.end() :])
+                self.head, self.rest = bytes(text[: match.end()]), bytes(text[match.end() :])
                 return
             searched = len(text)
             if searched > MOST_HEAD_BYTES:
@@ -193,12 +190,12 @@ class Runs:
         """
         if len(run) > MOST_RUN_BYTES:
             raise BadInput(f"{self._label} has an event without an end", HOW_TO_TRACE)
-        self._refused = run
+        self._refused = True
         self._try_at_bytes = 2 * len(run)
 
     def __iter__(self) -> Iterator[bytes]:
-        pieces = [self._buffered]
-        size = len(self._buffered)
+        pieces = [self.rest]
+        size = len(self.rest)
         for block in self._blocks:
             pieces.append(block)
             size += len(block)
@@ -212,13 +209,13 @@ class Runs:
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue
             run, comma_on = text[: cut + 1], text[cut + 1 :]
-            self._buffered = comma_on[comma_on.index(b",") + 1 :]
+            self.rest = comma_on[comma_on.index(b",") + 1 :]
             self._try_at_bytes = BLOCK_BYTES
             yield run
-            if self._refused is not None:
-                self._buffered, self._refused = text, None
-            pieces, size = [self._buffered], len(self._buffered)
-        self._buffered = b"".join(pieces)
+            if self._refused:
+                self.rest, self._refused = text, False
+            pieces, size = [self.rest], len(self.rest)
+        self.rest = b"".join(pieces)
 
 
 @contextmanager

@@ -11,13 +11,27 @@ from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.protocol import frames as wire
 from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK, Kind
+from brrrtop.protocol.frames import LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import COLUMNS, Array, Collected, Columns
+from brrrtop.sources.importers.trace.columns import (
+    CALL,
+    COLUMNS,
+    COPY,
+    FRAME,
+    KERNEL,
+    MEMORY,
+    OP,
+    OVERHEAD,
+    RANGE,
+    Array,
+    Collected,
+    Columns,
+)
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
@@ -46,12 +60,10 @@ class Records(Struct, frozen=True, eq=False):
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
     """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
-    ops, old_ranges = collected.split_ranges(collected.ops.joined())
-    first = [one.joined() for one in (collected.kernels, collected.copies, collected.calls)]
-    tables = [*first, ops, old_ranges]
+    ops, old_ranges = collected.split_ranges(collected.joined(OP))
+    tables = [*map(collected.joined, (KERNEL, COPY, CALL)), ops, old_ranges]
     give_back()  # the batches lay between each other
-    more = (collected.ranges, collected.overheads, collected.frames, collected.memory)
-    tables += [table.joined() for table in more]
+    tables += map(collected.joined, (RANGE, OVERHEAD, FRAME, MEMORY))
     return _on_one_clock(collected, tables, base_ns)
 
 
@@ -89,18 +101,20 @@ def build(collected: Collected, base_ns: int) -> Records:
         memory,
     )
     del launches, described, positions, by_position, frames, memory
+    copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
+    uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
         *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,
         kineto_marks.outermost(ops, nest),
-        kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
+        kineto_marks.waits(nest, ops, calls, call_classes, uploads, names),
     ]
     ops.clear()
     del nest
     tables |= {
-        Kind.COPIES: _by_end(_copies(copies, names)),
+        Kind.COPIES: _by_end(_copies(copies, copy_kinds)),
         Kind.CALLS: _by_end(_calls(calls, call_classes)),
         Kind.MARKS: _by_end(np.concatenate(marks)),
         Kind.LINKS: links,
@@ -192,18 +206,19 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     ids = ids[ids != 0]
     order = np.argsort(calls["correlation"], kind="stable")
     at = np.searchsorted(calls["correlation"], ids, sorter=order)
-    row = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(ids), np.int64)
-    known = calls["correlation"][row] == ids if len(order) else np.zeros(len(ids), np.bool_)
-    external = acts["external"][first]
-    launches = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
-    for key in ("start_ns", "end_ns"):
-        launches[key] = acts[key][first].copy()
-        launches[key][known] = calls[key][row[known]]
-    launches["tid"][known] = calls["tid"][row[known]]
-    launches["external"] = external.copy()
-    use = known & (calls["external"][row] != 0) if len(order) else known
-    launches["external"][use] = calls["external"][row[use]]
-    return launches
+    rows = np.append(order, -1)[at]  # -1: beyond the last, as a row of nothing
+    keys = ("correlation", "tid", "external", "start_ns", "end_ns")
+    made = {key: np.append(calls[key], 0)[rows] for key in keys}
+    known = made["correlation"] == ids
+    return {
+        "correlation": ids,
+        "tid": np.where(known, made["tid"], -1),
+        "start_ns": np.where(known, made["start_ns"], acts["start_ns"][first]),
+        "end_ns": np.where(known, made["end_ns"], acts["end_ns"][first]),
+        "external": np.where(
+            known & (made["external"] != 0), made["external"], acts["external"][first]
+        ),
+    }
 
 
 def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[tuple[Array, I8], I8]:
@@ -233,7 +248,7 @@ def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
 
 
 def _kernels(table: Columns) -> Array:
-    records = _activity(KERNEL, table)
+    records = _activity(wire.KERNEL, table)
     records["name_id"] = table["name_id"]
     records["grid"] = np.clip(table["grid"], 0, _I32)
     records["block"] = np.clip(table["block"], 0, _I32)
@@ -244,17 +259,15 @@ def _kernels(table: Columns) -> Array:
     return records
 
 
-def _copies(table: Columns, names: list[str]) -> Array:
-    records = _activity(COPY, table)
-    used, inverse = np.unique(table["name_id"], return_inverse=True)
-    kinds = np.array([kineto_names.copy_kinds(names[i]) for i in used], np.int64).reshape(-1, 3)
+def _copies(table: Columns, kinds: I8) -> Array:
+    records = _activity(wire.COPY, table)
     for column, key in enumerate(("copy_kind", "src_kind", "dst_kind")):
-        records[key] = kinds[inverse, column]
+        records[key] = kinds[table["name_id"], column]
     records["size_bytes"] = np.maximum(table["size_bytes"], 0)
     return records
 
 
 def _calls(table: Columns, classes: I8) -> Array:
-    records = records_of(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records = records_of(wire.CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
     records["call_class"] = classes
     return records

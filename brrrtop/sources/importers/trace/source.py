@@ -47,21 +47,12 @@ class TraceSource(ABC):
         """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
         self._path = Path(path)
         self._force = force
-        file, _ = open_input(self._path)
-        file.close()
-        self._info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
+        open_input(self._path)[0].close()
+        self.info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
-        self._details: HostDetails | None = None
-        self._next = 0
-
-    @property
-    def info(self) -> SourceInfo:
-        return self._info
-
-    @property
-    def details(self) -> HostDetails | None:
+        self.details: HostDetails | None = None
         """Ops, Python frames and memory of the trace; None before it was read."""
-        return self._details
+        self._next = 0
 
     @property
     def span(self) -> Span | None:
@@ -91,7 +82,7 @@ class TraceSource(ABC):
 
     def close(self) -> None:
         self._frames = []
-        self._details = None
+        self.details = None
         self._next = 0
 
     def _all(self) -> list[Frame]:
@@ -127,7 +118,7 @@ class TraceSource(ABC):
             BadInput: Nothing is left of the GPU's work.
         """
         records = build(collected, base_ns)
-        self._details = records.details
+        self.details = records.details
         kernels, copies = (records.tables[kind][0] for kind in (Kind.KERNELS, Kind.COPIES))
         if not len(kernels) and not len(copies):
             raise BadInput(
@@ -143,7 +134,7 @@ class TraceSource(ABC):
         pid = next((pid for pid in collected.pids if isinstance(pid, int)), None)
         body = {"wire": WIRE_VERSION, "origin": self.kind, "tier": "trace", "pid": pid, **hello}
         body["notes"] = [*hello.get("notes", ()), *lost]
-        self._info = with_hello(self._info, body)
+        self.info = with_hello(self.info, body)
         active = np.unique(np.concatenate([kernels["device"], copies["device"]]))
         return list(_frames(records, body, devices(active.tolist()), collected.losses))
 

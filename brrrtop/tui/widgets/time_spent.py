@@ -1,20 +1,25 @@
-"""Where the time went over time: by cause, with what happened marked, and how long the steps took."""
+"""Where the time went: over time by cause, with what happened marked; by bucket; in one step."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
 from rich.text import Text
+from textual.events import Click
 
-from brrrtop.model.snapshot import HistoryPoint, Snapshot
+from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
-from brrrtop.text import units
-from brrrtop.tui.palette import Palette
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Palette, letter
+from brrrtop.tui.parts import BucketTime, booked
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import clipped, painted, stacked
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.renderables.line import painted, rows, rule
+from brrrtop.tui.renderables.swim_lanes import axis, drawn
+from brrrtop.tui.widgets.pane import Fitted, Pane
 
 MS = 1_000_000
+TIMES_FROM = 8
+"""Height from which a line of the picture of a step is spent on the time."""
 AXIS_FROM = 3
 """Height from which a line is spent on the time and on marks."""
 STEPS_FROM = 5
@@ -54,7 +59,7 @@ class HistoryGraph(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         history = snapshot.history
         if not history:
-            return [clipped(Text.styled("no history yet", self.palette.style("muted")), width)]
+            return [self.palette.text("no history yet", "muted")]
         edges = column_edges(snapshot, width)
         shown = columns(history, edges, snapshot.now_ns)
         axis, steps = height >= AXIS_FROM, height >= STEPS_FROM
@@ -67,7 +72,7 @@ class HistoryGraph(Pane):
         lines += stacked_area(area, self.palette, height - axis - steps)
         if steps:
             lines.append(step_line(history, edges, self.palette))
-        return stacked(lines, width)
+        return lines
 
 
 def column_edges(snapshot: Snapshot, width: int) -> list[int]:
@@ -122,3 +127,86 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
         )
         for ns in slowest
     )
+
+
+class AccountPane(Fitted):
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.estimate,)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        estimate = snapshot.estimate
+        if estimate is None:
+            return []
+        parts, steps = booked(estimate.account), estimate.steps_covered
+        return legend(parts, self.palette, width, height, steps)
+
+
+def legend(
+    parts: tuple[BucketTime, ...],
+    palette: Palette,
+    width: int,
+    count: int,
+    steps: float | None = None,
+) -> list[Text]:
+    """Buckets by size over at most `count` lines; what does not fit is summed up at the end.
+
+    Times are of one of the window's `steps` on average, as those of kernels are: a window's own grow
+    with every burst. Of the window where there are no steps.
+    """
+    largest = sorted(parts, key=lambda part: -part.share)
+    for left_out in range(len(largest) + 1):
+        shown = largest[: len(largest) - left_out]
+        pieces = [_entry(part, palette, steps, not i) for i, part in enumerate(shown)]
+        if left_out:
+            pieces.append(_rest(largest[len(shown) :], palette))
+        lines = rows(pieces, width, len(pieces))
+        if len(lines) <= count:
+            return lines
+    return []
+
+
+def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool) -> Text:
+    text = Text.styled(f"{letter(part.bucket)}", palette.filled(part.bucket))
+    if not palette.colour:
+        text = Text.styled(letter(part.bucket), "bold")
+    text.append(f" {phrases.bucket(part.bucket)} ", palette.style("text"))
+    text.append(units.share(part.share), palette.style(part.bucket, bold=True))
+    spent = units.duration(round(part.spent_ns / steps) if steps else part.spent_ns)
+    of_what = " a step" if steps and first else ""
+    return text.append(f" {spent}{of_what}", palette.style("muted"))
+
+
+def _rest(parts: list[BucketTime], palette: Palette) -> Text:
+    share = units.share(sum(part.share for part in parts))
+    return palette.text(f"{len(parts)} more {share}", "muted")
+
+
+class StepStrip(Pane):
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.picture is None, "-bare")
+        super().show(snapshot)
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.picture,)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        picture, palette = snapshot.picture, self.palette
+        if picture is None:
+            return []
+        lines = [rule(step_title(picture), "p: larger", palette, width)]
+        scale = height >= TIMES_FROM
+        lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
+        if scale:
+            lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
+        return lines
+
+    def on_click(self, _event: Click) -> None:
+        self.app.action_step_picture()
+
+
+def step_title(picture: StepPicture) -> str:
+    """`one step, 24.5 ms (3 of 4 in the window)`."""
+    length = units.duration(picture.span.duration_ns)
+    if picture.step is None:
+        return f"{length} (no steps are known)"
+    return f"one step, {length} ({picture.step} of {picture.steps} in the window)"

@@ -1,4 +1,4 @@
-"""The verdict: which regime, why, how sure, and the three-way split behind it."""
+"""The verdict: which regime, why, how sure, the split behind it; in plain words; and what it cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from rich.text import Text
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
+from brrrtop.text.hero import cost, hero
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import reason, split_parts
+from brrrtop.tui.parts import reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
-from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.wording import sureness
+from brrrtop.tui.renderables.line import clipped, paragraph, sided, wrapped
+from brrrtop.tui.widgets.pane import Fitted, Pane
 
 _WAITING = "waiting "
 LINES = 2
@@ -26,9 +26,10 @@ class Banner(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:
-            return stacked(nothing_yet(snapshot, self.palette, width, max(1, height)), width)
-        lines = [headline(estimate, self.palette, width), split_bar(estimate, self.palette, width)]
-        return stacked(lines[:height], width)
+            return nothing_yet(snapshot, self.palette, width, max(1, height))
+        parts = split_parts(estimate.split)
+        labels = [f"{name} {units.share(share)}" for name, share in parts]
+        return [headline(estimate, self.palette, width), bar(parts, self.palette, width, labels)]
 
 
 def headline(estimate: Estimate, palette: Palette, width: int) -> Text:
@@ -54,7 +55,7 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
     lines = []
     for i, line in enumerate(flowed):
         lead = badge if i == 0 else " " * len(badge)
-        text = Text.styled(lead, palette.style("text", bold=True))
+        text = palette.text(lead, "text", bold=True)
         lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
 
@@ -86,7 +87,7 @@ def verdict(estimate: Estimate, palette: Palette) -> Text:
 def confidence(estimate: Estimate, palette: Palette, width: int) -> Text:
     """How sure, and what else it may be; where that would cost the reason, the figure alone."""
     word = f"{sureness(estimate.confidence)} " if width >= WORDY else ""
-    text = Text.styled(word, palette.style("text"))
+    text = palette.text(word, "text")
     text.append(units.share(estimate.confidence), palette.style("text", bold=True))
     if not word:
         return text.append(" sure", palette.style("muted"))
@@ -95,6 +96,24 @@ def confidence(estimate: Estimate, palette: Palette, width: int) -> Text:
     return text
 
 
-def split_bar(estimate: Estimate, palette: Palette, width: int) -> Text:
-    parts = split_parts(estimate.split)
-    return bar(parts, palette, width, [f"{name} {units.share(share)}" for name, share in parts])
+class Hero(Fitted):
+    """Takes no room while nothing is judged."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.display = bool(hero(snapshot))
+        super().show(snapshot)
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (hero(snapshot), snapshot.since_attach)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        """The sentence first; the cost where lines are left, shorter where it would be cut."""
+        bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
+        lines = paragraph(hero(snapshot), max(10, width), bold)[:height]
+        spent = cost(snapshot)
+        if spent and len(lines) < height:
+            if len(spent) > width:
+                watched, _, rest = spent.partition(", ")
+                spent = f"{watched}, {rest.partition(' (')[0]}"
+            lines.append(Text.styled(spent, muted))
+        return lines

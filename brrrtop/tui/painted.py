@@ -1,0 +1,148 @@
+"""What both apps are: in a palette, on a terminal that may have few colours and glyphs, and may go away.
+
+What every line goes through last, on its way to the terminal: nothing to obey, colours, glyphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import ClassVar, TypeVar
+
+from msgspec.structs import replace
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.app import App
+from textual.color import Color
+from textual.filter import LineFilter
+from textual.theme import Theme as TextualTheme
+
+from brrrtop.text.printable import printable
+from brrrtop.tui.palette import Palette, Theme, to_ascii
+from brrrtop.tui.sixteen import ansi_theme, in_sixteen
+from brrrtop.tui.terminal import textual_driver
+
+Result = TypeVar("Result")
+
+
+class PaintedApp(App[Result]):
+    """An app that draws in a palette."""
+
+    ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
+
+    def __init__(self, palette: Palette | None) -> None:
+        super().__init__(driver_class=textual_driver())
+        self.palette = palette or Palette()
+        if self.no_color:
+            self.palette = replace(self.palette, colour=False)
+        self._begin()
+        self.animation_level = "none"
+
+    def _begin(self) -> None:
+        """Makes the themes known, and starts in the palette's.
+
+        A theme that is set when the app runs has Textual parse all style sheets another two times.
+        """
+        for theme in self.palette.themes.values():
+            self.register_theme(textual_theme(theme))
+        self.set_reactive(App.theme, textual_name(self.palette))
+        dark = self.current_theme.dark
+        self.update_classes({"-dark-mode": dark, "-light-mode": not dark}, update=False)
+        self._refresh_truecolor_filter(self.ansi_theme)
+        self.stylesheet.set_variables(self.get_css_variables())
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = [*super().get_line_filters(), HARMLESS]
+        if not self.palette.colour:
+            filters.append(COLOURLESS)
+        elif self.console.color_system == "standard":
+            filters.append(EachPiece(partial(in_sixteen, theme=self.palette.chosen)))
+        if self.palette.ascii:
+            filters.append(ASCIIFIED)
+        return filters
+
+    def on_mount(self) -> None:
+        if self.console.color_system == "standard":
+            self.ansi_theme_dark = self.ansi_theme_light = ansi_theme()
+
+    def take_theme(self, name: str = "") -> None:
+        """Draws in the theme of that name, else in the next."""
+        self.palette = self.palette.with_theme(name)
+        self.theme = textual_name(self.palette)
+
+
+def textual_name(palette: Palette) -> str:
+    """What Textual calls the palette's theme."""
+    return f"brrrtop-{palette.theme}"
+
+
+def textual_theme(theme: Theme) -> TextualTheme:
+    palette = theme.colours
+    return TextualTheme(
+        name=f"brrrtop-{theme.name}",
+        dark=theme.dark,
+        primary=palette["compute"],
+        secondary=palette["memory"],
+        error=palette["alarm"],
+        success=palette["good"],
+        foreground=palette["text"],
+        background=palette["background"],
+        surface=palette["raised"],
+        panel=palette["raised"],
+    )
+
+
+class EachPiece(LineFilter):
+    """Changes each piece of a line by itself."""
+
+    def __init__(self, change: Callable[[Segment], Segment]) -> None:
+        super().__init__()
+        self._change = change
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [self._change(segment) for segment in segments]
+
+
+def colourless(segment: Segment) -> Segment:
+    """Keeps bold, underline and reverse, and drops every colour, the background's too."""
+    text, style, control = segment
+    return Segment(text, _weight_only(style) if style else style, control)
+
+
+@lru_cache(1024)
+def _weight_only(style: Style) -> Style:
+    return Style(
+        bold=style.bold,
+        reverse=style.reverse,
+        underline=style.underline,
+        italic=style.italic,
+        meta=style.meta or None,
+    )
+
+
+def harmless(segment: Segment) -> Segment:
+    """Lets nothing through that a terminal would obey. Text is cleaned where it enters too.
+
+    As wide as before: what has no width goes, what is not shown is a `?`.
+    """
+    text = segment.text if segment.control else printable(segment.text)
+    if text == segment.text:
+        return segment
+    shown = (printable(sign).ljust(cell_len(sign))[: cell_len(sign)] for sign in segment.text)
+    return Segment("".join(shown), segment.style, segment.control)
+
+
+def asciified(segment: Segment) -> Segment:
+    """Replaces every glyph beyond ASCII by one or two of the same width."""
+    if segment.text.isascii():
+        return segment
+    text = "".join(
+        character if character.isascii() else to_ascii(character).ljust(cell_len(character), "?")
+        for character in segment.text
+    )
+    return Segment(text, segment.style, segment.control)
+
+
+HARMLESS, COLOURLESS, ASCIIFIED = EachPiece(harmless), EachPiece(colourless), EachPiece(asciified)
+"""Made once, as Textual keeps what a filter made of a line."""

@@ -1,0 +1,219 @@
+"""What stands around every screen: the first line, the status, the keys; or that it is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.style import Style
+from rich.text import Text
+from textual.timer import Timer
+
+from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.commands import Key
+from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.line import clipped, joined, pair, sided
+from brrrtop.tui.widgets.pane import Pane
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 10
+STATES = {
+    Freshness.WAITING: ("○", "waiting for data", "muted"),
+    Freshness.LIVE: ("●", "live", "good"),
+    Freshness.STALE: ("▲", "stale", "alarm"),
+    Freshness.ENDED: ("■", "ended", "memory"),
+}
+
+
+class Title(Pane):
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        return [sided(subject(snapshot, self.palette), state(snapshot, self.palette), width)]
+
+
+def subject(snapshot: Snapshot, palette: Palette) -> Text:
+    """brrrtop, the source, its rank and its device."""
+    source, estimate = snapshot.source, snapshot.estimate
+    text = palette.text("brrrtop ", "text", bold=True)
+    text.append(source.label, palette.style("compute", bold=True))
+    facts = []
+    if source.rank is not None and (source.world or 1) > 1:
+        facts.append(f"rank {source.rank} of {source.world}")
+    if estimate is not None:
+        device = estimate.device
+        number = f"GPU {device.device_id}" if len(snapshot.devices) > 1 else ""
+        facts.append(" ".join(word for word in (number, device.name or "unnamed GPU") if word))
+    if source.cmdline:
+        program, space, rest = source.cmdline.partition(" ")
+        facts.append(f"{program.rpartition('/')[2]}{space}{rest}")  # the script is what tells
+    text.append("".join(f" · {fact}" for fact in facts), palette.style("muted"))
+    return text
+
+
+def state(snapshot: Snapshot, palette: Palette) -> Text:
+    """Freshness in a word, with the age where that matters; pause and position of a replay."""
+    glyph, word, hue = STATES[snapshot.freshness]
+    text = Text()
+    if snapshot.freshness is Freshness.LIVE and snapshot.source.kind != "live":
+        glyph, word, hue = "▶", "replay", "good"
+    gone = snapshot.freshness in (Freshness.STALE, Freshness.ENDED)
+    if gone and snapshot.age_ns is not None and snapshot.source.kind == "live":
+        word = f"{word}, last seen {units.duration(snapshot.age_ns)} ago"
+    if snapshot.paused:
+        badge = palette.filled("memory") if palette.colour else palette.style("text", bold=True)
+        text.append(" PAUSED ", badge)
+        text.append(" ")
+    text.append(f"{glyph} {word}", palette.style(hue, bold=True))
+    if snapshot.progress is not None:
+        text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
+    text.append(pace(snapshot.speed), palette.style("muted"))
+    return text
+
+
+def pace(speed: float | None) -> str:
+    """Replay speed in words; empty at the pace at which it happened, and for live sources."""
+    if speed is None or speed == 1:
+        return ""
+    return (
+        f" {units.figure(speed)}× as fast" if speed > 1 else f" {units.figure(1 / speed)}× slower"
+    )
+
+
+OLD_NS = 1_000_000_000
+"""Age from which it is told: below, it only says when the agent sent last."""
+LEAST_NOTE = 20
+"""Cells from which the beginning of a note is better than none."""
+
+
+class Status(Pane):
+    """One line; what fits, most important first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._says: tuple[str, bool] | None = None
+        self._end: Timer | None = None
+
+    def say(self, says: str, failed: bool, seconds: float) -> None:
+        """Shows a sentence instead of the facts for so long, or until the next one."""
+        if self._end is not None:
+            self._end.stop()
+        self._says = (says, failed)
+        self._end = self.set_timer(seconds, self._say_no_more)
+        self.redraw()
+
+    def _say_no_more(self) -> None:
+        self._says = None
+        self.redraw()
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        if self._says:
+            says, failed = self._says
+            piece = self.palette.text(says, "alarm" if failed else "good", bold=True)
+            piece.truncate(width, overflow="ellipsis")
+            return [piece]
+        if snapshot.notice:
+            notice = self.palette.text(snapshot.notice, "memory", bold=True)
+            return [clipped(notice, width)]
+        line = joined(status_pieces(snapshot, self.palette), width)
+        # While nothing is judged the screen has nothing else to say, and says them in full.
+        notes = "; ".join(snapshot.source.notes) if snapshot.estimate is not None else ""
+        if notes and width - line.cell_len > LEAST_NOTE:
+            line.append(f"   {notes}", self.palette.style("muted"))
+        return [clipped(line, width)]
+
+
+def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
+    source = snapshot.source
+    facts = [palette.text(source.kind, "text", bold=True)]
+    if source.tier:
+        facts[0].append(f"/{source.tier}", palette.style("muted"))
+    if snapshot.lost_records:
+        lost = f"⚠ {units.count(snapshot.lost_records)} records lost"
+        facts.append(palette.text(lost, "alarm", bold=True))
+    live = source.kind == "live" and snapshot.freshness is Freshness.LIVE
+    if live and (snapshot.age_ns or 0) >= OLD_NS:
+        facts.append(pair("last heard", f"{units.duration(snapshot.age_ns)} ago", palette))
+    if snapshot.estimate is not None:
+        facts.append(pair("window", window(snapshot), palette))
+    if source.kind == "live":
+        facts.append(cost(snapshot.overhead, palette))
+    facts += own_use(snapshot.overhead, palette) if source.kind == "live" else []
+    if not snapshot.lost_records:
+        facts.append(pair("lost", "0", palette))
+    if snapshot.zero_timestamps:
+        facts.append(pair("without times", units.count(snapshot.zero_timestamps), palette))
+    return facts
+
+
+def window(snapshot: Snapshot) -> str:
+    assert snapshot.estimate is not None
+    estimate = snapshot.estimate
+    text = units.duration(estimate.account.duration_ns)
+    if estimate.steps.count:
+        text += f" ({phrases.steps_judged(estimate)})"
+    if estimate.observed_share < 1:
+        text += f", {units.share(estimate.observed_share)} traced"
+    return text
+
+
+def cost(overhead: Overhead, palette: Palette) -> Text:
+    """What watching adds to the trainer's steps."""
+    value = units.share(overhead.step_cost_share, 1)
+    if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
+        value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
+    return pair("cost", value, palette)
+
+
+def own_use(overhead: Overhead, palette: Palette) -> list[Text]:
+    """What this process and its helpers use."""
+    if overhead.monitor_cpu_share is None:
+        return []
+    own = f"{units.share(overhead.monitor_cpu_share)} CPU"
+    if overhead.monitor_rss_bytes is not None:
+        own += f" {units.size(overhead.monitor_rss_bytes)}"
+    return [pair("brrrtop", own, palette)]
+
+
+class KeyLine(Pane):
+    """Needs no snapshot; keys that do not fit are left out from the end, `last` before all others."""
+
+    def __init__(self, keys: Sequence[Key], last: Sequence[Key] = ()) -> None:
+        super().__init__()
+        self._keys, self._last = tuple(keys), tuple(last)
+        self._ahead: tuple[Key, ...] = ()
+        self._behind: tuple[Key, ...] = ()
+
+    def frame(self, ahead: Sequence[Key], behind: Sequence[Key] = ()) -> None:
+        """Keys that come first and behind the usual ones for as long as they do something."""
+        if (tuple(ahead), tuple(behind)) != (self._ahead, self._behind):
+            self._ahead, self._behind = tuple(ahead), tuple(behind)
+            self.redraw()
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return ()
+
+    def redraw(self) -> None:
+        self._drawn_from = ()
+        self.put([self.line(self.content_size.width)])
+
+    def line(self, width: int) -> Text:
+        pieces = []
+        for shown, does, action in (*self._ahead, *self._keys, *self._behind, *self._last):
+            click = Style(meta={"@click": action})
+            piece = Text.styled(
+                f" {self.palette.keys(shown)} ", self.palette.style("text", bold=True) + click
+            )
+            piece.append(f"{does} ", self.palette.style("muted") + click)
+            pieces.append(piece)
+        return joined(pieces, width, "")
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        return [self.line(width)]
+
+
+class TooSmall(Pane):
+    """Takes the place of everything else on a terminal below 40×10."""
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        lines = [f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} needed"]
+        if snapshot.estimate is not None:
+            lines.insert(0, phrases.HEADLINES[snapshot.estimate.regime])
+        return [Text(line[:width]) for line in lines]
