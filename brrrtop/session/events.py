@@ -84,8 +84,9 @@ class EventLog:
     """
 
     def __init__(self, before: Iterable[Event] = ()) -> None:
-        self._lines = dict(enumerate(before))
-        self._next = len(self._lines)
+        self.lines = dict(enumerate(before))
+        """Events by their numbers, to be recorded."""
+        self._next = len(self.lines)
         self._replays = False
         self._regime: str | None = None
         self._why = ""
@@ -105,7 +106,7 @@ class EventLog:
     @property
     def events(self) -> tuple[Event, ...]:
         """Oldest first."""
-        return tuple(sorted(self._lines.values(), key=lambda event: event.t_ns))
+        return tuple(sorted(self.lines.values(), key=lambda event: event.t_ns))
 
     def until(self, now_ns: int) -> tuple[Event, ...]:
         """Those that a playhead at `now_ns` has passed; it may have been further before."""
@@ -116,14 +117,9 @@ class EventLog:
     def rewound(self) -> None:
         """A playhead goes back: what it passes once more is told already. Recorded lines come again."""
         if self._replays:
-            self._lines.clear()
+            self.lines.clear()
             return
         self._known_ns = max(self._known_ns, self._seen_ns)
-
-    @property
-    def lines(self) -> Mapping[int, Event]:
-        """Events by their numbers, to be recorded."""
-        return self._lines
 
     def hear(self, frame: Frame) -> None:
         """Takes over recorded lines; from the first on none are made up from what is seen."""
@@ -131,9 +127,9 @@ class EventLog:
             return
         if not self._replays:
             self._replays = True
-            self._lines.clear()
+            self.lines.clear()
         for number, event in _read(frame.body[EVENT_LINES]):
-            self._lines[number] = event
+            self.lines[number] = event
             self._next = max(self._next, number + 1)
         self._let_go()
 
@@ -152,15 +148,15 @@ class EventLog:
 
     def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
         event = Event(t_ns, kind, says, failed)
-        if self._known_ns and event in self._lines.values():
+        if self._known_ns and event in self.lines.values():
             return  # told before the playhead went back
-        self._lines[self._next] = event
+        self.lines[self._next] = event
         self._next += 1
         self._let_go()
 
     def _let_go(self) -> None:
-        while len(self._lines) > KEPT:
-            del self._lines[next(iter(self._lines))]
+        while len(self.lines) > KEPT:
+            del self.lines[next(iter(self.lines))]
 
     def clock_fell(self, now_ns: int) -> None:
         """What was about to be told has times that come to pass only much later."""
@@ -208,12 +204,12 @@ class EventLog:
 
     def _close_regime(self, t_ns: int) -> None:
         """Now it is known how long the last one lasted: its line says so."""
-        for number, event in reversed(self._lines.items()):
+        for number, event in reversed(self.lines.items()):
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
                 says = event.says.removesuffix(self._why)
                 sentence = f"{says} for {lasted}{self._why}"
-                self._lines[number] = Event(event.t_ns, event.kind, sentence)
+                self.lines[number] = Event(event.t_ns, event.kind, sentence)
                 return
 
     def _marks(self, timeline: Timeline, now_ns: int) -> None:

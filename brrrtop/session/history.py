@@ -30,15 +30,8 @@ class History:
         """What is before it is in the points."""
         self._buckets_ns: dict[str, float] = defaultdict(float)
 
-    @property
-    def points(self) -> tuple[HistoryPoint, ...]:
-        """Oldest first."""
-        return tuple(self._points)
-
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
-        """Those that a playhead at `now_ns` has passed; it may have been further before."""
-        if not self._points or self._points[-1].t_ns <= now_ns:
-            return self.points
+        """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
         return tuple(point for point in self._points if point.t_ns <= now_ns)
 
     @property

@@ -2,7 +2,7 @@
 
 Made from records that every source has: launching calls, activities, waits and what marks name. One
 row is one node in the order the host met them: a launch with its activity, or a wait for the device.
-Times are float nanoseconds of a trainer without a profiler (`profiler`).
+Times are float nanoseconds of a trainer without a profiler (`simulate.unprofiled`).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Step(Struct, frozen=True, eq=False):
     batch_ns: float
     """Time that others take for a step's batch where the loop waits for it: no step is shorter. Or 0."""
     named_ns: dict[str, F8]
-    """Parts of `before_ns` by cause, by `idle.PAINT`."""
+    """Parts of `before_ns` by cause, by `vocabulary.PAINT`."""
     rows: I8
     """Row of the activity in the window; -1: a wait."""
     kernels: Kernels
