@@ -90,7 +90,7 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
 
 
 def test_bursts_are_counted_alike_on_both_sides(watching: LiveSession, trainer: Trainer) -> None:
-    source = watching._source
+    source = watching.source
     until(watching, lambda s: trainer.stats()["bursts"] >= 2 and not source.governor.tracing)
     time.sleep(0.6)
     watching.advance()
@@ -106,8 +106,8 @@ def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: LiveSession) -> 
     until(watching, lambda s: s.estimate is not None)
     time.sleep(3.5)  # longer than the agent waits for a ping
     watching.advance()
-    assert watching._source.tier == "bursts"
-    assert not watching._source.ended
+    assert watching.source.tier == "bursts"
+    assert not watching.source.ended
 
 
 def test_what_was_recorded_replays(watching: LiveSession, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_leaving_leaves_the_trainer_untraced(watching: LiveSession, trainer: Tra
     watching.continuous(True)
     time.sleep(0.5)
     watching.advance()
-    assert watching._source.tier == "continuous"
+    assert watching.source.tier == "continuous"
     watching.close()
     time.sleep(0.5)
     before = trainer.stats()
