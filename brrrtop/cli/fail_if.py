@@ -28,6 +28,7 @@ WORDS = ("regime", "cause", "advisory")
 CAUSES = (*IDLE_CAUSES, "underfilled", "exposed_comm", "exposed_copy")
 """What the cause of a verdict can be."""
 _RANGE = {True: "a share, from 0 to 100%", False: "a number from 0 on"}
+_AND = re.compile(r"\s+and\s+|\s*,\s*")
 _PATTERN = re.compile(r"\s*([a-z_.]+)\s*(>=|<=|==|!=|=|>|<)\s*([^\s]+)\s*")
 
 
@@ -82,7 +83,10 @@ def parse_all(texts: Sequence[str], hold_s: float = 0.0) -> tuple[Gate, ...]:
         raise UsageError(
             "--for needs a --fail-if to hold for so long", "e.g. --fail-if 'idle > 30%'"
         )
-    return tuple(Gate(text, _conditions(text), hold_s) for text in texts)
+    return tuple(
+        Gate(text, tuple(_condition(part, text) for part in _AND.split(text.strip())), hold_s)
+        for text in texts
+    )
 
 
 def check(gates: Sequence[Gate], snapshot: Snapshot) -> None:
@@ -111,10 +115,6 @@ def finish(gates: Sequence[Gate]) -> None:
 def tripped(one: Gate) -> GateTripped:
     duration = f" for {one.hold_s:g} s" if one.hold_s else ""
     return GateTripped(f"the gate tripped: {one.text}{duration}")
-
-
-def _conditions(text: str) -> tuple[Condition, ...]:
-    return tuple(_condition(part, text) for part in re.split(r"\s+and\s+|\s*,\s*", text.strip()))
 
 
 def _condition(part: str, whole: str) -> Condition:

@@ -46,11 +46,15 @@ def _run_fenced(argv: list[str]) -> int:
     if sys.stdout is None:  # closed by who started us; what a program of `run` prints is its own
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as we live
     try:
-        return _flush(_run(argv))
+        code = _run(argv)
+        sys.stdout.flush()  # a closed pipe is met here, where it is quiet, not at the shutdown
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        return _reader_left()
+        # Whoever read our output has seen enough (`| head`): that is no failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Exception as fault:  # noqa: BLE001 - the fence: a person sees a sentence, not a traceback
@@ -143,12 +147,6 @@ def _package_folders() -> tuple[str | None, str]:
     return os.path.dirname(os.path.dirname(os.path.realpath(spec.origin or ""))), ours
 
 
-def _flush(code: int) -> int:
-    """Meets a closed pipe here, where it is quiet, and not while the interpreter shuts down."""
-    sys.stdout.flush()
-    return code
-
-
 def _end_undisturbed(code: int) -> None:
     """A code is decided: no late ^C may replace it while the interpreter shuts down.
 
@@ -161,12 +159,6 @@ def _end_undisturbed(code: int) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-
-
-def _reader_left() -> int:
-    """Whoever read our output has seen enough (`| head`): that is no failure."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def _report_failure(fault: Exception) -> int:

@@ -12,21 +12,25 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text.printable import printable, printable_lines
 
 
-def report_text(snapshot: Snapshot, options: Options) -> str:
-    """The report as asked for: JSON (indented for a person at a terminal) or text."""
+def report(snapshot: Snapshot, options: Options) -> None:
+    """Writes one report to stdout, whole, and lets a reader at a pipe have it at once.
+
+    It is JSON (indented for a person at a terminal) or text, as asked for.
+    """
     from brrrtop.views.json_report import to_json
     from brrrtop.views.text import to_text
 
     if options.json:
-        indent = 2 if sys.stdout.isatty() and options.once else None
-        return to_json(snapshot, indent=indent)
-    if options.brief:
+        text = to_json(snapshot, 2 if sys.stdout.isatty() and options.once else None)
+    elif options.brief:
         from brrrtop.views.brief import to_brief
         from brrrtop.views.text import in_ascii
 
-        text = to_brief(snapshot)
-        return in_ascii(text) if only_ascii(options) else text
-    return to_text(snapshot, only_ascii(options))
+        text = in_ascii(to_brief(snapshot)) if only_ascii(options) else to_brief(snapshot)
+    else:
+        text = to_text(snapshot, only_ascii(options))
+    write(text)
+    sys.stdout.flush()
 
 
 def only_ascii(options: Options) -> bool:
@@ -40,12 +44,6 @@ def _carries(text: str, stream: TextIO) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def report(snapshot: Snapshot, options: Options) -> None:
-    """Writes one report to stdout, whole, and lets a reader at a pipe have it at once."""
-    write(report_text(snapshot, options))
-    sys.stdout.flush()
 
 
 def write(text: str) -> None:

@@ -118,16 +118,15 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")
     program = os.environ.get("BRRRTOP_COMMAND", "brrrtop")
-    again = (
-        f"{program} replay {' '.join(options.files) or options.record}"
-        if options.files or options.record
-        else ""
-    )
     if options.verb == "demo":
-        again = f"{program} demo {options.scenario or ''}".rstrip()
-    if not again and snapshot.source.pid is not None:
-        again = f"{program} attach {snapshot.source.pid}; --record FILE keeps it for a replay"
-    return [*lines, f"  again: {again}"] if again else lines
+        again = f"demo {options.scenario or ''}".rstrip()
+    elif options.files or options.record:
+        again = f"replay {' '.join(options.files) or options.record}"
+    elif snapshot.source.pid is not None:
+        again = f"attach {snapshot.source.pid}; --record FILE keeps it for a replay"
+    else:
+        return lines
+    return [*lines, f"  again: {program} {again}"]
 
 
 def wrap(line: str, width: int) -> list[str]:

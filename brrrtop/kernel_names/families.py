@@ -27,10 +27,7 @@ class Family(Struct, frozen=True):
     example: str
 
 
-def _f(name: str, kind: str, pattern: str, example: str) -> Family:
-    return Family(name, kind, pattern, example)
-
-
+_f = Family
 FAMILIES: tuple[Family, ...] = (
     _f("collective", COMM, r"nccl(Dev)?Kernel|ncclSymk|ncclLocal|ncclKernel|rccl",
        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),

@@ -57,6 +57,9 @@ class LiveSource:
         shapes: Of one step: see `Requests`.
     """
 
+    span: Span | None = None
+    """It is still growing."""
+
     def __init__(
         self,
         agent: Client | None,
@@ -109,10 +112,6 @@ class LiveSource:
         )
         notes = tuple(self._notes())
         return replace(with_hello(info, self._hello), pid=self._pid, tier=self.tier, notes=notes)
-
-    @property
-    def span(self) -> Span | None:
-        return None
 
     @property
     def ended(self) -> bool:

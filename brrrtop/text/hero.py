@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import SinceAttach, Snapshot
@@ -78,8 +77,8 @@ def hero(snapshot: Snapshot) -> str:
 
 
 def _does(estimate: Estimate, snapshot: Snapshot) -> str:
-    account = estimate.account
-    share = _shares(account)
+    whole = estimate.account.duration_ns or 1
+    share = {bucket: ns / whole for bucket, ns in phrases.buckets(estimate.account)}
     largest = max(share, key=lambda bucket: share[bucket])
     idle = sum(value for bucket, value in share.items() if bucket.startswith("idle_"))
     if estimate.regime is Regime.COMPUTE:
@@ -101,11 +100,6 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
 
 
 INPUT = "idle_input"
-
-
-def _shares(account: Account) -> dict[str, float]:
-    whole = account.duration_ns or 1
-    return {bucket: ns / whole for bucket, ns in phrases.buckets(account)}
 
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:

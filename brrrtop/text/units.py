@@ -39,11 +39,12 @@ def duration(value_ns: float | None) -> str:
     if value_ns is None:
         return UNMEASURED
     size = abs(value_ns)
-    for unit, scale in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
-        if size < 999.5 * scale or unit == "s":
-            scaled = value_ns / scale
-            return f"{_three(scaled)} {unit}" if unit != "ns" else f"{scaled:.0f} ns"
-    return UNMEASURED
+    if size < 999.5:
+        return f"{value_ns:.0f} ns"
+    for unit, scale in (("µs", 1e3), ("ms", 1e6)):
+        if size < 999.5 * scale:
+            return f"{_three(value_ns / scale)} {unit}"
+    return f"{_three(value_ns / 1e9)} s"
 
 
 def _three(value: float) -> str:

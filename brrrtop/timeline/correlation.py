@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Links, Span, edges
+from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Columns, Links, Span, edges
 
 U8 = npt.NDArray[np.uint64]
 NONE = Links(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -51,7 +50,7 @@ def _of_its_span(
     return np.asarray(((its == mine) | (its == after)) & in_order)
 
 
-class Launched(Struct, frozen=True, eq=False):
+class Launched(Columns, frozen=True, eq=False):
     """Kernels whose launch is known, shape (n,) each."""
 
     rows: I8

@@ -137,7 +137,7 @@ class StepShapes:
             return self._fail("no kernels were traced in the step that was recorded")
         if not (here.times_ns < step.t0_ns).any():
             return self._fail("tracing began only after the step that was recorded")
-        here = Launched(*(getattr(here, name)[inside] for name in here.__struct_fields__))
+        here = here.take(inside)
         tids = _threads(here, marks, main_tid)
         op_ids = self._signature_ids(_op_of(here, marks, tids), here, acts, names, ops)
         self.recorded = RecordedStep(step, marks, tids)

@@ -106,13 +106,13 @@ class Timeline:
             if self._keep_ns and frame.sent_ns + FELL_NS < (self.newest_ns or 0):
                 self.begin_anew()
             self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
-        takers: dict[Kind, Callable[[Any], None]] = {
+        takers: dict[int, Callable[[Any], None]] = {
             Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
             Kind.MARKS: self._add_marks, Kind.LINKS: self._add_links, Kind.GAUGES: self._add_gauges,
             Kind.NAMES: self._add_names, Kind.OPS: self._add_ops, Kind.DEVICE: self._add_device,
             Kind.OBSERVED: self._add_observed, Kind.SAMPLES: self._add_samples,
         }  # fmt: skip
-        take = takers.get(Kind(frame.kind)) if frame.kind in Kind._value2member_map_ else None
+        take = takers.get(frame.kind)
         if take is not None:
             take(frame.body)
         elif frame.kind == Kind.HELLO:

@@ -60,25 +60,23 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield "By itself"
     yield from _heading(snapshot)
     if estimate is None:
+        says = phrases.unjudged(snapshot)
         yield ""
-        yield from _wrap(_nothing(snapshot), "")
+        yield from _wrap(f"{says[0].upper()}{says[1:]}.", "")
     else:
         yield from _verdict(estimate, signs)
         yield from _account(estimate)
         yield from _launching(estimate)
         yield from _kernels(estimate)
         yield from _advice(snapshot)
-        yield from _whatif(snapshot)
+        if snapshot.whatif:
+            yield ""
+            yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
         yield from tables.lines(snapshot.tables, estimate.account.duration_ns)
         yield from _comparison_lines(snapshot)
         yield from _other_devices(snapshot)
     yield from _counters(snapshot)
     yield from _notes(snapshot)
-
-
-def _nothing(snapshot: Snapshot) -> str:
-    says = phrases.unjudged(snapshot)
-    return f"{says[0].upper()}{says[1:]}."
 
 
 def _counters(snapshot: Snapshot) -> Iterator[str]:
@@ -250,12 +248,6 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     yield from _wrap(advisory.says, "    ")
     yield from _wrap(advisory.suggests, "    try    ")
     yield from _wrap(advisory.waste, "    waste  ")
-
-
-def _whatif(snapshot: Snapshot) -> Iterator[str]:
-    if snapshot.whatif:
-        yield ""
-        yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
 
 
 def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:

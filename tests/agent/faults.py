@@ -70,13 +70,15 @@ FAULTS = (
     Fault("chmod:EPERM", ALL, begins="start"),
     _fault("fopen:EACCES", "/proc/self/maps cannot be read: counters only"),
     _fault("dlopen:ENOMEM", "waiting for the trainer to touch its GPU"),
-    _fault("calloc:ENOMEM", "the trainer has no memory left to look for CUPTI: counters only"),
-    Fault(
-        "realloc:ENOMEM",
-        "kernels without names, told as lost",
-        losses=("names",),
-        begins="start",
-        lacks="names",
+    *(
+        Fault(
+            f"{call}:ENOMEM",
+            "kernels without names, told as lost",
+            losses=("names",),
+            begins="start",
+            lacks="names",
+        )
+        for call in ("calloc", "realloc")
     ),
     Fault("malloc:ENOMEM:times=30", "a gap, its frames told as lost", losses=("outbox",)),
     Fault(

@@ -204,13 +204,13 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
 
 def test_a_demo_that_starts_over_never_shows_an_empty_screen() -> None:
     ticks = count()
-    source = FromFirstActivity(open_source(str(scenarios()["input-bound"])))
+    source = FromFirstActivity(open_source(str(scenarios()["plain-attention"])))
     replay = Replay(
         Session(source, keep_ns=None), loop=True, clock=lambda: next(ticks) * 2.5, speed=1.0
     )
     try:
         replay_verb.to_first_verdict(replay, replay_verb.DEMO_STEPS)
-        shown = [replay.advance() for _ in range(50)]
+        shown = [replay.advance() for _ in range(28)]
     finally:
         replay.close()
     places = [snapshot.progress or 0.0 for snapshot in shown]

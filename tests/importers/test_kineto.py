@@ -256,24 +256,25 @@ def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path: Pa
     assert received.kernels["correlation"].tolist() == received.calls["correlation"].tolist()
 
 
-def _rank(pid: int, late: float, shape: int, device: int) -> list[dict[str, Any]]:
-    """Twenty products of one process, whose ids begin at 1 and whose thread is numbered 10."""
+def _rank(pid: int, late: float, shape: int, device: int, first: int = 1) -> list[dict[str, Any]]:
+    """Twenty products of one process, whose ids begin at `first` and whose thread is numbered 10."""
     events = []
     for i in range(20):
         at = i * 100 + late
         inputs = {"Input Dims": [[shape, 4], [4, 2]], "Input type": ["float"] * 2}
-        events += [op(at, 20, "aten::mm", **inputs, **{"External id": i + 1})]
-        events += [launch(at + 5, 5, i + 1, **{"External id": i + 1})]
-        events += [kernel(at + 60, 5, i + 1, f"gemm_of_{pid}", device=device)]
+        events += [op(at, 20, "aten::mm", **inputs, **{"External id": i + first})]
+        events += [launch(at + 5, 5, i + first, **{"External id": i + first})]
+        events += [kernel(at + 60, 5, i + first, f"gemm_of_{pid}", device=device)]
     for event in events:
         if event["cat"] != "kernel":
             event["pid"] = pid
     return events
 
 
-def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1, (1 << 63) - 20])
+def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path, first: int) -> None:
     # Rank 1 launches 30 us later: its calls are the nearest before the kernels of rank 0.
-    received = _received(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 30, 16, 1)])
+    received = _received(tmp_path, [*_rank(41, 0, 8, 0, first), *_rank(42, 30, 16, 1, first)])
     assert len(set(received.calls["correlation"].tolist())) == 40
     calls = {int(c["correlation"]): c for c in received.calls}
     for row in received.kernels:

@@ -192,11 +192,11 @@ def test_a_driver_that_hangs_does_not_hold_the_monitor(ask: Ask) -> None:
 
 
 def board(index: int, name: str = "H200") -> NvmlDevice:
-    return NvmlDevice(index, None, f"GPU-{index}{index}aa-bb", name, "")
+    return NvmlDevice(index, None, f"GPU-{index}{index}aa-bb", name)
 
 
 def slice_of(parent: NvmlDevice, at: int) -> NvmlDevice:
-    return NvmlDevice(parent.index, None, f"MIG-{at}ffff-1", parent.name, "", at, 0, parent)
+    return NvmlDevice(parent.index, None, f"MIG-{at}ffff-1", parent.name, at, 0, parent)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_doctor_reads_the_counters_before_it_promises_them(ask: Ask) -> None:
 
 
 def test_a_trainer_that_names_an_unknown_gpu_gets_a_sentence_in_place_of_counters() -> None:
-    board = NvmlDevice(0, None, "GPU-1", "NVIDIA Fake", "0000:01:00.0")
+    board = NvmlDevice(0, None, "GPU-1", "NVIDIA Fake")
     chosen, caveat = visible_to([board], {"CUDA_VISIBLE_DEVICES": "MIG-abc"})
     assert chosen == {}
     assert caveat is not None and "'MIG-abc'" in caveat

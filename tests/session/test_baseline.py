@@ -28,7 +28,6 @@ def played(session: Session, from_ns: int, to_ns: int) -> Snapshot:
 
 def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comparison, Snapshot]:
     """Marks at the end of a run, goes on with something changed, and compares."""
-    session = Session(first.source(), keep_ns=None)
     marked_ns = first.now_ns
     first.steps(steps, **then)  # type: ignore[arg-type]
     session = Session(first.source(), keep_ns=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from msgspec.structs import replace
 
@@ -48,6 +50,7 @@ def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> 
     assert lines(*["unknown"] * 4) == ["overhead (unknown)"]
 
 
+@cache
 def there_and_back() -> Run:
     """Compute, then a slow loader whose workers wait for a disk, then compute again; a late line."""
     run = Run().steps(300)

@@ -104,7 +104,9 @@ class Host:
             self._fresh[key].append(rank)
             return
         fresh = self._fresh[key] = []
-        self.jobs[key] = LiveJob([rank], lambda: _taken(fresh), look_s=0.0, all_in_view=True)
+        self.jobs[key] = LiveJob(
+            [rank], lambda: [fresh.pop(0) for _ in fresh[:]], look_s=0.0, all_in_view=True
+        )
 
     def advance(self) -> None:
         """New snapshots, and the samples of all."""
@@ -169,13 +171,6 @@ class Host:
     def close(self) -> None:
         for one in self.watched.values():
             self._leave(one)
-
-
-def _taken(fresh: list[Member]) -> list[Member]:
-    """All that wait, once."""
-    taken = fresh[:]
-    fresh.clear()
-    return taken
 
 
 def run(options: Options) -> int:

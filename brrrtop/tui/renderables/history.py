@@ -108,7 +108,9 @@ def _cell(
 
 
 def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, Style]:
-    below, above = _two_largest(inside)
+    """A cell of several layers shows the two that cover most of it, in stacking order."""
+    largest = sorted(inside, reverse=True)[:2]
+    below, above = [entry for entry in inside if entry in largest][:2]
     eighths = round(8 * below[0] / (below[0] + above[0]))
     layer = max(below, above)[1]
     if palette.ascii:
@@ -116,12 +118,6 @@ def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, S
     if eighths in (0, 8):
         return "█", palette.style(layer)
     return EIGHTHS[eighths], palette.boundary(below[1], above[1])
-
-
-def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """The two layers that cover most of a cell, in stacking order."""
-    largest = sorted(inside, reverse=True)[:2]
-    return [entry for entry in inside if entry in largest][:2]
 
 
 def sparkline(values: Sequence[float], palette: Palette, width: int, hue: str = "text") -> Text:

@@ -118,7 +118,10 @@ def drawn(
     room = max(1, width - GUTTER)
     rows = lanes(picture, view, room)
     while len(rows) > height and len(rows) > 1:
-        rows.remove(min(rows, key=lambda row: (row.name == GPU, _busy(row))))
+        least = min(
+            rows, key=lambda row: (row.name == GPU, sum(sum(c.values()) for c in row.cells))
+        )
+        rows.remove(least)
     lines: list[Text] = []
     for row in rows:
         name = palette.text(fitted(SHORT.get(row.name, row.name), GUTTER), "muted")
@@ -132,10 +135,6 @@ def drawn(
             lead = name if at == tall // 2 else Text(" " * GUTTER)
             lines.append(lead.copy().append_text(line))
     return lines
-
-
-def _busy(row: Row) -> float:
-    return sum(sum(cell.values()) for cell in row.cells)
 
 
 def _order(row: Row) -> tuple[str, ...]:

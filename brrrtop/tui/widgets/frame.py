@@ -134,8 +134,7 @@ def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     if snapshot.estimate is not None:
         facts.append(pair("window", window(snapshot), palette))
     if source.kind == "live":
-        facts.append(cost(snapshot.overhead, palette))
-    facts += own_use(snapshot.overhead, palette) if source.kind == "live" else []
+        facts += (cost(snapshot.overhead, palette), *own_use(snapshot.overhead, palette))
     if not snapshot.lost_records:
         facts.append(pair("lost", "0", palette))
     if snapshot.zero_timestamps:

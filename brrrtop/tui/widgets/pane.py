@@ -27,12 +27,6 @@ _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows
 """Only turns texts into segments; prints nothing."""
 
 
-def strip_of(text: Text, width: int, base: Style) -> Strip:
-    """One line of a widget: `text` on the widget's own style, over exactly `width` cells."""
-    segments = Segment.simplify(Segment.apply_style(text.render(_CONSOLE, end=""), base))
-    return Strip(segments).adjust_cell_length(width, base)
-
-
 def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
     """Numbers of the lines in which the two differ."""
     shared = min(len(old), len(new))
@@ -89,10 +83,11 @@ class Lined(Widget):
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        width = self.content_size.width
+        width, base = self.content_size.width, self._base
         if y >= len(self._lines):
-            return Strip.blank(width, self._base)
-        return strip_of(self._lines[y], width, self._base)
+            return Strip.blank(width, base)
+        pieces = Segment.apply_style(self._lines[y].render(_CONSOLE, end=""), base)
+        return Strip(Segment.simplify(pieces)).adjust_cell_length(width, base)
 
 
 class Pane(Lined):

@@ -158,7 +158,8 @@ def legend(
         shown = largest[: len(largest) - left_out]
         pieces = [_entry(part, palette, steps, not i) for i, part in enumerate(shown)]
         if left_out:
-            pieces.append(_rest(largest[len(shown) :], palette))
+            share = units.share(sum(part.share for part in largest[len(shown) :]))
+            pieces.append(palette.text(f"{left_out} more {share}", "muted"))
         lines = rows(pieces, width, len(pieces))
         if len(lines) <= count:
             return lines
@@ -174,11 +175,6 @@ def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool)
     spent = units.duration(round(part.spent_ns / steps) if steps else part.spent_ns)
     of_what = " a step" if steps and first else ""
     return text.append(f" {spent}{of_what}", palette.style("muted"))
-
-
-def _rest(parts: list[BucketTime], palette: Palette) -> Text:
-    share = units.share(sum(part.share for part in parts))
-    return palette.text(f"{len(parts)} more {share}", "muted")
 
 
 class StepStrip(Pane):

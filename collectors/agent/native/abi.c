@@ -1,4 +1,4 @@
-/* The calls Python makes. */
+/* The calls Python makes while the agent runs, and the options it gives at the start. */
 #include "brrrtop_agent.h"
 
 #include <pthread.h>
@@ -100,27 +100,6 @@ int options_read(const char *text)
     return BRRR_OK;
 }
 
-int brrr_start(const char *socket_path, const char *hello_json, const char *option_text)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (socket_path == NULL || *socket_path == '\0')
-        return agent_fail(BRRR_E_ARGUMENT, "no socket path was given");
-    if (hello_json == NULL || *hello_json != '{')
-        return agent_fail(BRRR_E_ARGUMENT, "the hello is not a JSON object");
-    pthread_once(&once, agent_once_per_process);
-    if (agent_exiting())
-        return agent_fail(BRRR_E_BUSY, "the process is exiting");
-    switch (requests_enter()) {
-    case GATE_RUNNING:
-        return BRRR_OK;
-    case GATE_BUSY:
-        return agent_fail(BRRR_E_BUSY, "the agent is just starting or stopping: try again");
-    case GATE_MINE:
-        break;
-    }
-    return agent_begin(socket_path, hello_json, option_text);
-}
-
 static int ask(int what, const char *who)
 {
     /* A caller that resumes goes on at once, perhaps into a capture: no place to switch on at. */
@@ -201,17 +180,9 @@ int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t reco
     return BRRR_OK;
 }
 
-int brrr_stats(uint64_t *out, int n)
-{
-    for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
-        out[i] = agent_stat(i);
-    return BRRR_ST_COUNT;
-}
-
 void abi_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    error_lock = fresh;
+    error_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_store(&step_count, 0);
 }
 

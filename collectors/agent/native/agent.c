@@ -299,7 +299,7 @@ static void in_child(void)
     atomic_store(&thread_lives, false);
 }
 
-void agent_once_per_process(void)
+static void once_per_process(void)
 {
     pthread_atfork(NULL, NULL, in_child);
     atexit(at_exit);
@@ -336,8 +336,24 @@ static int prepare(const char *socket_path, const char *hello_json)
     return BRRR_OK;
 }
 
-int agent_begin(const char *socket_path, const char *hello_json, const char *option_text)
+int brrr_start(const char *socket_path, const char *hello_json, const char *option_text)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (socket_path == NULL || *socket_path == '\0')
+        return agent_fail(BRRR_E_ARGUMENT, "no socket path was given");
+    if (hello_json == NULL || *hello_json != '{')
+        return agent_fail(BRRR_E_ARGUMENT, "the hello is not a JSON object");
+    pthread_once(&once, once_per_process);
+    if (atomic_load(&exiting))
+        return agent_fail(BRRR_E_BUSY, "the process is exiting");
+    switch (requests_enter()) {
+    case GATE_RUNNING:
+        return BRRR_OK;
+    case GATE_BUSY:
+        return agent_fail(BRRR_E_BUSY, "the agent is just starting or stopping: try again");
+    case GATE_MINE:
+        break;
+    }
     int code = options_read(option_text);
     if (code == BRRR_OK)
         code = prepare(socket_path, hello_json);
@@ -360,7 +376,9 @@ void agent_guard_exit(void)
         guarded = atexit(at_exit) == 0;
 }
 
-uint64_t agent_stat(int which)
+int brrr_stats(uint64_t *out, int n)
 {
-    return atomic_load_explicit(&published[which], memory_order_relaxed);
+    for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
+        out[i] = atomic_load_explicit(&published[i], memory_order_relaxed);
+    return BRRR_ST_COUNT;
 }

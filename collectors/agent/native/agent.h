@@ -27,12 +27,8 @@ void agent_stay(void);
 /* CUPTI has been used for the first time. */
 void agent_guard_exit(void);
 
-/* The parts of brrr_start that no call before it may repeat, and the rest. */
-void agent_once_per_process(void);
-int agent_begin(const char *socket_path, const char *hello_json, const char *option_text);
 bool agent_exiting(void);
 bool agent_listens(void);
-uint64_t agent_stat(int which);
 void abi_forked(void);
 
 /* Remembers the sentence for brrr_last_error and answers `code`. */

@@ -79,40 +79,30 @@ static bool is_first_of_device(uint32_t index)
     return true;
 }
 
-static void tell(uint32_t index, int64_t end_ns)
-{
-    const struct stream *speaker = busiest(span.streams[index].device);
-    int64_t start_ns = span.told_ns[index];
-    if (start_ns == 0)
-        start_ns = speaker->first_ns > span.enabled_ns ? speaker->first_ns : span.enabled_ns;
-    if (end_ns <= start_ns)
-        return;
-    span.told_ns[index] = end_ns;
-    struct wire_observed observed = {start_ns, end_ns, (int32_t)speaker->device,
-                                     span.tainted ? OBSERVED_LOSSY : 0};
-    server_observed(&observed);
-}
-
-void coverage_advance(int64_t launched_ns)
-{
-    for (uint32_t i = 0; i < span.count; i++)
-        if (is_first_of_device(i))
-            tell(i, launched_ns);
-    if (span.count != 0)
-        span.tainted = false;
-}
-
-void coverage_end(int64_t stopped_ns, bool whole)
+/* Up to `at_ns`, or where that is later and tracing `ended`, to the last record. */
+static void tell_all(int64_t at_ns, bool ended)
 {
     for (uint32_t i = 0; i < span.count; i++) {
         if (!is_first_of_device(i))
             continue;
-        int64_t end_ns = busiest(span.streams[i].device)->last_ns;
-        tell(i, whole && stopped_ns > end_ns ? stopped_ns : end_ns);
+        const struct stream *speaker = busiest(span.streams[i].device);
+        int64_t start_ns = span.told_ns[i], end_ns = at_ns;
+        if (start_ns == 0)
+            start_ns = speaker->first_ns > span.enabled_ns ? speaker->first_ns : span.enabled_ns;
+        if (ended && speaker->last_ns > at_ns)
+            end_ns = speaker->last_ns;
+        if (end_ns <= start_ns)
+            continue;
+        span.told_ns[i] = end_ns;
+        server_observed(&(struct wire_observed){start_ns, end_ns, (int32_t)speaker->device,
+                                                span.tainted ? OBSERVED_LOSSY : 0});
     }
-    span.tainted = false;
+    if (span.count != 0)
+        span.tainted = false;
 }
 
+void coverage_advance(int64_t launched_ns) { tell_all(launched_ns, false); }
+void coverage_end(int64_t stopped_ns, bool whole) { tell_all(whole ? stopped_ns : 0, true); }
 void coverage_taint(void) { span.tainted = true; }
 uint64_t coverage_records(void) { return span.records; }
 

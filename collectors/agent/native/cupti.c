@@ -75,11 +75,11 @@ static const char *const OTHERS[] = {
     "libToolsInjection", "libcuda-injection", "TreeLauncher", "libsanitizer-collection",
 };
 
-struct seen {
+static struct {
     char cupti[CANDIDATES][512];
     size_t count;
     char torch[512], other[512];
-};
+} seen;
 
 static const char *base_name(const char *path)
 {
@@ -93,29 +93,30 @@ static void keep(char *into, size_t room, const char *path)
         snprintf(into, room, "%s", path);
 }
 
-static void look_at(struct seen *seen, char *path)
+static void look_at(char *path)
 {
     char *deleted = strstr(path, " (deleted)");
     if (deleted != NULL)
         *deleted = '\0';
     const char *base = base_name(path);
     if (strncmp(base, TORCH, sizeof TORCH - 1) == 0)
-        keep(seen->torch, sizeof seen->torch, path);
+        keep(seen.torch, sizeof seen.torch, path);
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
         if (strncmp(base, OTHERS[i], strlen(OTHERS[i])) == 0)
-            keep(seen->other, sizeof seen->other, path);
+            keep(seen.other, sizeof seen.other, path);
     /* Triton carries a copy that only its own profiler uses. */
     if (strncmp(base, "libcupti.so", 11) != 0 || strstr(path, "/triton/") != NULL)
         return;
-    for (size_t i = 0; i < seen->count; i++)
-        if (strcmp(seen->cupti[i], path) == 0)
+    for (size_t i = 0; i < seen.count; i++)
+        if (strcmp(seen.cupti[i], path) == 0)
             return;
-    if (seen->count < CANDIDATES)
-        snprintf(seen->cupti[seen->count++], sizeof seen->cupti[0], "%s", path);
+    if (seen.count < CANDIDATES)
+        snprintf(seen.cupti[seen.count++], sizeof seen.cupti[0], "%s", path);
 }
 
-static bool read_maps(struct seen *seen)
+static bool read_maps(void)
 {
+    memset(&seen, 0, sizeof seen);
     FILE *maps = fopen("/proc/self/maps", "re");
     if (maps == NULL)
         return false;
@@ -126,7 +127,7 @@ static bool read_maps(struct seen *seen)
         if (path == NULL)
             continue;
         path[strcspn(path, "\n")] = '\0';
-        look_at(seen, path);
+        look_at(path);
     }
     free(line);
     fclose(maps);
@@ -149,52 +150,55 @@ bool torch_is_mapped(void)
 }
 
 /* The copy whose calls torch's own code would reach. */
-static void *torch_cupti(const struct seen *seen, char *path, size_t room)
+static void *torch_cupti(struct cupti *out)
 {
-    void *torch = seen->torch[0] ? mapped(seen->torch) : NULL;
+    void *torch = seen.torch[0] ? mapped(seen.torch) : NULL;
     void *symbol = torch ? dlsym(torch, "cuptiActivityEnable") : NULL;
     Dl_info where;
     if (symbol == NULL || dladdr(symbol, &where) == 0 || where.dli_fname == NULL)
         return NULL;
-    snprintf(path, room, "%s", where.dli_fname);
-    return mapped(path);
+    snprintf(out->path, sizeof out->path, "%s", where.dli_fname);
+    return mapped(out->path);
 }
 
-__attribute__((format(printf, 3, 4)))
-static void set_fault(struct find_fault *fault, enum status_code code, const char *format, ...)
+__attribute__((format(printf, 4, 5)))
+static bool set_fault(struct find_fault *fault, enum find_state state, enum status_code code, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
+    fault->state = state;
     fault->code = code;
     vsnprintf(fault->says, sizeof fault->says, format, values);
     va_end(values);
+    return false;
 }
 
-static void *choose(const struct seen *seen, char *path, size_t room, struct find_fault *fault)
+static void *choose(struct cupti *out, struct find_fault *fault)
 {
-    void *library = torch_cupti(seen, path, room);
+    void *library = torch_cupti(out);
     if (library != NULL)
         return library;
-    if (seen->count > 1) {
-        set_fault(fault, CODE_TWO_CUPTIS,
+    if (seen.count > 1) {
+        set_fault(fault, FIND_REFUSED, CODE_TWO_CUPTIS,
                   "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
                   "tracing stays off",
-                  seen->cupti[0], seen->cupti[1]);
+                  seen.cupti[0], seen.cupti[1]);
         return NULL;
     }
-    if (seen->count == 0) {
-        set_fault(fault, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
+    if (seen.count == 0) {
+        set_fault(fault, FIND_NO_CUPTI, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
         return NULL;
     }
-    snprintf(path, room, "%s", seen->cupti[0]);
-    library = mapped(path);
+    snprintf(out->path, sizeof out->path, "%s", seen.cupti[0]);
+    library = mapped(out->path);
     /* A file replaced since it was mapped answers to its soname only. */
     if (library == NULL)
         library = mapped("libcupti.so.13");
     if (library == NULL)
         library = mapped("libcupti.so.12");
     if (library == NULL)
-        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only", path);
+        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only",
+                  out->path);
     return library;
 }
 
@@ -252,59 +256,42 @@ static bool resolve(struct cupti *out, void *library)
 }
 
 /* A program without torch seldom maps CUPTI. Its own copy, once loaded, is never unloaded. */
-static void *load(const char *file, struct seen *seen, char *path, size_t room, struct find_fault *fault)
+static void *load(const char *file, struct cupti *out, struct find_fault *fault)
 {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == NULL) {
-        const char *why = dlerror();
-        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
+    const char *why = library == NULL ? dlerror() : NULL;
+    if (library == NULL)
+        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
                   why ? why : "no reason given");
-        return NULL;
-    }
-    seen->count = 1;
-    snprintf(path, room, "%s", file);
+    snprintf(out->path, sizeof out->path, "%s", file);
     return library;
 }
 
-enum find_state cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
+bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
 {
-    if (!cuda_awake()) {
-        set_fault(fault, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
-        return FIND_NO_CUDA;
-    }
-    struct seen *seen = calloc(1, sizeof *seen);
-    if (seen == NULL || !read_maps(seen)) {
-        set_fault(fault, CODE_UNREADABLE, "%s: counters only",
-                  seen == NULL ? "the trainer has no memory left to look for CUPTI"
-                               : "/proc/self/maps cannot be read");
-        free(seen);
-        return FIND_NO_CUPTI;
-    }
-    enum find_state state = FIND_REFUSED;
+    if (!cuda_awake())
+        return set_fault(fault, FIND_NO_CUDA, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
+    if (!read_maps())
+        return set_fault(fault, FIND_NO_CUPTI, CODE_UNREADABLE, "/proc/self/maps cannot be read: counters only");
+    if (seen.other[0] != '\0')
+        return set_fault(fault, FIND_REFUSED, CODE_OTHER_TOOL,
+                         "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
+                         base_name(seen.other));
     memset(out, 0, sizeof *out);
-    if (seen->other[0] != '\0') {
-        set_fault(fault, CODE_OTHER_TOOL,
-                  "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
-                  base_name(seen->other));
-    } else {
-        bool loads = seen->count == 0 && seen->torch[0] == '\0' && file != NULL && *file != '\0';
-        void *library = loads ? load(file, seen, out->path, sizeof out->path, fault)
-                              : choose(seen, out->path, sizeof out->path, fault);
-        if (library == NULL)
-            state = seen->count > 1 ? FIND_REFUSED : FIND_NO_CUPTI;
-        else if (!resolve(out, library))
-            set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s lacks the activity calls: counters only", out->path);
-        else if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
-            set_fault(fault, CODE_CUPTI_UNUSABLE, "CUPTI does not tell its version: counters only");
-        else if (!strides_find(&out->strides, out->next_record, out->version))
-            set_fault(fault, CODE_CUPTI_UNUSABLE,
-                      "CUPTI %u has records of a layout not known here: counters only",
-                      out->version);
-        else
-            state = FOUND;
-    }
-    free(seen);
-    return state;
+    bool loads = seen.count == 0 && seen.torch[0] == '\0' && file != NULL && *file != '\0';
+    void *library = loads ? load(file, out, fault) : choose(out, fault);
+    if (library == NULL)
+        return false;
+    if (!resolve(out, library))
+        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+                         "%.400s lacks the activity calls: counters only", out->path);
+    if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
+        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+                         "CUPTI does not tell its version: counters only");
+    if (!strides_find(&out->strides, out->next_record, out->version))
+        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+                         "CUPTI %u has records of a layout not known here: counters only", out->version);
+    return true;
 }
 
 void cupti_relax_capture(void)

@@ -53,22 +53,21 @@ struct cupti {
     next_record_fn next_record;
 };
 
+/* Why CUPTI was not found. */
 enum find_state {
-    FOUND,
     FIND_NO_CUDA,     /* no libcuda, or no context on it yet: look again later */
     FIND_NO_CUPTI,    /* look again later: an import may bring it */
     FIND_REFUSED      /* for good; the sentence says why */
 };
-
-/* Why CUPTI was not found. */
 struct find_fault {
+    enum find_state state;
     enum status_code code;
     char says[768];
 };
 
-/* Looks for CUDA and CUPTI in this process and resolves the calls. Sets `fault` unless FOUND. Where no
+/* Looks for CUDA and CUPTI in this process and resolves the calls. False: `fault` says why not. Where no
  * CUPTI is mapped, `file` is loaded, unless it is NULL or empty. */
-enum find_state cupti_find(struct cupti *out, const char *file, struct find_fault *fault);
+bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault);
 
 /* A torch is in this process, of Python or of C++. */
 bool torch_is_mapped(void);

@@ -121,8 +121,7 @@ uint64_t marks_lost(void) { return atomic_load(&lost); }
 
 void inbox_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    lock = fresh;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     first = NULL;
     end = &first;
     held = 0;

@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "switch.h"
+#include "wire.h"
 
 /* Every launch pays 0.5 us for the driver's rows (H200, CUPTI 13.0.85), and in many trainers nearly
  * all launches go through the runtime: a kernel in 20 may do without a launch row before the rest
@@ -90,10 +91,10 @@ void correlation_kernel(uint32_t correlation)
     mark(correlation, KERNEL);
 }
 
-void correlation_call(uint32_t correlation, bool driver, enum correlation_call what)
+void correlation_call(uint32_t correlation, bool driver, uint16_t what)
 {
     uint8_t has = driver ? DRIVER : RUNTIME;
-    if (what != PAIRS_OTHER) {
+    if (what == CALL_LAUNCH || what == CALL_GRAPH_LAUNCH) {
         if (!seen.rows || before(correlation, seen.first_row))
             seen.first_row = correlation;
         if (!seen.rows || before(seen.last_row, correlation))
@@ -101,7 +102,7 @@ void correlation_call(uint32_t correlation, bool driver, enum correlation_call w
         seen.rows = true;
         has |= LAUNCH;
     }
-    mark(correlation, has | (what == PAIRS_GRAPH ? GRAPH : 0));
+    mark(correlation, has | (what == CALL_GRAPH_LAUNCH ? GRAPH : 0));
 }
 
 /* What was found since the last time this was asked. `ended`: nothing more will come; else the

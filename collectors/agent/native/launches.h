@@ -10,9 +10,9 @@
 
 void correlation_kernel(uint32_t correlation);
 
-/* A launch of one kernel, one of a graph, which may hold none, or a call that launches nothing. */
-enum correlation_call { PAIRS_LAUNCH, PAIRS_GRAPH, PAIRS_OTHER };
-void correlation_call(uint32_t correlation, bool driver, enum correlation_call what);
+/* `what` is an enum call_class: a launch of one kernel, one of a graph, which may hold none, or a call that
+ * launches nothing. */
+void correlation_call(uint32_t correlation, bool driver, uint16_t what);
 
 /* Launches since the first kernel whose own kernel has not come. */
 uint64_t correlation_pending(void);

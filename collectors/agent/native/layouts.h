@@ -39,33 +39,23 @@ enum kernel_at {
     KERNEL_LEAST_BYTES = 208
 };
 
-enum memcpy_at {
+enum copy_at { /* memcpy, peer to peer (MEMCPY2) and memset */
+    COPY_BYTES = 8,
+    COPY_START = 16,
+    COPY_END = 24,
+    COPY_DEVICE = 32,
+    COPY_STREAM = 40,
+    COPY_CORRELATION = 44,
+    COPY_GRAPH = 72,
+    COPY_LEAST_BYTES = 88,
+    PEER_CORRELATION = 60,
+    PEER_GRAPH = 80,
+    PEER_LEAST_BYTES = 96,
     MEMCPY_KIND = 4,
     MEMCPY_SRC = 5,
     MEMCPY_DST = 6,
     MEMCPY_FLAGS = 7,
-    MEMCPY_BYTES = 8,
-    MEMCPY_START = 16,
-    MEMCPY_END = 24,
-    MEMCPY_DEVICE = 32,
-    MEMCPY_STREAM = 40,
-    MEMCPY_CORRELATION = 44,
-    MEMCPY_GRAPH = 72,
-    MEMCPY_LEAST_BYTES = 88
-};
-
-enum peer_at { PEER_CORRELATION = 60, PEER_GRAPH = 80, PEER_LEAST_BYTES = 96 };
-
-enum memset_at {
-    MEMSET_BYTES = 8,
-    MEMSET_START = 16,
-    MEMSET_END = 24,
-    MEMSET_DEVICE = 32,
-    MEMSET_STREAM = 40,
-    MEMSET_CORRELATION = 44,
-    MEMSET_MEMORY = 50, /* u16 */
-    MEMSET_GRAPH = 72,
-    MEMSET_LEAST_BYTES = 88
+    MEMSET_MEMORY = 50 /* u16 */
 };
 
 enum api_at {

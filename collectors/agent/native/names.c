@@ -19,7 +19,7 @@ struct name {
     uint32_t bytes;
 };
 
-static struct {
+static struct table {
     struct name *rows;   /* row 0 is the empty name */
     uint32_t *buckets;   /* open addressing, 0: empty */
     uint32_t last, room, bucket_count;
@@ -78,12 +78,9 @@ static uint32_t add_locked(const char *text, size_t bytes, uint64_t hash)
         if (id != 0)
             return id | table.edition << 16;
     }
-    if (table.last + 1 >= MOST_IDS || table.bytes + bytes > MOST_BYTES ||
-        (table.last + 1 >= table.room && !grow())) {
-        table.refused++;
-        return 0;
-    }
-    char *copy = malloc(bytes);
+    bool full = table.last + 1 >= MOST_IDS || table.bytes + bytes > MOST_BYTES;
+    bool fits = !full && (table.last + 1 < table.room || grow());
+    char *copy = fits ? malloc(bytes) : NULL;
     if (copy == NULL) {
         table.refused++;
         return 0;
@@ -204,11 +201,7 @@ void names_begin_anew(void)
         free(table.rows[id].text);
     free(table.rows);
     free(table.buckets);
-    uint64_t refused = table.refused;
-    uint32_t edition = (table.edition + 1) % EDITIONS;
-    memset(&table, 0, sizeof table);
-    table.refused = refused;
-    table.edition = edition;
+    table = (struct table){.refused = table.refused, .edition = (table.edition + 1) % EDITIONS};
     pthread_mutex_unlock(&lock);
 }
 
@@ -233,7 +226,6 @@ size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last)
 
 void names_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    lock = fresh;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(&table, 0, sizeof table);
 }

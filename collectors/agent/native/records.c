@@ -100,8 +100,26 @@ static inline void convert_kernel(const uint8_t *record)
     out->graph_node = u64_at(record + KERNEL_GRAPH_NODE);
 }
 
-static void put_copy(struct wire_copy copy)
+static void convert_copy(const uint8_t *record, uint32_t kind)
 {
+    bool peer = kind == KIND_MEMCPY2;
+    struct wire_copy copy = {
+        .start_ns = i64_at(record + COPY_START),
+        .end_ns = i64_at(record + COPY_END),
+        .size_bytes = i64_at(record + COPY_BYTES),
+        .correlation = u32_at(record + (peer ? PEER_CORRELATION : COPY_CORRELATION)),
+        .device = (int32_t)u32_at(record + COPY_DEVICE),
+        .stream = u32_at(record + COPY_STREAM),
+        .graph = u32_at(record + (peer ? PEER_GRAPH : COPY_GRAPH)),
+    };
+    if (kind == KIND_MEMSET) {
+        copy.dst_kind = (uint8_t)u16_at(record + MEMSET_MEMORY);
+    } else {
+        copy.copy_kind = record[MEMCPY_KIND];
+        copy.src_kind = record[MEMCPY_SRC];
+        copy.dst_kind = record[MEMCPY_DST];
+        copy.flags = record[MEMCPY_FLAGS];
+    }
     if (!times_good(copy.start_ns, copy.end_ns, copy.graph))
         return;
     records_seen.copies++;
@@ -109,37 +127,6 @@ static void put_copy(struct wire_copy copy)
     struct wire_copy *out = lane_next(LANE_COPIES, sizeof *out);
     if (out != NULL)
         *out = copy;
-}
-
-static void convert_memcpy(const uint8_t *record, bool peer)
-{
-    put_copy((struct wire_copy){
-        .start_ns = i64_at(record + MEMCPY_START),
-        .end_ns = i64_at(record + MEMCPY_END),
-        .size_bytes = i64_at(record + MEMCPY_BYTES),
-        .correlation = u32_at(record + (peer ? PEER_CORRELATION : MEMCPY_CORRELATION)),
-        .device = (int32_t)u32_at(record + MEMCPY_DEVICE),
-        .stream = u32_at(record + MEMCPY_STREAM),
-        .copy_kind = record[MEMCPY_KIND],
-        .src_kind = record[MEMCPY_SRC],
-        .dst_kind = record[MEMCPY_DST],
-        .flags = record[MEMCPY_FLAGS],
-        .graph = u32_at(record + (peer ? PEER_GRAPH : MEMCPY_GRAPH)),
-    });
-}
-
-static void convert_memset(const uint8_t *record)
-{
-    put_copy((struct wire_copy){
-        .start_ns = i64_at(record + MEMSET_START),
-        .end_ns = i64_at(record + MEMSET_END),
-        .size_bytes = i64_at(record + MEMSET_BYTES),
-        .correlation = u32_at(record + MEMSET_CORRELATION),
-        .device = (int32_t)u32_at(record + MEMSET_DEVICE),
-        .stream = u32_at(record + MEMSET_STREAM),
-        .dst_kind = (uint8_t)u16_at(record + MEMSET_MEMORY),
-        .graph = u32_at(record + MEMSET_GRAPH),
-    });
 }
 
 static inline void convert_call(const uint8_t *record, bool driver)
@@ -155,10 +142,7 @@ static inline void convert_call(const uint8_t *record, bool driver)
     records_seen.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
     uint32_t correlation = u32_at(record + API_CORRELATION);
     if (failed == 0)
-        correlation_call(correlation, driver,
-                   row->call_class == CALL_LAUNCH         ? PAIRS_LAUNCH
-                   : row->call_class == CALL_GRAPH_LAUNCH ? PAIRS_GRAPH
-                                                          : PAIRS_OTHER);
+        correlation_call(correlation, driver, row->call_class);
     /* A driver call made by a runtime call has its id and ends just before it. */
     if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != records_seen.last_launch) {
         records_seen.launches++;
@@ -201,19 +185,13 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
             convert_kernel(record);
             break;
         case KIND_RUNTIME:
-            convert_call(record, false);
-            break;
         case KIND_DRIVER:
-            convert_call(record, true);
+            convert_call(record, kind == KIND_DRIVER);
             break;
         case KIND_MEMCPY:
-            convert_memcpy(record, false);
-            break;
         case KIND_MEMCPY2:
-            convert_memcpy(record, true);
-            break;
         case KIND_MEMSET:
-            convert_memset(record);
+            convert_copy(record, kind);
             break;
         }
         at += stride;

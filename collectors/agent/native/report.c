@@ -47,14 +47,10 @@ bool report_keep(uint16_t kind, const char *json)
 
 static const char *tier(void)
 {
-    switch (trace_state()) {
-    case TRACE_READY:
-    case TRACE_TRACING:
-    case TRACE_DRAINING:
-        return trace_continuous() ? "continuous" : "bursts";
-    default:
+    enum trace_state state = trace_state();
+    if (state != TRACE_READY && state != TRACE_TRACING && state != TRACE_DRAINING)
         return "nvml";
-    }
+    return trace_continuous() ? "continuous" : "bursts";
 }
 
 static void add_cupti(struct text *text)

@@ -23,29 +23,26 @@ static struct {
     size_t found_limit, found_size;
 } on;
 
-static bool get_size(const struct cupti *cupti, uint32_t attribute, size_t *value)
+static bool get(const struct cupti *cupti, uint32_t attribute, void *value, size_t bytes)
 {
-    size_t bytes = sizeof *value;
     return CUPTI_CALL(cupti, get_attribute, attribute, &bytes, value) == CUPTI_OK;
 }
 
-static bool set_size(const struct cupti *cupti, uint32_t attribute, size_t value)
+static bool set(const struct cupti *cupti, uint32_t attribute, void *value, size_t bytes)
 {
-    size_t bytes = sizeof value;
-    return CUPTI_CALL(cupti, set_attribute, attribute, &bytes, &value) == CUPTI_OK;
+    return CUPTI_CALL(cupti, set_attribute, attribute, &bytes, value) == CUPTI_OK;
 }
 
 /* CUPTI keeps up to so many buffers of the user's device memory a context. */
 static void limit_device_memory(const struct cupti *cupti)
 {
-    size_t size = 0;
-    if (!on.limited && get_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit) &&
-        on.found_limit > DEVICE_BUFFERS)
-        on.limited = set_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, DEVICE_BUFFERS);
-    if (!on.shrunk && get_size(cupti, ATTR_DEVICE_BUFFER_SIZE, &size) &&
-        size * DEVICE_BUFFERS > DEVICE_MEMORY_BYTES) {
+    size_t most = DEVICE_BUFFERS, smaller = DEVICE_MEMORY_BYTES / DEVICE_BUFFERS, size = 0;
+    if (!on.limited && get(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit, sizeof on.found_limit) &&
+        on.found_limit > most)
+        on.limited = set(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &most, sizeof most);
+    if (!on.shrunk && get(cupti, ATTR_DEVICE_BUFFER_SIZE, &size, sizeof size) && size > smaller) {
         on.found_size = size;
-        on.shrunk = set_size(cupti, ATTR_DEVICE_BUFFER_SIZE, DEVICE_MEMORY_BYTES / DEVICE_BUFFERS);
+        on.shrunk = set(cupti, ATTR_DEVICE_BUFFER_SIZE, &smaller, sizeof smaller);
     }
 }
 
@@ -53,13 +50,10 @@ static void limit_device_memory(const struct cupti *cupti)
 static void buffer_each_thread(const struct cupti *cupti)
 {
     uint8_t each = 1;
-    size_t bytes = sizeof each;
-    if (CUPTI_CALL(cupti, get_attribute, ATTR_PER_THREAD_ACTIVITY_BUFFER, &bytes, &each) != CUPTI_OK ||
-        each != 0)
+    if (!get(cupti, ATTR_PER_THREAD_ACTIVITY_BUFFER, &each, sizeof each) || each != 0)
         return;
     each = 1;
-    bytes = sizeof each;
-    CUPTI_CALL(cupti, set_attribute, ATTR_PER_THREAD_ACTIVITY_BUFFER, &bytes, &each);
+    set(cupti, ATTR_PER_THREAD_ACTIVITY_BUFFER, &each, sizeof each);
 }
 
 static uint64_t wall_clock(void) { return (uint64_t)real_ns(); }
@@ -96,7 +90,7 @@ static void disable_kind(const struct cupti *cupti, uint32_t kind)
 static void enable_calls(const struct cupti *cupti, bool driver)
 {
     uint32_t kind = driver ? KIND_DRIVER : KIND_RUNTIME;
-    int (*set)(uint32_t, uint8_t) = driver ? cupti->enable_driver : cupti->enable_runtime;
+    int (*turn)(uint32_t, uint8_t) = driver ? cupti->enable_driver : cupti->enable_runtime;
     bool ids[CALL_IDS] = {false};
     for (size_t i = 0; i < CALL_COUNT; i++)
         if (CALLS[i].driver == driver && CALLS[i].since <= cupti->version)
@@ -110,7 +104,7 @@ static void enable_calls(const struct cupti *cupti, bool driver)
         if (!cupti_enter())
             return;
         /* Past the last id of this version every answer is an error, which is no fault. */
-        refused = set(id, 0) == CUPTI_OK ? 0 : refused + 1;
+        refused = turn(id, 0) == CUPTI_OK ? 0 : refused + 1;
         silenced += refused == 0;
         cupti_leave(CUPTI_OK, "");
     }
@@ -169,9 +163,9 @@ bool switch_changed(void) { return on.limited || on.shrunk; }
 void switch_restore(const struct cupti *cupti)
 {
     if (on.limited)
-        set_size(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, on.found_limit);
+        set(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit, sizeof on.found_limit);
     if (on.shrunk)
-        set_size(cupti, ATTR_DEVICE_BUFFER_SIZE, on.found_size);
+        set(cupti, ATTR_DEVICE_BUFFER_SIZE, &on.found_size, sizeof on.found_size);
     on.limited = on.shrunk = false;
 }
 

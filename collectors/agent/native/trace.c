@@ -150,12 +150,12 @@ static void look(int64_t now_ns)
 {
     static const enum trace_state NEXT[] = {
         [FIND_NO_CUDA] = TRACE_WAITING, [FIND_NO_CUPTI] = TRACE_ABSENT, [FIND_REFUSED] = TRACE_OFF};
-    struct find_fault fault = {CODE_CUPTI_UNUSABLE, ""};
-    enum find_state state = cupti_find(&own.cupti, wanted.allowed ? options.cupti : NULL, &fault);
-    own.look_ns = now_ns + (state == FIND_NO_CUPTI ? 4 : 1) * LOOK_EVERY_NS;
-    own.found = state == FOUND;
+    struct find_fault fault;
+    own.look_ns = now_ns + LOOK_EVERY_NS;
+    own.found = cupti_find(&own.cupti, wanted.allowed ? options.cupti : NULL, &fault);
     if (!own.found) {
-        enter(NEXT[state], fault.code, fault.says);
+        own.look_ns += fault.state == FIND_NO_CUPTI ? 3 * LOOK_EVERY_NS : 0;
+        enter(NEXT[fault.state], fault.code, fault.says);
         return;
     }
     pool_allow_null(own.cupti.version >= 27);
@@ -253,7 +253,7 @@ void trace_pump(void)
     if (!own.found)
         return;
     records_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
-                real_ns() + CLOCK_ERROR_NS);
+                   real_ns() + CLOCK_ERROR_NS);
     while ((slot = pool_take(&buffer, &valid)) >= 0) {
         if (server_clients() != 0 || own.state == TRACE_DRAINING)
             records_buffer(&own.cupti.strides, buffer, valid);

@@ -28,7 +28,6 @@ class NvmlDevice:
     handle: Any
     uuid: str
     name: str
-    pci: str
     gpu_instance: int | None = None
     """Set on MIG devices only."""
     compute_instance: int | None = None
@@ -66,12 +65,10 @@ def _board(ask: Questions, index: int) -> NvmlDevice | None:
     handle = ask.get("nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return None
-    pci = ask.get("nvmlDeviceGetPciInfo", handle)
     uuid, name = ask.get("nvmlDeviceGetUUID", handle), ask.get("nvmlDeviceGetName", handle)
     if ask.lost is not None:
         return None
-    address = text(pci.busId if pci is not None else "").lower()
-    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""), address)
+    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""))
 
 
 def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
@@ -91,7 +88,6 @@ def _mig_device(ask: Questions, board: NvmlDevice, at: int) -> NvmlDevice | None
         handle=handle,
         uuid=text(ask.get("nvmlDeviceGetUUID", handle) or ""),
         name=text(ask.get("nvmlDeviceGetName", handle) or board.name),
-        pci=board.pci,
         gpu_instance=ask.get("nvmlDeviceGetGpuInstanceId", handle),
         compute_instance=ask.get("nvmlDeviceGetComputeInstanceId", handle),
         parent=board,

@@ -111,7 +111,7 @@ class DeviceSampler:
         answers: list[Answer] = []
         if not self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
             rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
-            answers.append((Metric.SMI_UTIL, rates and rates.gpu / 100))
+            answers.append((Metric.SMI_UTIL, None if rates is None else rates.gpu / 100))
         memory = self.questions.get("nvmlDeviceGetMemoryInfo", self._device.handle)
         if memory is not None:
             answers.append((Metric.MEMORY_USED_BYTES, memory.used))

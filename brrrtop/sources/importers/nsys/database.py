@@ -41,7 +41,8 @@ class Database:
         self._connection = connection
         self._label = label
         self._most_rows = size_bytes // _LEAST_ROW_BYTES
-        self._columns = self._schema()
+        self.tables = self._schema()
+        """Names of plain tables, with those of their columns."""
 
     def _schema(self) -> dict[str, frozenset[str]]:
         rows = self._connection.execute(  # virtual tables have no page
@@ -58,11 +59,7 @@ class Database:
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether there is such a table with all of these columns."""
-        return set(columns) <= self._columns.get(table, frozenset())
-
-    def any_of(self, tables: frozenset[str]) -> bool:
-        """Whether there is one of these."""
-        return not tables.isdisjoint(self._columns)
+        return set(columns) <= self.tables.get(table, frozenset())
 
     def integers(self, table: str, columns: dict[str, int], where: str = "1") -> dict[str, Array]:
         """Columns of whole numbers by name, all of one length; empty where there is no such table.
@@ -71,7 +68,7 @@ class Database:
             columns: With what stands for a missing column or an empty field. SQLite's own `rowid` too.
             where: Of SQL; on columns that the table has.
         """
-        here = self._columns.get(table)
+        here = self.tables.get(table)
         if here is None:
             return {name: np.zeros(0, np.int64) for name in columns}
         wanted = [
@@ -114,21 +111,6 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-class _Work:
-    """Counts what SQLite does, and ends it."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self._left = (_FREE_STEPS + _STEPS_A_BYTE * size_bytes) // _STEPS
-
-    @property
-    def is_spent(self) -> bool:
-        return self._left < 0
-
-    def spend(self) -> int:
-        self._left -= 1
-        return int(self.is_spent)
-
-
 @contextmanager
 def open_database(path: Path, size_bytes: int, force: bool = False) -> Iterator[Database]:
     """The database of a file.
@@ -137,7 +119,7 @@ def open_database(path: Path, size_bytes: int, force: bool = False) -> Iterator[
         BadInput: It is none, is damaged, or takes more work than its size explains.
     """
     connection = None
-    work = _Work(size_bytes)
+    looks = iter(range((_FREE_STEPS + _STEPS_A_BYTE * size_bytes) // _STEPS))
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
@@ -147,14 +129,14 @@ def open_database(path: Path, size_bytes: int, force: bool = False) -> Iterator[
         connection.execute("pragma cell_size_check = on")
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         if not force:
-            connection.set_progress_handler(work.spend, _STEPS)
+            connection.set_progress_handler(lambda: next(looks, None) is None, _STEPS)
         yield Database(connection, path.name, size_bytes)
     except UnicodeDecodeError as fault:  # of the sentence in which SQLite names what is broken
         raise BadInput(
             f"{path.name} is a damaged SQLite file", "export the report again"
         ) from fault
     except sqlite3.Error as fault:
-        if work.is_spent:
+        if next(looks, None) is None:
             raise BadInput(
                 f"{path.name} takes more work than its size explains",
                 "--force reads it all the same",

@@ -24,7 +24,7 @@ class NsysSource(TraceSource):
         file, size_bytes = open_input(self._path)
         file.close()
         with open_database(self._path, size_bytes, self._force) as database:
-            if not database.any_of(columns.TABLES):
+            if columns.TABLES.isdisjoint(database.tables):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
                     "exported",

@@ -45,10 +45,10 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
         table["pid"] = pids[np.searchsorted(devices, table["device"])]
     for key in ("correlation", "external"):
         tables = [table for table in (*activities, calls, *hosts) if key in table]
-        size = max(int(table[key].max(initial=0)) for table in tables) + 1
+        known = np.unique(np.concatenate([table[key] for table in tables]))
         for table in tables:
-            own = table[key] + table["pid"].astype(np.int64) * size
-            table[key] = np.where(table[key] > 0, own, table[key])
+            own = table["pid"].astype(np.int64) * len(known) + np.searchsorted(known, table[key])
+            table[key] = np.where(table[key] > 0, own + 1, table[key])
 
 
 def _part_threads(tables: list[Columns]) -> None:

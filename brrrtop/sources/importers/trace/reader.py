@@ -140,7 +140,7 @@ class Runs:
         self._label = label
         self.rest = b""
         """What was not cut yet."""
-        self._refused: bytes | None = None
+        self._refused = False
         self._try_at_bytes = BLOCK_BYTES
         self.bare = False
         """A list of events with nothing around it."""
@@ -190,7 +190,7 @@ class Runs:
         """
         if len(run) > MOST_RUN_BYTES:
             raise BadInput(f"{self._label} has an event without an end", HOW_TO_TRACE)
-        self._refused = run
+        self._refused = True
         self._try_at_bytes = 2 * len(run)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -212,8 +212,8 @@ class Runs:
             self.rest = comma_on[comma_on.index(b",") + 1 :]
             self._try_at_bytes = BLOCK_BYTES
             yield run
-            if self._refused is not None:
-                self.rest, self._refused = text, None
+            if self._refused:
+                self.rest, self._refused = text, False
             pieces, size = [self.rest], len(self.rest)
         self.rest = b"".join(pieces)
 
