@@ -224,9 +224,9 @@ def measure(subject: Subject) -> dict[str, Any]:
         def on() -> Window:
             nonlocal gone_ns
             skip_time(governor, time.time_ns() - gone_ns)
-            before = governor._bursts
+            before = governor.burst_count
             result = subject.watched(governor)
-            subject.bursts += governor._bursts - before
+            subject.bursts += governor.burst_count - before
             gone_ns = time.time_ns()
             rss_seen.append(trainer.rss_bytes())
             if (now := used()) is not None:

@@ -11,10 +11,10 @@ import math
 
 from msgspec.structs import replace
 
-from brrrtop.model.tables import Span
+from brrrtop.model.tables import I8, Span
 from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
-from brrrtop.scheduling.step_cost import I8, AgentOverhead, CostEstimate, StepCost
+from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
 from brrrtop.text import units
 

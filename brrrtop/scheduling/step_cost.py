@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-I8 = npt.NDArray[np.int64]
+from brrrtop.model.tables import F8, I8, Bool
 
 MARGIN_BEFORE_NS = 30_000_000
 """The first enable of a burst stalls up to 20 ms before anything is traced (H200, driver 580)."""
@@ -180,14 +179,14 @@ class StepCost:
         between = math.sqrt(variance * float((weights**2).sum()))
         return mean, max(between, within / 2)
 
-    def _weights(self) -> npt.NDArray[np.float64]:
+    def _weights(self) -> F8:
         """Of the measured bursts, oldest first; they add up to 1."""
         weights = _FADE ** np.arange(len(self.measured), dtype=float)[::-1]
         return np.asarray(weights / weights.sum())
 
     # --- arithmetic -----------------------------------------------------------
 
-    def _touched_by(self, ends: I8, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    def _touched_by(self, ends: I8, spans: list[tuple[int, int]]) -> Bool:
         """Which of the steps between consecutive `ends` the spans may have slowed."""
         starts, stops = ends[:-1], ends[1:]
         hit = np.zeros(max(len(ends) - 1, 0), np.bool_)
@@ -198,7 +197,7 @@ class StepCost:
                 hit |= (stops > low) & (starts < high)
         return hit
 
-    def _is_traced(self, ends: I8) -> npt.NDArray[np.bool_]:
+    def _is_traced(self, ends: I8) -> Bool:
         spans = list(self._touched)
         if self._continuous_ns is not None:
             spans.append((self._continuous_ns, 1 << 62))

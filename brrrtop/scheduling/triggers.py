@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 
+from brrrtop.model.tables import F8, I8
 from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.limits import Limits, Stage
-from brrrtop.scheduling.step_cost import I8, StepCost
+from brrrtop.scheduling.step_cost import StepCost
 
 BUSY = 0.05
 """With the SMs active for so much of the time a trainer without steps does not load any more: it may
@@ -127,5 +127,5 @@ def step_moved(durations_ns: I8) -> bool:
     return abs(float(np.median(new)) - middle) > limit
 
 
-def _spread(values: npt.NDArray[np.float64], middle: float) -> float:
+def _spread(values: F8, middle: float) -> float:
     return _MAD_TO_SIGMA * float(np.median(np.abs(values - middle)))
