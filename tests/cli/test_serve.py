@@ -245,7 +245,7 @@ def test_a_real_browser_shows_the_screen_takes_keys_and_asks_nobody_else(
     running = subprocess.Popen(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
          f"--user-data-dir={tmp_path}"],
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         assert running.stderr is not None
@@ -256,7 +256,7 @@ def test_a_real_browser_shows_the_screen_takes_keys_and_asks_nobody_else(
         assert tab.hosts == {f"127.0.0.1:{port}"}
         assert not tab.complaints
     finally:
-        running.kill()
+        os.killpg(running.pid, signal.SIGKILL)  # with the renderers, which would stay
         assert running.stderr is not None
         running.stderr.close()
         running.wait()
