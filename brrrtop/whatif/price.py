@@ -13,7 +13,7 @@ from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
-from brrrtop.whatif.edits.kernels import bf16, channels_last, sdpa, tf32
+from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, sdpa, tf32
 from brrrtop.whatif.edits.loop import (
     double_batch,
     loader_ready,

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.classifier import Group
+from brrrtop.analysis.kernels.compute_or_memory import Group
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.kernels.written_attention import written_attention

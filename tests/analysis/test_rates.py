@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import PRECISIONS, Ceilings, ceilings_for, table
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.kernels.classifier import SHAPES, amounts
+from brrrtop.analysis.kernels.compute_or_memory import SHAPES, amounts
 from brrrtop.analysis.kernels.ops import work_of
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import family_of

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import restarted
+from brrrtop.cli import find_restarted
+from brrrtop.cli.find_restarted import RestartedProcesses
 from brrrtop.cli.options import Options
-from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
 from collectors.attach import by_ptrace, elf
@@ -344,7 +344,7 @@ def alike(one: Child, **options: object) -> RestartedProcesses:
 def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarted, "UNNOTICED_S", 0.0)
+    monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
     libraries = ["libtorch_cpu.so"]
     with (
         with_mapped(tmp_path, libraries) as first,
@@ -362,7 +362,7 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
         ):
             restarted_process = finder.find()
             assert restarted_process == RestartedProcess(heir.pid, ready=False, only=True)
-            monkeypatch.setattr(restarted, "IMPORTS_S", 0.0)
+            monkeypatch.setattr(find_restarted, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
                 assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
 

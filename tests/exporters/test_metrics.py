@@ -30,8 +30,8 @@ from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from brrrtop.exporters.endpoints import GONE, OtlpPusher, PrometheusServer
 from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, Sample, samples
+from brrrtop.exporters.prometheus_and_otlp import GONE, OtlpPusher, PrometheusServer
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze

@@ -38,7 +38,7 @@ WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
     "brrrtop/cli/serve.py": {"textual_serve"},
-    "brrrtop/exporters/endpoints.py": {"opentelemetry", "prometheus_client"},
+    "brrrtop/exporters/prometheus_and_otlp.py": {"opentelemetry", "prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""

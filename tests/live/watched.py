@@ -13,7 +13,7 @@ import time
 
 from textual.pilot import Pilot
 
-from brrrtop.cli import restarted
+from brrrtop.cli import find_restarted
 from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live import followed, open_live
 from brrrtop.cli.options import Options
@@ -22,7 +22,7 @@ from collectors.attach.attach import attach
 from collectors.process.process import read
 
 PATIENCE_S = 25.0
-restarted.IMPORTS_S = 2.0  # nothing here ever has a GPU context
+find_restarted.IMPORTS_S = 2.0  # nothing here ever has a GPU context
 
 
 def text(app: BrrrtopApp) -> str:
@@ -48,7 +48,7 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
-        heirs = restarted.RestartedProcesses(read(pid), options, agent=True)
+        heirs = find_restarted.RestartedProcesses(read(pid), options, agent=True)
         source = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:

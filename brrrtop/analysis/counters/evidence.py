@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import mean_reading
 from brrrtop.analysis.kernels import roofline
-from brrrtop.analysis.kernels.classifier import COUNTERS, Group
+from brrrtop.analysis.kernels.compute_or_memory import COUNTERS, Group
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
 from brrrtop.model.estimate import CounterSamples, Side

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
-from brrrtop.analysis.kernels.classifier import Classifier, Group
+from brrrtop.analysis.kernels.compute_or_memory import Classifier, Group
 from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.model.tables import F8, I8, Activities, Window
 

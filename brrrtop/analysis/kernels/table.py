@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from brrrtop.analysis.ceilings import Ceilings, highest
-from brrrtop.analysis.kernels.classifier import EVIDENCE, SHAPES, Group
+from brrrtop.analysis.kernels.compute_or_memory import EVIDENCE, SHAPES, Group
 from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
 from brrrtop.kernel_names import families
 from brrrtop.model.estimate import KernelRow, Neighbours, Side, Steps

@@ -53,7 +53,7 @@ def watch(process: Process, options: Options) -> int:
         CollectorError: It cannot be attached to; says why and what would work.
     """
     live.refuse_taken_file(options)
-    from brrrtop.cli.restarted import RestartedProcesses
+    from brrrtop.cli.find_restarted import RestartedProcesses
 
     attached = attach(process.pid, agent_files(), says=output.say)
     try:

@@ -196,13 +196,13 @@ def run(options: Options) -> int:
 def _begin(host: Host, options: Options) -> Callable[[], None]:
     """Begins to export what the host has newest; returns what ends that."""
     if options.exporter == "otlp":
-        from brrrtop.exporters.endpoints import OtlpPusher
+        from brrrtop.exporters.prometheus_and_otlp import OtlpPusher
 
         return OtlpPusher(
             lambda: host.newest, options.endpoint, max(options.interval, 5.0),
             lambda says: output.say(f"brrrtop: {says}"),
         ).close  # fmt: skip
-    from brrrtop.exporters.endpoints import PrometheusServer
+    from brrrtop.exporters.prometheus_and_otlp import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
     server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)

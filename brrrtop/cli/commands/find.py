@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from brrrtop.cli import live, output, settings, show
 from brrrtop.cli.commands import attach
+from brrrtop.cli.find_restarted import RestartedProcesses
 from brrrtop.cli.options import Options
-from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
 from brrrtop.model.host import Host, HostTrainer

@@ -10,7 +10,7 @@ from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.kernels import laid_out
+from brrrtop.whatif.edits.layout_precision_attention import laid_out
 from brrrtop.whatif.regions import (
     Roofs,
     after_wait,
