@@ -77,7 +77,7 @@ def _run(argv: list[str]) -> int:
     _check_package()
     if options.serve:
         from brrrtop.cli import signals
-        from brrrtop.cli.serve import serve
+        from brrrtop.cli.in_browser import serve
 
         signals.begin()
         return serve(argv, options)

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from brrrtop.cli.in_browser import address_of, serve
 from brrrtop.cli.options import Options
-from brrrtop.cli.serve import address_of, serve
 from brrrtop.errors import UsageError
 
 ROOT = Path(__file__).parents[2]

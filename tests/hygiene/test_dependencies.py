@@ -37,7 +37,7 @@ INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
 WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
-    "brrrtop/cli/serve.py": {"textual_serve"},
+    "brrrtop/cli/in_browser.py": {"textual_serve"},
     "brrrtop/exporters/prometheus_and_otlp.py": {"opentelemetry", "prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from brrrtop.cli import live, live_job, output
 from brrrtop.cli.commands.find import compute_pids
+from brrrtop.cli.in_browser import address_of
 from brrrtop.cli.options import Options
-from brrrtop.cli.serve import address_of
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.ranks import RankRow
