@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_every_rule_is_given_in_a_scene_and_silent_in_another() -> None:
     kinds = {one.kind for one in RULES if not one.of_job}
     assert {kind for topic in TOPICS for kind, _ in topic.CASES.calling} == kinds
     assert {kind for topic in TOPICS for kind, _ in topic.CASES.quiet} == kinds
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.__name__)
+def test_the_scenes_of_a_file_are_played(topic: ModuleType) -> None:
+    """Scenes that nobody asks `tests()` for are listed, and never run."""
+    tests = (one for name, one in vars(topic).items() if name.startswith("test_"))
+    played = {one.__qualname__.removeprefix("Cases.tests.<locals>.") for one in tests}
+    assert {"given", "silent"} <= played
 
 
 def test_every_edit_is_priced_and_worded() -> None:
