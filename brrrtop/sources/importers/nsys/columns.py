@@ -179,11 +179,8 @@ class _Reader:
             f"{count:,} launches of CUDA graphs were recorded as a whole: what their kernels did is "
             "unknown; profile with --cuda-graph-trace=node"
         )
-        self._add(KERNEL, table, {
-            **self._activity(table, np.full(count, self._collected.names[_GRAPH])),
-            "grid": np.zeros((count, 3), np.int64),
-            "block": np.zeros((count, 3), np.int64),
-        })  # fmt: skip
+        graph = np.full(count, self._collected.names[_GRAPH])
+        self._add(KERNEL, table, self._activity(table, graph))
 
     def _copies(self, table: Columns) -> None:
         """Copies, named as Kineto names them."""

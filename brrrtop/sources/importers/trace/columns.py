@@ -158,14 +158,16 @@ class Collected:
         self.add_batch(code, batch)
 
     def add_batch(self, code: int, batch: Columns) -> None:
-        """Rows of one kind, one or more; columns that nobody filled are as if the arguments were absent.
+        """Rows of one kind, one or more; those with times that cannot be are left out.
 
-        Rows with times that cannot be are left out.
+        The columns of `COLUMNS`, and grid and block, may be missing: as if the arguments were absent.
         """
         starts, spans = batch["start_ns"], batch["end_ns"] - batch["start_ns"]
         for name in (*COLUMNS[code], *(("external",) if code in FROM_OPS else ())):
             if name not in batch:
                 batch[name] = np.full(len(starts), INTEGERS[name])
+        for name in THREES if code == KERNEL else ():
+            batch.setdefault(name, np.zeros((len(starts), 3), np.int64))
         good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -_LATEST_NS) & (starts < _LATEST_NS)
         if not good.all():
             bad = int((~good).sum())
