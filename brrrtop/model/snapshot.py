@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from brrrtop.model.account import Account, Split
+from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.comparison import Baseline, Comparison
 from brrrtop.model.estimate import Estimate
@@ -30,9 +30,8 @@ class HistoryPoint(Struct, frozen=True):
     """What was new in one earlier window, for the graph."""
 
     t_ns: int
-    split: Split
-    account: Account | None = None
-    """Of the part that was new; None where only the split is known."""
+    account: Account
+    """Of the part that was new."""
     steps_ns: tuple[int, ...] = ()
     """Durations of the steps that ended in it."""
 

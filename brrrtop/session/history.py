@@ -56,8 +56,7 @@ class History:
         part = judged.estimate.account if fresh == span else _account_between(judged, fresh)
         if not part.duration_ns:
             return
-        split = account.split_of(part)
-        self._points.append(HistoryPoint(fresh.t1_ns, split, part, steps))
+        self._points.append(HistoryPoint(fresh.t1_ns, part, steps))
         self._to_ns = fresh.t1_ns
         self._duration_ns += fresh.duration_ns
         for bucket, spent_ns in _extrapolate(part, fresh):

@@ -18,7 +18,7 @@ from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
 from brrrtop.text import units
 
-CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
+CAN = frozenset({"continuous", "save"})
 
 
 class LiveSession(Present):

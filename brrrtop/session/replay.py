@@ -41,7 +41,7 @@ class Replay(Driver):
         span: Of all that is played; None: of the session's source.
     """
 
-    can = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "silence"})
+    can = frozenset({"step", "seek", "speed"})
 
     def __init__(
         self, session: Session, *, speed: float | None = None, loop: bool = False,

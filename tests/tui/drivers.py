@@ -10,20 +10,7 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 
-ALL = frozenset(
-    {
-        "pause",
-        "step",
-        "seek",
-        "speed",
-        "device",
-        "baseline",
-        "continuous",
-        "save",
-        "follow",
-        "silence",
-    }
-)
+ALL = frozenset({"step", "seek", "speed", "continuous", "save", "follow"})
 
 
 class ListDriver:

@@ -281,7 +281,7 @@ def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
             launch=waits * 0.15, sync=waits * 0.05,
         )  # fmt: skip
         steps = tuple(round(25 * MS * (1 + waits + 0.1 * (j % 5 == i % 5))) for j in range(10))
-        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split_of(acc), acc, steps))
+        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, acc, steps))
     return tuple(points)
 
 
