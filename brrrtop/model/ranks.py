@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 
 class Lateness(StrEnum):

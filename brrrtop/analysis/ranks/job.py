@@ -16,8 +16,8 @@ from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.analysis.ranks.waited_for import rank_waited_for
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
 from brrrtop.model.tables import F8, Bool, Span, Window
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.text import units
+from collectors.vocabulary import MarkClass
 
 CLOCKS_APART_NS = 60_000_000_000
 """Clocks that somebody sets are closer."""

@@ -27,7 +27,7 @@ from brrrtop.analysis.signals import stack_samples
 from brrrtop.analysis.signals.stack_samples import bounds
 from brrrtop.model.estimate import Line
 from brrrtop.model.tables import Window
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 LEAST_SHARE = 0.03
 """Of a step, that a rank must be late to be named."""

@@ -10,7 +10,6 @@ from textual.binding import BindingType
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.text import ranks as words
 from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
@@ -19,6 +18,7 @@ from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import fitted, hanging, paragraph, stacked, under_cursor
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from collectors.vocabulary import Metric
 
 MARK, RANK, GPU, STEP, WAITS, LATE, LAST = 2, 5, 5, 10, 8, 10, 9
 SHORTEST_BAR, LONGEST_BAR = 12, 40
