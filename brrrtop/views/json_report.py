@@ -222,7 +222,7 @@ def _of_job(job: JobSnapshot) -> dict[str, Any]:
             for row in job.collectives
         ],
         "job": {
-            "world": job.world,
+            **pick(job, "world missing"),
             "says": says,
             **pick(job, "parallelism bubble"),
             "collectives": job.matched,

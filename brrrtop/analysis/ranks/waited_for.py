@@ -136,7 +136,8 @@ def _named_rank(
         own = own_line(both.windows, place, late_ns, step_ns)
         if own is not None:
             cause, line = own.reads_as or "host", str(own)
-    others = np.delete(np.bincount(both.matched.rank, waits, len(rows)), place) / per
+    to_it = waits * (both.matched.last[both.matched.collective] == place)
+    others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place) / per
     return WaitedFor(
         rank=both.numbers[place],
         late_ns=late_ns,

@@ -85,8 +85,7 @@ def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     known.append(f"{units.count(job.matched)} collectives matched")
-    if job.transfer_ns is not None:
-        known.append(f"transfer {units.duration(job.transfer_ns)} in all")
+    known += filter(None, [words.transfer(job)])
     for row in job.whatif:
         known.append(f"{units.duration(row.step_ns)} a step with no late rank")
     notes = [note for note in job.notes if note != says]
