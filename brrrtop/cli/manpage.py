@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from brrrtop.cli import arguments
 from brrrtop.cli.values import THEMES
-from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.errors import UsageError
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 _HEAD = '.TH BRRRTOP 1 "" "brrrtop" "User Commands"'
@@ -96,16 +96,11 @@ def print_completion(shell: str) -> int:
 
     Raises:
         UsageError: No script for that shell.
-        BrrrtopError: shtab, which writes them, is not installed.
     """
     if shell not in SHELLS:
         raise UsageError(f"there is no completion for {shell!r}", f"one of {', '.join(SHELLS)}")
-    try:
-        import shtab
-    except ImportError:
-        raise BrrrtopError(
-            "completion scripts are written by shtab", "`pip install shtab`"
-        ) from None
+    import shtab
+
     parser, verbs = arguments.build("all")
     for verb in verbs.values():
         for action in verb._actions:

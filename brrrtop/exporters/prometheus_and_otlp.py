@@ -7,24 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-from brrrtop.errors import BrrrtopError
+from brrrtop.errors import BrrrtopError, install_command
 from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, Sample
 
 CLOSING_MS = 3000
 """For the last metrics: a collector that does not answer holds nobody up."""
+_OPENTELEMETRY = (
+    "opentelemetry.metrics",
+    "opentelemetry.sdk.metrics",
+    "opentelemetry.sdk.metrics.export",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+)
 GONE = "the collector does not take the metrics; watching goes on, and they are sent when it does"
-
-
-def _import_modules(*names: str, says: str, install: str) -> list[Any]:
-    """Modules that come with no installation of ours.
-
-    Raises:
-        BrrrtopError: One is not installed.
-    """
-    try:
-        return [import_module(name) for name in names]
-    except ImportError:
-        raise BrrrtopError(says, install) from None
 
 
 class PrometheusServer:
@@ -34,15 +28,11 @@ class PrometheusServer:
         newest: Gives the samples; called at each scrape, from other threads.
 
     Raises:
-        BrrrtopError: prometheus-client is not installed, or the port is taken.
+        BrrrtopError: The port is taken.
     """
 
     def __init__(self, newest: Callable[[], Iterable[Sample]], host: str, port: int) -> None:
-        client, core = _import_modules(
-            "prometheus_client", "prometheus_client.core",
-            says="metrics are served by prometheus-client, which is not installed",
-            install="`pip install 'brrrtop[export]'`",
-        )  # fmt: skip
+        client, core = import_module("prometheus_client"), import_module("prometheus_client.core")
         registry = client.CollectorRegistry()
         registry.register(_Collector(newest, core.GaugeMetricFamily))
         try:
@@ -99,12 +89,13 @@ class OtlpPusher:
         self, newest: Callable[[], Iterable[Sample]], endpoint: str | None, interval_s: float,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        api, sdk, export, http = _import_modules(
-            "opentelemetry.metrics", "opentelemetry.sdk.metrics", "opentelemetry.sdk.metrics.export",
-            "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-            says="metrics are sent by OpenTelemetry's SDK, which is not installed",
-            install="`pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`",
-        )  # fmt: skip
+        try:
+            api, sdk, export, http = map(import_module, _OPENTELEMETRY)
+        except ImportError:
+            raise BrrrtopError(
+                "metrics are sent by OpenTelemetry's SDK, which is not installed",
+                install_command("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
+            ) from None
         where = {"endpoint": f"{endpoint.rstrip('/')}/v1/metrics"} if endpoint else {}
         logging.getLogger(http.__name__).setLevel(logging.CRITICAL)  # a line each second
         sender = http.OTLPMetricExporter(**where)

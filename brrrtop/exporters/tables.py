@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from brrrtop.errors import BrrrtopError
+from brrrtop.errors import BrrrtopError, install_command
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
 from brrrtop.views import tables as host_tables
@@ -133,5 +133,5 @@ def _arrow() -> Any:
     except ImportError:
         raise BrrrtopError(
             "Parquet files are written by pyarrow, which is not installed",
-            "`pip install pyarrow`, or --export csv",
+            f"{install_command('pyarrow')}, or --export csv",
         ) from None

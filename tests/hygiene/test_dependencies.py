@@ -30,6 +30,8 @@ IMPORTED = {
     "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
     "shtab": ("shtab", r"brrrtop/cli/manpage\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
+    "textual_serve": ("textual-serve", r"brrrtop/cli/in_browser\.py"),
+    "prometheus_client": ("prometheus-client", r"brrrtop/exporters/prometheus_and_otlp\.py"),
 }
 """Module imported → the dependency that brings it, and the files that may import it."""
 INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
@@ -37,8 +39,7 @@ INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
 WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
-    "brrrtop/cli/in_browser.py": {"textual_serve"},
-    "brrrtop/exporters/prometheus_and_otlp.py": {"opentelemetry", "prometheus_client"},
+    "brrrtop/exporters/prometheus_and_otlp.py": {"opentelemetry"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""
