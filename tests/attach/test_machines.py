@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
@@ -10,6 +11,10 @@ import pytest
 
 from collectors.attach import by_ptrace
 from collectors.attach.ptrace import machine_code, worker, x86_64
+from collectors.doctor.check import Status
+from collectors.doctor.doctor import doctor
+from collectors.errors import RUN_INSTEAD, Unsupported
+from collectors.process import process as processes
 
 NAMES = by_ptrace._WANTED | by_ptrace._HANDING | {"bind"}
 FUNCTIONS = dict.fromkeys(NAMES, 0x1234567890ABCDEF)
@@ -92,3 +97,15 @@ def test_machine_code_is_what_a_disassembler_reads(handed: bool) -> None:
     assert "warning" not in done.stderr
     for word in ("pushq\t%rbx", "callq\t*%rax", "retq", "syscall"):
         assert word in done.stdout
+
+
+def test_on_another_machine_nothing_is_stopped_and_the_doctor_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(Unsupported, match="on aarch64") as caught:
+        by_ptrace.make_plan(processes.read(os.getpid()))
+    assert caught.value.action == RUN_INSTEAD
+    check = next(check for check in doctor(None).checks if check.name == "machine")
+    assert check.status is Status.NOTE
+    assert check.fix == RUN_INSTEAD
