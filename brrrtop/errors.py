@@ -11,10 +11,6 @@ Past ^C the exit code is 130, as a shell has it.
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 INTERRUPTED = 130
 
 
@@ -43,17 +39,3 @@ class GateTripped(BrrrtopError):
 
 class BadInput(BrrrtopError):
     """A recording or trace that cannot be used."""
-
-
-def install_command(*packages: str) -> str:
-    """What adds libraries to this very installation, by the tool that made it.
-
-    brrrtop itself is never named as something to fetch: whoever registers that name in an index
-    that has no brrrtop could be installed in its place.
-    """
-    listed = " ".join(packages)
-    if Path(sys.prefix, "pipx_metadata.json").is_file():
-        return f"`pipx inject {Path(sys.prefix).name} {listed}`"
-    if find_spec("pip") is None:  # made by uv: a tool, uvx or an environment
-        return f"`uv pip install --python {sys.executable} {listed}`"
-    return f"`{sys.executable} -m pip install {listed}`"
