@@ -278,9 +278,9 @@ async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
         await asyncio.sleep(0.5)
         await tab.press("\r")
         await asyncio.wait_for(tab.until("deliver_file_start"), 30)
-        found = re.search(r'"deliver_file_start", "([^"]+)"', tab.shown)
-        assert found is not None
-        async with session.get(f"{bare}download/{found[1]}?{query}") as answer:
+        announced = re.search(r'"deliver_file_start", "([^"]+)"', tab.shown)
+        assert announced is not None
+        async with session.get(f"{bare}download/{announced[1]}?{query}") as answer:
             assert "filename=pwn.html" in answer.headers["Content-Disposition"]
             content = b""
             reading = asyncio.ensure_future(answer.read())

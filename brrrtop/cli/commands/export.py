@@ -130,7 +130,7 @@ class Host:
         try:
             whole = job.advance()
             rows = {row.key: row for row in (whole.job.ranks if whole.job else ())}
-        except Exception as fault:  # noqa: BLE001
+        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
             job.snapshots, says = {}, _reason(fault)
         ranks = [w for w in self.watched.values() if w.job_key == key and w.driver is not None]
         for one in ranks:
@@ -147,7 +147,7 @@ class Host:
         why = ""
         try:
             one.snapshot = driver.advance()
-        except Exception as fault:  # noqa: BLE001
+        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
             one.snapshot, why = None, _reason(fault)
         self._leave_if_over(one, why)
 
