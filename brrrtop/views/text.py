@@ -64,6 +64,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield ""
         yield from _wrap(f"{says[0].upper()}{says[1:]}.", "")
     else:
+        yield from _judged(snapshot, estimate)
         yield from _verdict(estimate, signs)
         yield from _account(estimate)
         yield from _launching(estimate)
@@ -122,7 +123,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     yield from _wrap(" · ".join(facts), "")
 
 
-def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
+def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
@@ -130,7 +131,11 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (inferred from the kernel sequence)"
-    yield from _wrap(judged + (", still warming up" if steps.warming_up else ""), "")
+    judged += ", still warming up" if steps.warming_up else ""
+    yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
+
+
+def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
     sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:

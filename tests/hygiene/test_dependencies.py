@@ -26,7 +26,7 @@ IMPORTED = {
         r"brrrtop/(analysis/calibrated|cli/settings)\.py|collectors/attach/c_library\.py",
     ),
     "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
-    "shtab": ("shtab", r"brrrtop/cli/manpage\.py"),
+    "shtab": ("shtab", r"brrrtop/cli/arguments\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
 }
 """Module imported → the dependency that brings it, and the files that may import it."""
@@ -36,7 +36,7 @@ WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
     "brrrtop/cli/in_browser.py": {"textual_serve"},
-    "brrrtop/exporters/prometheus_and_otlp.py": {"opentelemetry", "prometheus_client"},
+    "brrrtop/exporters/prometheus.py": {"prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""
