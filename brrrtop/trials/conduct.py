@@ -59,22 +59,23 @@ class Trials:
 
     Args:
         predict: Gains that are foretold for the program as it is, by what-if edit.
-        report: Called with the base and with each edit as soon as it is measured, before the base run that
-            follows.
+        report: Called with the base, and with each edit once the base run after it is there.
+        say: Called with what runs now.
     """
 
     def __init__(
         self, program: Runs, plan: Plan, predict: Callable[[Header], Mapping[str, WhatIf]],
-        report: Callable[[TriedEdit | BasePace], None],
+        report: Callable[[TriedEdit | BasePace], None], say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._program, self._plan, self._predict = program, plan, predict
-        self._report, self._clock = report, clock
+        self._report, self._say, self._clock = report, say, clock
         self._ends_s = clock() + plan.budget_s
         self._bases: list[Pace] = []
-        self._done: list[tuple[tuple[str, ...], Outcome, int]] = []
-        """Edits, what came of them, and how many base runs were before."""
-        self._base_s = self._compile_s = 0.0
+        self._pending: list[tuple[tuple[str, ...], Outcome]] = []
+        """Edits since the last base run, and what came of them."""
+        self._rows: list[TriedEdit] = []
+        self._base_s = 0.0
         self._predicted: Mapping[str, WhatIf] = {}
         self._header: Header | None = None
         self._skipped: dict[str, str] = {}
@@ -93,18 +94,19 @@ class Trials:
         """
         try:
             names = self._begin()
-            for at, name in enumerate(names):
-                if at and at % EACH_BASE == 0 and self._time_for(2):
-                    self._run_base()
+            for name in names:
                 self._try((name,))
+                if len(self._pending) == EACH_BASE:
+                    self._run_base()
+            self._run_base()
             for pair in self._pairs():
                 self._try(pair)
-            if self._done and self._after_last_base():
-                self._run_base()
+            self._run_base()
         except KeyboardInterrupt:
-            if not self._done:
+            if not self._pending and not self._rows:
                 raise
             self.interrupted = True
+            self._settle(None)
         return self.result()
 
     def _begin(self) -> list[str]:
@@ -140,12 +142,21 @@ class Trials:
         return self._clock() + runs * self._base_s <= self._ends_s
 
     def _run_base(self) -> None:
-        outcome = self._program.run((), self._plan.seconds, self._base_s + START_LIMIT_S)
-        if outcome.pace is not None:
-            self._bases.append(outcome.pace)
+        """The program as it is once more, if there is time, and the rows of the edits before it."""
+        if self._pending and self._time_for(1):
+            self._say("running the program as it is")
+            outcome = self._program.run((), self._plan.seconds, self._base_s + START_LIMIT_S)
+            self._settle(outcome.pace)
+        self._settle(None)
 
-    def _after_last_base(self) -> bool:
-        return self._done[-1][2] == len(self._bases) and self._time_for(1)
+    def _settle(self, after: Pace | None) -> None:
+        before = self._bases[-1]
+        if after is not None:
+            self._bases.append(after)
+        for edits, outcome in self._pending:
+            self._rows.append(self._row(edits, outcome, before, after))
+            self._report(self._rows[-1])
+        self._pending.clear()
 
     def _try(self, edits: tuple[str, ...]) -> None:
         if not self._time_for(2):
@@ -155,11 +166,13 @@ class Trials:
         limit_s = self._base_s + (COMPILE_LIMIT_S if compiles else START_LIMIT_S)
         left_s = self._ends_s - self._clock() - self._base_s
         base = self._bases[-1]
+        self._say(f"trying {'+'.join(edits)}")
         outcome = self._program.run(edits, self._plan.seconds, min(limit_s, left_s), base)
-        self._done.append((edits, outcome, len(self._bases)))
-        self._report(self._row(edits, outcome, len(self._bases)))
+        self._pending.append((edits, outcome))
 
-    def _row(self, edits: tuple[str, ...], outcome: Outcome, bases_before: int) -> TriedEdit:
+    def _row(
+        self, edits: tuple[str, ...], outcome: Outcome, base: Pace, after: Pace | None
+    ) -> TriedEdit:
         foretold = self._foretold(edits)
         row = TriedEdit("+".join(edits), fault=outcome.fault, stopped_early=outcome.stopped_early)
         if foretold is not None:
@@ -169,8 +182,6 @@ class Trials:
         pace = outcome.pace
         if pace is None:
             return row
-        after = self._bases[bases_before] if bases_before < len(self._bases) else None
-        base = self._bases[bases_before - 1]
         saves, low, high = saving(pace, base, after)
         compile_s = pays_back = None
         if any(EDITS[name].family == "compile" for name in edits):
@@ -185,12 +196,9 @@ class Trials:
             changes_numbers=changes or CHANGES_TRAINING in edits,
         )  # fmt: skip
 
-    def _rows(self) -> list[TriedEdit]:
-        return [self._row(*one) for one in self._done]
-
     def _winners(self) -> list[str]:
         """Single edits that are faster for certain, best first, at most one of a family."""
-        rows = [row for row in self._rows() if "+" not in row.edit and (row.measured_low or 0) > 0]
+        rows = [row for row in self._rows if "+" not in row.edit and (row.measured_low or 0) > 0]
         names: list[str] = []
         for row in sorted(rows, key=lambda row: -(row.measured or 0)):
             if row.edit != CHANGES_TRAINING and all(compatible(row.edit, name) for name in names):
@@ -208,7 +216,7 @@ class Trials:
     def result(self) -> TrialReport:
         """What was measured so far, best first."""
         rows = sorted(
-            self._rows(), key=lambda row: -(row.measured if row.measured is not None else -99)
+            self._rows, key=lambda row: -(row.measured if row.measured is not None else -99)
         )
         winners = [
             row for row in rows if (row.measured_low or 0) > 0 and row.edit != CHANGES_TRAINING

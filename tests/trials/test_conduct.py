@@ -53,7 +53,7 @@ class MadeUp:
             for name, saves in (predicted or {}).items()
         }
         return Trials(self, Plan(8.0, budget_s, 4, edits), lambda _: rows, lambda _: None,
-                      lambda: self.now_s)  # fmt: skip
+                      lambda _: None, lambda: self.now_s)  # fmt: skip
 
 
 def test_the_foretold_best_comes_first_a_foretold_loss_last_and_the_base_in_between() -> None:

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
         program = Program(options.command, folder, workers, scratch)
         trials = Trials(
             program, plan, lambda header: _predict(program, header, options),
-            lambda result: _report(result, options),
+            lambda result: _report(result, options), lambda what: output.say(f"{what} …"),
         )  # fmt: skip
         report = trials.conduct()
     if options.json:
