@@ -117,6 +117,10 @@ def _of_device(
             "steps_source": steps.source,
             "warming_up": steps.warming_up,
             **pick(estimate, "observed_share"),
+            "left_out": [
+                {"duration_ns": one.span.duration_ns, **pick(one, "what cause step place")}
+                for one in snapshot.left_out
+            ],
         },
         "split": pick(estimate.split if estimate else None, _SPLIT),
         "account": {
