@@ -42,9 +42,6 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     ]
     if edits:
         yield f"simulated savings of the step: {', '.join(edits[:_EDITS])}"
-    losers = [row.edit for row in snapshot.whatif if row.saves <= 0]
-    if losers:
-        yield f"do not try (wins nothing): {', '.join(losers)}"
     waste = next((one.waste for one in snapshot.advisories if one.waste), None)
     if waste:
         yield f"a waste of time: {waste}"

@@ -247,7 +247,8 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     yield f"{head}, {units.share(advisory.confidence)} sure"
     yield from _wrap(advisory.says, "    ")
     yield from _wrap(advisory.suggests, "    try    ")
-    yield from _wrap(advisory.waste, "    waste  ")
+    if advisory.waste:
+        yield from _wrap(advisory.waste, "    waste  ")
 
 
 def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:
