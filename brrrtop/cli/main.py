@@ -71,7 +71,7 @@ def _run(argv: list[str]) -> int:
         print(f"brrrtop {version('brrrtop')}")
         return 0
     if options.print_completion:
-        from brrrtop.cli.manpage import print_completion
+        from brrrtop.cli.arguments import print_completion
 
         return print_completion(options.print_completion)
     _check_package()
@@ -205,6 +205,6 @@ def _printable(sentence: str) -> str:
     where, ours = _package_folders()
     if where != ours:  # which is what is to be said, and theirs is not to be run
         return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
-    from brrrtop.text.printable import printable_lines
+    from collectors.printable import printable_lines
 
     return printable_lines(sentence)

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import parted
+from brrrtop.analysis.account.steady_part import steady_part
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
@@ -15,7 +16,7 @@ from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import HostDetails
-from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
+from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
@@ -34,7 +35,7 @@ def analyze(
     worst: bool = False,
     timeline: Timeline | None = None,
 ) -> Snapshot:
-    """One snapshot from the first device activity's start to the last one's end.
+    """One snapshot of all of it, without what a trace holds once (`steady_part`).
 
     Args:
         source: Read to its end, and closed.
@@ -62,9 +63,11 @@ def analyze(
     if steps is not None:
         chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
         span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
-    every = verdicts.analyses(timeline, span)
-    if chosen is not None:
-        every = tuple(_of_steps(one, chosen) for one in every)
+    left_out: tuple[LeftOut, ...] = ()
+    if chosen is None:
+        every, left_out = steady_analyses(timeline, device)
+    else:
+        every = tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
@@ -80,10 +83,26 @@ def analyze(
         estimate=shown.estimate,
         devices=tuple(one.estimate for one in every),
         since_attach=since_attach(shown),
+        left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
     return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
+
+
+def steady_analyses(
+    timeline: Timeline, device: int | None
+) -> tuple[tuple[Analysis, ...], tuple[LeftOut, ...]]:
+    """All GPUs of a finished source without what it holds once, which is named; busiest first.
+
+    Args:
+        device: The GPU that says what is odd; None: the busiest.
+    """
+    every = verdicts.analyses(timeline, windows.whole(timeline))
+    if not every:
+        return every, ()
+    steady, left_out = steady_part(verdicts.of_device(every, device))
+    return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
 
 
 def read(source: Source) -> Timeline:

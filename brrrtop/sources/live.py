@@ -16,21 +16,20 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass, Metric
-from brrrtop.protocol import columns
-from brrrtop.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
-from brrrtop.sources.agent_state import STAGE_LINES, AgentState
+from brrrtop.sources.agent_state import STAGE_LINES, AgentState, disturbances
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS, with_hello
 from brrrtop.sources.tee import Tee
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
+from collectors.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, plausible
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass, Metric
 
 if TYPE_CHECKING:
     from collectors.attach.client import Client
@@ -94,10 +93,9 @@ class LiveSource:
         self._agent_state = AgentState(pid)
         self.wishes = Requests(self._link.order, shapes)
         self._closed = False
-        self._opened_ns = now_ns()
         if (self._load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps(bool(self._hello.get("torch")))
-        self._put_opening(self._opened_ns)
+        self._put_opening(now_ns())
         self._link.keep_alive()
 
     # --- Source -----------------------------------------------------------------
@@ -216,7 +214,6 @@ class LiveSource:
         self._sent_ns.clear()
         self._pending = [replace(f, sent_ns=min(f.sent_ns, now_ns)) for f in self._pending]
         self._floor_ns = self._second_ns = 0
-        self._opened_ns = min(self._opened_ns, now_ns)
         self._link.clock_fell()
         self.governor.clock_fell(now_ns)
 
@@ -230,14 +227,14 @@ class LiveSource:
         elif frame.kind == Kind.DEVICE:
             self._feeds.learn_device(frame.body)
         elif frame.kind == Kind.MARKS:
-            rows = columns.plausible(frame.body, now_ns)
+            rows = plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
-            for span, recorded_ns in columns.disturbances(rows):
+            for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.wishes.see_marks(rows)
         elif frame.kind == Kind.OBSERVED:
             self._feeds.traced(frame.body)
-            for row in columns.plausible(frame.body, now_ns):
+            for row in plausible(frame.body, now_ns):
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
         elif frame.kind == Kind.STATUS:
             self._take_status(frame)
@@ -276,14 +273,8 @@ class LiveSource:
         self._put_status(status, frame.sent_ns or self._now_ns())
 
     def _weigh(self, rows: Any) -> None:
-        active = []
         for row in rows:
-            metric, value = int(row["metric"]), float(row["value"])
-            self.governor.add_gauge(int(row["device"]), metric, value)
-            if metric == Metric.SM_ACTIVE:
-                active.append(value)
-        if active:
-            self.wishes.see_activity(max(active))
+            self.governor.add_gauge(int(row["device"]), int(row["metric"]), float(row["value"]))
 
     # --- orders -----------------------------------------------------------------------
 
@@ -349,7 +340,7 @@ class LiveSource:
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
-            self.wishes.see_time(now_ns, self._opened_ns, self.governor)
+            self.wishes.see_time(now_ns, self.governor)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)

@@ -61,6 +61,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
         f"source: {snapshot.source.label}, {estimate.device.name or 'unknown GPU'},"
         f" {units.duration(estimate.account.duration_ns)} judged{step}"
     )
+    if snapshot.left_out:
+        yield phrases.not_judged(snapshot)
     yield (
         f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
         f" {phrases.because(estimate)}"
@@ -86,7 +88,7 @@ def _lost_time(estimate: Estimate) -> Iterator[str]:
 
 def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     tables = snapshot.tables
-    for stall in tables.stalls[:_STALLS]:
+    for stall in [row for row in tables.stalls if row.share >= _LEAST][:_STALLS]:
         inside = f" in {stall.inside}" if stall.inside else ""
         yield f"GPU idle {units.share(stall.share)} while the host was at {stall.place}{inside}"
     leaves = sorted(tables.modules, key=lambda row: -row.device_self_ns)[:3]
@@ -96,7 +98,7 @@ def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     for row in estimate.kernels[:_KERNELS]:
         roof = f", {units.share(row.roof_share)} of its roof" if row.roof_share is not None else ""
         yield (
-            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {row.side}-bound{roof},"
+            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {phrases.SIDES[row.side]}{roof},"
             f" {units.count(row.count)} × {units.duration(row.mean_ns)}"
         )
     if tables.memory is not None:

@@ -10,12 +10,12 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_text
 from brrrtop.views import tables
 from brrrtop.views import whatif as whatif_text
+from collectors.vocabulary import Metric
 
 WIDTH = 80
 _BAR_WIDTH = 28
@@ -64,11 +64,12 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield ""
         yield from _wrap(f"{says[0].upper()}{says[1:]}.", "")
     else:
+        yield from _judged(snapshot, estimate)
         yield from _verdict(estimate, signs)
+        yield from _advice(snapshot)
         yield from _account(estimate)
         yield from _launching(estimate)
         yield from _kernels(estimate)
-        yield from _advice(snapshot)
         if snapshot.whatif:
             yield ""
             yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
@@ -122,7 +123,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     yield from _wrap(" · ".join(facts), "")
 
 
-def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
+def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
@@ -130,7 +131,11 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (inferred from the kernel sequence)"
-    yield from _wrap(judged + (", still warming up" if steps.warming_up else ""), "")
+    judged += ", still warming up" if steps.warming_up else ""
+    yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
+
+
+def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
     sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:
@@ -231,15 +236,19 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.advisories:
         yield ""
         yield "What to try"
+    wasted: set[str] = set()
     for place, advisory in enumerate(snapshot.advisories, 1):
-        yield from _advisory(place, advisory)
+        yield from _advisory(
+            place, advisory, advisory.waste if advisory.waste not in wasted else ""
+        )
+        wasted.add(advisory.waste)
     if snapshot.silenced:
         ids = ", ".join(one.kind for one in snapshot.silenced)
         yield ""
         yield from _wrap(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
 
 
-def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
+def _advisory(place: int, advisory: Advisory, waste: str) -> Iterator[str]:
     head = f"{place:>3} {advisory.kind}"
     gain = whatif_text.gain(advisory)
     if gain is not None:
@@ -247,8 +256,7 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     yield f"{head}, {units.share(advisory.confidence)} sure"
     yield from _wrap(advisory.says, "    ")
     yield from _wrap(advisory.suggests, "    try    ")
-    if advisory.waste:
-        yield from _wrap(advisory.waste, "    waste  ")
+    yield from _wrap(waste, "    waste  ")
 
 
 def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from brrrtop.analysis.account.annotated_steps import host_steps
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import I8, Bool, Window, edges
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 UNTRACED = 0.05
 """Part of a step before its burst began: tracing is switched on where a step ends."""
@@ -73,7 +73,7 @@ def _measure(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> flo
         elif opened is None:
             if number + 1 < len(pairs):
                 continue
-            opened = started
+            opened = min(started, max(begin, window.span.t0_ns))
         total, count = total + int(reach[last - 1]) - opened, count + 1
     return total / count
 

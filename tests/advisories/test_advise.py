@@ -12,10 +12,10 @@ from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.advisories.context import context_of
 from brrrtop.analysis.signals.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.whatif import lines, more, saving
+from collectors.vocabulary import MarkClass
 
 from .cases import large, looped, memory, small
 from .scenarios import ADD, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy

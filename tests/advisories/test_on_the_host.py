@@ -8,7 +8,7 @@ import pytest
 
 from brrrtop.advisories.advise import advise
 from brrrtop.model.tables import OpSignature
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 from .scenarios import (
     ADD,

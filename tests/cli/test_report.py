@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.model.vocabulary import Metric
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
+from collectors.vocabulary import Metric
 from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
@@ -363,3 +365,18 @@ def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
         assert [row["side"] for row in report["kernels"]] == [side]
         booked = {"memory": "memory_ns", "copy": "exposed_copy_ns"}[side]
         assert report["account"][booked] == 9 * 50_000
+
+
+def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> None:
+    source = open_source(str(demo.scenarios()["launch-bound"]))
+    try:
+        shown = analyze(source)
+    finally:
+        source.close()
+    assert len(shown.advisories) > 1
+    twice = tuple(replace(one, waste="a faster GPU") for one in shown.advisories)
+    text = to_text(replace(shown, advisories=twice))
+    assert text.splitlines().index("What to try") < 25
+    assert text.index("What to try") < text.index("Where the time went") < text.index("Kernels by")
+    assert text.count("a faster GPU") == 1
+    assert not re.search(r"(underfilled|unknown|copy|comm)-bound", to_brief(shown))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
 from collectors.attach import agent_library, bootstrap
+from collectors.protocol import frames as wire
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, MarkClass
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -141,9 +141,7 @@ def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
 
 
 def test_stacks_show_the_line_that_waits(watched: Watched) -> None:
-    watched.monitor.sendall(requests.stacks(True))
     assert watched.until(lambda: len(watched.marks(MarkClass.STACK)) >= 40)
-    watched.monitor.sendall(requests.stacks(False))
     lines = Counter(watched.names[int(row["name_id"])] for row in watched.marks(MarkClass.STACK))
     assert all("train.py:" in line for line in lines)
     assert any(line.endswith("| loss.item()") for line in lines), lines

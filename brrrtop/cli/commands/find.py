@@ -18,10 +18,10 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
 from brrrtop.model.host import Host, HostTrainer
-from brrrtop.text.printable import printable
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, short_name
 from collectors.process.jobs import ranks_of
@@ -109,12 +109,11 @@ def _host_trainer(one: Candidate) -> HostTrainer:
 def choose(options: Options) -> tuple[Candidate, bool] | None:
     """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
     with without_interrupts():
-        from brrrtop.cli.themes import palette_of
         from brrrtop.tui.home import HomeApp
 
     reader = HostReader()
     try:
-        palette = palette_of(options, settings.load())[0]
+        palette = settings.palette_of(options, settings.load())
         answer = HomeApp(reader.read, palette, remember=_keep_theme).run()
     finally:
         reader.close()

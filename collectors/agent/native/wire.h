@@ -1,4 +1,4 @@
-/* The frames of brrrtop/protocol/frames.py, byte for byte. */
+/* The frames of collectors/protocol/frames.py, byte for byte. */
 #ifndef BRRR_WIRE_H
 #define BRRR_WIRE_H
 
@@ -97,7 +97,6 @@ enum control_op {
     OP_CONTINUOUS = 3, /* a: 0 or 1 */
     OP_DETACH = 4,
     OP_PING = 5,
-    OP_STACKS = 6,     /* a: 0 or 1 */
     OP_KINDS = 7,      /* a: bits of enum allowed */
     OP_SHAPES = 8      /* the ops of one step, with their shapes */
 };
@@ -109,7 +108,7 @@ enum allowed {
 };
 
 /* Where kernel tracing stands, for programs: the `code` beside a status frame's sentence. The monitor
- * decides by it alone (`StatusCode` in brrrtop/protocol/status.py), so no value changes its meaning. */
+ * decides by it alone (`StatusCode` in collectors/protocol/status.py), so no value changes its meaning. */
 #define STATUS_CODES(X)                                                                            \
     X(CODE_READY, "ready")                                                                         \
     X(CODE_TRACING, "tracing")                                                                     \

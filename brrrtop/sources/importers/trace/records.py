@@ -11,10 +11,6 @@ from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
@@ -35,6 +31,9 @@ from brrrtop.sources.importers.trace.columns import (
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import FARTHEST_NS, LINK, Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass
 
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
 _SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)
@@ -73,7 +72,13 @@ def build(collected: Collected, base_ns: int) -> Records:
         collected, base_ns
     )
     part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
-    sampled = host.stack_samples(frames, kernels, copies, collected.names)
+    range_marks = [
+        kineto_marks.ranges(table, list(collected.names)) for table in (ranges, old_ranges)
+    ]
+    steps = [one["start_ns"][one["mark_class"] == MarkClass.STEP] for one in range_marks]
+    sampled = host.stack_samples(
+        frames, kernels, copies, collected.names, np.concatenate(steps).astype(np.int64)
+    )
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
@@ -104,7 +109,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
     uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
-        *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
+        *range_marks,
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,
