@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -133,5 +135,17 @@ def _arrow() -> Any:
     except ImportError:
         raise BrrrtopError(
             "Parquet files are written by pyarrow, which is not installed",
-            "`pip install pyarrow`, or --export csv",
+            f"{_install_command('pyarrow')}, or --export csv",
         ) from None
+
+
+def _install_command(package: str) -> str:
+    """Adds a library to this very installation, by the tool that made it.
+
+    brrrtop itself is not named as something to fetch: a stranger could register it in an index that lacks it.
+    """
+    if Path(sys.prefix, "pipx_metadata.json").is_file():
+        return f"`pipx inject {Path(sys.prefix).name} {package}`"
+    if find_spec("pip") is None:  # made by uv: a tool, uvx or an environment
+        return f"`uv pip install --python {sys.executable} {package}`"
+    return f"`{sys.executable} -m pip install {package}`"
