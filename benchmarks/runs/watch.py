@@ -243,6 +243,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     args.data.mkdir(parents=True, exist_ok=True)
+    args.out, args.data = args.out.resolve(), args.data.resolve()
     args.began_s = time.monotonic()
     listed = subprocess.run(
         [sys.executable, str(HERE / "programs.py"), "--list"],
