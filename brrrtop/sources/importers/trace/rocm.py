@@ -20,6 +20,8 @@ NOTE = (
 )
 UNNAMED = "AMD GPU of unknown model"
 """Some builds write an empty name."""
+_PARTS = {(304, 192): "MI300X", (304, 256): "MI325X", (228, 128): "MI300A"}
+"""By compute units and GiB, from AMD's data sheets."""
 _IN_THREADS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 _KEYS = ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version")
 
@@ -51,10 +53,20 @@ def by_node(
         known = dict.fromkeys(nodes, next(iter(properties.values())))
     elif set(nodes) <= set(properties):
         known = dict(properties)
-    return {
-        node: {**known.get(node, {}), "name": known.get(node, {}).get("name") or UNNAMED}
-        for node in nodes
-    }
+    return {node: {**known.get(node, {}), "name": _name_of(known.get(node, {}))} for node in nodes}
+
+
+def _name_of(properties: Mapping[str, Any]) -> str:
+    """As the trace has it; where it is empty by compute units and memory, which one part alone has."""
+    name = properties.get("name")
+    if name:
+        return str(name)
+    memory = properties.get("totalGlobalMem")
+    size = memory / (1 << 30) if isinstance(memory, int) else 0.0
+    for (units, gib), part in _PARTS.items():
+        if properties.get("numSms") == units and abs(size - gib) < 0.05 * gib:
+            return f"AMD Instinct {part}"
+    return UNNAMED
 
 
 def grids_in_blocks(
