@@ -27,7 +27,7 @@ follow a change."""
 LEAST_NEW = 5
 """A look or two more change no sentence."""
 QUEUED_NS = 1_000_000
-"""Between a launch and the kernel on an idle device there are microseconds; a copy of much may take longer."""
+"""Between a launch and the kernel on an idle device there are microseconds; a large copy may take longer."""
 _KEPT = np.array([int(c) for c in (MarkClass.STACK, *NAMED)])
 
 

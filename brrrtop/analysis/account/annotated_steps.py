@@ -14,8 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.signals.inference import ONE_FORWARD
-from brrrtop.model.intervals import EMPTY
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import EMPTY, Nest
 from brrrtop.model.tables import I8, Marks, Window
 from collectors.vocabulary import MarkClass
 
@@ -111,7 +110,7 @@ def _of_one_name(window: Window, rows: I8, launches: I8) -> HostSteps:
     named: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.argsort(marks.starts_ns[rows], kind="stable")].tolist():
         named[_DIGITS.sub("#", window.names[int(marks.name_ids[row])])].append(row)
-    for name, own in named.items():
+    for own in named.values():
         if len(own) < 2 and not ONE_FORWARD.match(window.names[int(marks.name_ids[own[0]])]):
             continue
         starts, ends = marks.starts_ns[own], marks.ends_ns[own]

@@ -64,7 +64,8 @@ AMD_RIDGES = {"fp16": 180.0, "bf16": 180.0, "fp32": 30.0}
 """FLOP per byte between the ridges of AMD's parts for a part of unknown model: at 16 bits 113 (MI210) to 288
 (MI355X), at 32 bits 28 (MI210) to 31 (MI300X) by AMD's data sheets."""
 LEAST_RIDGE = 100.0
-"""FLOP per byte at 16 bits, as much more as operands are smaller: no GPU with tensor cores has a lower ridge (MI210: 181 TF over 1.6 TB/s)."""
+"""FLOP per byte at 16 bits, as much more as operands are smaller: no GPU with tensor cores has a lower ridge
+(MI210: 181 TF over 1.6 TB/s)."""
 _DECODES = re.compile(r"paged_attention_(v\d|ll4mi|kernel)|[dD]ecode_?(?!r)|\bpa_fwd")
 _LATENT = re.compile(r"mla", re.IGNORECASE)
 """Attention whose heads share one key: as many FLOP per byte as heads."""
