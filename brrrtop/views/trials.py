@@ -51,7 +51,7 @@ def _notes(row: TriedEdit) -> Iterator[str]:
     if row.fault is not None:
         yield f"failed: {row.fault}"
     if row.stopped_early:
-        yield "clearly slower, ended early"
+        yield "slower from the start, ended early"
     if row.compile_s is not None:
         pays = (
             ""

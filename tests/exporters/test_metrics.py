@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.commands.export import job_of
 from brrrtop.cli.options import Options
@@ -311,7 +310,7 @@ def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
 ) -> None:
     shutil.which("prometheus") or pytest.skip("no prometheus here")
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
-    driver = rank_files.open_job(files, Options())
+    driver = files.open_job(files, Options())
     driver.seek(1.0)
     job = driver.advance().job
     driver.close()

@@ -24,8 +24,7 @@ from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, candidates
-from collectors.process.jobs import job_key
+from collectors.process.candidates import Candidate, candidates, job_key
 from collectors.process.process import Process
 
 EXPORTERS = ("prometheus",)
