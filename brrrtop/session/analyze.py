@@ -13,13 +13,13 @@ from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
-from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
+from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
@@ -54,7 +54,7 @@ def analyze(
     details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
-    give_back()
+    malloc_trim()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
     if not ids or (device is not None and device not in ids):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from brrrtop.cli.commands import demo
 from brrrtop.model.account import Split
-from brrrtop.model.advice import StepWork, WhatIf
+from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.session.analyze import analyze
@@ -72,12 +72,15 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
         "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
         "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
-        "host_ns_now": 20e6, "host_ns_then": 18e6,
+        "host_ns_now": 20e6, "host_ns_then": 18e6, "saves_recorded": None,
     }  # fmt: skip
     assert report["whatif_after"] is None
     assert report["whatif"][1]["saves"] == -0.05
     assert report["whatif"][1]["saves_high"] is None and report["whatif"][1]["advisory"] is None
     assert report["whatif"][1]["kernels_now"] is None
+    recorded = replace(rows[0], unprofiled=Unprofiled(0.2, 25e6))
+    one = json.loads(to_json(replace(make_snapshot(), whatif=(recorded,))))["whatif"][0]
+    assert (one["saves"], one["step_ms"], one["saves_recorded"]) == (0.2, 25.0, 0.34)
     pair = replace(rows[0], edit="compile+bf16", step_ns=29.0e6)
     report = json.loads(to_json(replace(make_snapshot(), whatif=rows, whatif_after=(pair,))))
     assert report["whatif_after"]["first"] == "compile"

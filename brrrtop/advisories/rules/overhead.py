@@ -178,6 +178,8 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
+    if row.saves > context.idle("sync"):
+        where += "; without them the host would prepare the next launches while the GPU works"
     return finding(
         f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
         "keep values on the device (total += loss.detach()) and read them every N steps; "
@@ -245,8 +247,10 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     if not context.matters(row) or (used is not None and used > ROOMY):
         return None
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
+    price = "it changes the training" if context.trains else "for throughput, not latency"
+    rescale = " (rescale the learning rate)" if context.trains else ""
     return finding(
-        f"{units.share(fixed)} of a step does not grow with the batch{room}",
-        f"double the batch{'' if room else ', if memory allows'} (rescale the learning rate)",
+        f"an offer, {price}: twice the batch takes {2 - fixed:.2f} times as long{room}",
+        f"double the batch{'' if room else ', if memory allows'}{rescale}",
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from collectors.gpu.feed import time_of_gauges
 from collectors.gpu.nvidia import nvml as fields
-from collectors.gpu.nvidia.devices import NvmlDevice
+from collectors.gpu.nvidia.devices import NvmlDevice, Tenants, tenants
 from collectors.gpu.nvidia.gpm import GpmSampler
 from collectors.gpu.nvidia.nvml import Fields, Questions, Rate, code_of
-from collectors.gpu.nvidia.processes import Tenants, tenants
 from collectors.protocol.frames import GAUGE
 from collectors.protocol.status import MPS
 from collectors.vocabulary import Metric
