@@ -24,8 +24,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from brrrtop.protocol import requests  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
+from collectors.protocol import requests  # noqa: E402
 
 FAKES = ROOT / "tests" / "fakes" / "cupti"
 KERNEL_BYTES, CALL_BYTES = 216, 40

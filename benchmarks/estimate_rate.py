@@ -15,9 +15,9 @@ import numpy as np
 
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Device, Span
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol.frames import CALL, KERNEL, MARK, Frame, Kind
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import CALL, KERNEL, MARK, Frame, Kind
+from collectors.vocabulary import CallClass, MarkClass
 
 NAMES = [
     "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >()",

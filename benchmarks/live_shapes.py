@@ -26,9 +26,6 @@ from live_zoo import Trainer  # noqa: E402
 
 from brrrtop.errors import BrrrtopError  # noqa: E402
 from brrrtop.model.snapshot import Snapshot  # noqa: E402
-from brrrtop.model.vocabulary import MarkClass  # noqa: E402
-from brrrtop.protocol import requests  # noqa: E402
-from brrrtop.protocol.frames import Kind  # noqa: E402
 from brrrtop.session.live import LiveSession  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
@@ -39,6 +36,9 @@ from collectors.attach.attach import attach  # noqa: E402
 from collectors.attach.files import AgentFiles  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
 from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.protocol import requests  # noqa: E402
+from collectors.protocol.frames import Kind  # noqa: E402
+from collectors.vocabulary import MarkClass  # noqa: E402
 
 LOOK_S = 0.25
 MARGIN_NS = 50_000_000

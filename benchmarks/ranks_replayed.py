@@ -56,8 +56,8 @@ class Replayed:
     closed = False
 
     def __init__(self, path: str, rank: int, world: int, began_ns: int) -> None:
-        from brrrtop.protocol.frames import DTYPES, Kind
         from brrrtop.sources.registry import open_source
+        from collectors.protocol.frames import DTYPES, Kind
 
         source = open_source(path)
         frames = list(source.frames())
@@ -93,7 +93,7 @@ class Replayed:
             self._next, self._lap = 0, self._lap + 1
 
     def _moved(self, frame: Any, later_ns: int) -> Any:
-        from brrrtop.protocol.frames import Frame
+        from collectors.protocol.frames import Frame
 
         body = frame.body
         if frame.kind in self._again:

@@ -47,10 +47,10 @@ def window(trainer: SteppedTrainer, seconds: float) -> dict[str, float]:
 
 def watched(pid: int) -> dict[str, Any]:
     """An attach with one burst: how much it traced, whether whole, and whether the agent left."""
-    from brrrtop.protocol import requests
-    from brrrtop.protocol.frames import Kind
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
+    from collectors.protocol import requests
+    from collectors.protocol.frames import Kind
 
     attached = attach(pid, agent_library.agent_files())
     result: dict[str, Any] = {"traced": None}

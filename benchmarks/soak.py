@@ -63,11 +63,11 @@ def one_cycle(pid: int, number: int, kernels_within_s: float = 0.0) -> tuple[int
     Raises:
         CollectorError, WireError: What failed.
     """
-    from brrrtop.protocol import requests
-    from brrrtop.protocol.frames import Kind
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
     from collectors.errors import CollectorError
+    from collectors.protocol import requests
+    from collectors.protocol.frames import Kind
 
     attached = attach(pid, agent_library.agent_files())
     kernels, end = 0, time.monotonic() + random.uniform(0, 0.08)
@@ -92,8 +92,8 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     """`--cycles` attaches on a busy trainer, some of them by the command line."""
     from watched import by_command_line
 
-    from brrrtop.protocol.frames import WireError
     from collectors.errors import CollectorError
+    from collectors.protocol.frames import WireError
 
     words = ["busy", "--device", args.device, *(["--graphs"] if graphs else [])]
     words += ["--foreign-hook"] if args.foreign_hook else []
@@ -255,10 +255,10 @@ def kills(args: argparse.Namespace) -> dict[str, Any]:
 
 def burst_of(pid: int, steps: int, limit_s: float) -> list[Any]:
     """All frames of one burst of that many steps and a little more."""
-    from brrrtop.protocol import requests
-    from brrrtop.protocol.frames import Kind
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
+    from collectors.protocol import requests
+    from collectors.protocol.frames import Kind
 
     attached = attach(pid, agent_library.agent_files())
     burst: list[Any] = []

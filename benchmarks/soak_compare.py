@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import Frame, Kind
+from collectors.protocol.frames import Frame, Kind
+from collectors.vocabulary import MarkClass
 
 TOLERANCE = 0.01
 LONG_NS = 10_000

@@ -31,10 +31,10 @@ from brrrtop.analysis.estimate import Analysis, estimate  # noqa: E402
 from brrrtop.cli.commands.demo import scenarios  # noqa: E402
 from brrrtop.model.intervals import Cover, merge, merge_unsorted  # noqa: E402
 from brrrtop.model.tables import I8, ActivityType, Span  # noqa: E402
-from brrrtop.model.vocabulary import CallClass, MarkClass  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402
 from brrrtop.text import phrases  # noqa: E402
 from brrrtop.timeline.timeline import Timeline  # noqa: E402
+from collectors.vocabulary import CallClass, MarkClass  # noqa: E402
 
 CLOSE = 0.05
 """Within five points of what the script measured."""

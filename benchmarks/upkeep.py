@@ -28,10 +28,10 @@ import stepped  # noqa: E402
 from paired import between  # noqa: E402
 from step_log import SteppedTrainer  # noqa: E402
 
-from brrrtop.protocol import requests  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import Attached, attach  # noqa: E402
 from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.protocol import requests  # noqa: E402
 
 PARTS = ("stacks", "gauges", "agent")
 

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
+from collectors.protocol.frames import Frame, Kind
 
 OBEYED = (
     "\x1b[31m", "\x1b]0;pwned\x07", "\x1b]52;c;cHduZWQ=\x1b\\", "\x1b[2J", "\x1bP", "\x9b2J", "\x9d0;a\x9c",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.source import with_hello
+from collectors.protocol.frames import Frame, Kind
 
 
 class MemorySource:

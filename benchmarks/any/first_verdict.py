@@ -10,7 +10,7 @@ LATEST_S = 25.0
 
 def ask(client: Any) -> None:
     """Allows what `attach` does by default."""
-    from brrrtop.protocol import requests
+    from collectors.protocol import requests
 
     client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
 

@@ -117,10 +117,10 @@ def compiled(out: Path) -> Path | None:
 
 def switch(program: Program, until: float, most: int, into: dict[str, Any]) -> None:
     """Bursts of a millisecond until the time is over or there were `most`; each switches CUPTI on, and off."""
-    from brrrtop.protocol import requests
-    from brrrtop.protocol.frames import Kind
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
+    from collectors.protocol import requests
+    from collectors.protocol.frames import Kind
 
     attached = attach(program.process.pid, agent_library.agent_files())
     buffered: dict[str, list[int]] = {"on": [], "off": []}

@@ -27,10 +27,10 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.tables import Bool
-from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 from brrrtop.text import loader
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced, priced
+from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
 """Less than 2 % of the wall is lost in the noise of a step."""

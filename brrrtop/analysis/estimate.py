@@ -18,8 +18,8 @@ from brrrtop.analysis.signals import stack_samples
 from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.estimate import Estimate, Roofs
 from brrrtop.model.tables import I8, Window
-from brrrtop.model.vocabulary import NAMED
 from brrrtop.timeline import correlation
+from collectors.vocabulary import NAMED
 
 
 class Analysis(Struct, frozen=True, eq=False):

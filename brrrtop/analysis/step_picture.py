@@ -13,7 +13,7 @@ from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import Bars, Lane, StepPicture
 from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window, picked
-from brrrtop.model.vocabulary import PAINT, CallClass, MarkClass
+from collectors.vocabulary import PAINT, CallClass, MarkClass
 
 STRETCH_NS = 100_000_000
 """Length of the picture where no steps are known."""

@@ -15,11 +15,11 @@ from brrrtop.errors import BadInput, UsageError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources import convert as converting
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
+from collectors.protocol.frames import Kind
 
 ENDINGS = (".brrr", ".json", ".json.gz", ".sqlite", ".pb")
 

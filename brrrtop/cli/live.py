@@ -12,8 +12,6 @@ from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.live import LiveSession
@@ -22,9 +20,11 @@ from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
-from brrrtop.text.printable import printable
 from collectors.attach.client import Client
 from collectors.gpu.feed import SamplerFeed
+from collectors.printable import printable
+from collectors.protocol import requests
+from collectors.vocabulary import Metric
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""

@@ -205,6 +205,6 @@ def _printable(sentence: str) -> str:
     where, ours = _package_folders()
     if where != ours:  # which is what is to be said, and theirs is not to be run
         return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
-    from brrrtop.text.printable import printable_lines
+    from collectors.printable import printable_lines
 
     return printable_lines(sentence)

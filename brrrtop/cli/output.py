@@ -9,7 +9,7 @@ from typing import TextIO
 
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text.printable import printable, printable_lines
+from collectors.printable import printable, printable_lines
 
 
 def report(snapshot: Snapshot, options: Options) -> None:

@@ -15,7 +15,7 @@ from brrrtop.cli.signals import told_of_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
 from brrrtop.text.hero import cost, hero
-from brrrtop.text.printable import printable
+from collectors.printable import printable
 
 HOME = -1
 """No exit code: somebody went back to the list of all trainers."""

@@ -12,8 +12,8 @@ from brrrtop.exporters.tables import tables_of
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.printable import printable
 from brrrtop.views import whatif as whatif_text
+from collectors.printable import printable
 
 STYLE = """
 .brrrtop{--text:#1c2126;--muted:#5a636d;--rule:#d5d8da;--ground:#fbfbf9;--on:#fff;--compute:#00639e;

@@ -13,8 +13,8 @@ from msgspec import Struct
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases
+from collectors.vocabulary import Metric
 
 DEVICE_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")

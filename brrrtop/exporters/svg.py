@@ -10,7 +10,7 @@ from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.host_tables import MemoryUse
 from brrrtop.model.snapshot import StepPicture
 from brrrtop.text import phrases, units
-from brrrtop.text.printable import printable
+from collectors.printable import printable
 
 WIDTH = 960
 _LEFT = 110

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 NOISE = 0.02
 """A step time that moved less than 2 % has not moved."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.tables import Device, Span, StrEnum
+from brrrtop.model.tables import Device, Span
+from collectors.vocabulary import StrEnum
 
 
 class Side(StrEnum):

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from msgspec import Struct
 
-from msgspec import Struct, field
-
-
-class HostGpu(Struct, frozen=True):
-    """One GPU, whoever uses it."""
-
-    index: int
-    name: str
-    gauges: Mapping[int, float] = field(default_factory=dict)
-    """Newest reading of each `Metric`."""
-    memory_by_pid: Mapping[int, int | None] = field(default_factory=dict)
-    """Bytes of each process with a context; None where the driver does not tell."""
+from collectors.vocabulary import HostGpu
 
 
 class HostTrainer(Struct, frozen=True):

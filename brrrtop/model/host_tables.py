@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from brrrtop.model.estimate import Line
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 
 class OpRow(Struct, frozen=True):

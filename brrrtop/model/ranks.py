@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 
 class Lateness(StrEnum):
@@ -105,7 +105,7 @@ class CollectiveRow(Struct, frozen=True):
     wait_ns: int
     """Of all, by the rank that waited longest in each."""
     bus_bytes_per_s: float | None
-    """Rate over the slowest link of a ring, NCCL's `busbw`."""
+    """Rate over the slowest link of a ring, NCCL's `busbw`; None while ranks are missing."""
     link_share: float | None
     """That over the link's rate; None where the link is not known."""
 
@@ -139,6 +139,9 @@ class JobSnapshot(Struct, frozen=True, eq=False):
 
     ranks: tuple[RankRow, ...]
     world: int | None = None
+    missing: int = 0
+    """Ranks of the job that are not here, or that no collective places beside the others. While there are
+    any, transfers are at most, waits at least what the rows say, and nobody can be called late."""
     shown: str | None = None
     """Key of the rank whose screen is open."""
     together_ns: int | None = None

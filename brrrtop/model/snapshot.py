@@ -16,7 +16,8 @@ from brrrtop.model.comparison import Baseline, Comparison
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import NO_TABLES, HostTables
 from brrrtop.model.ranks import JobSnapshot
-from brrrtop.model.tables import I4, I8, U1, Columns, Span, StrEnum
+from brrrtop.model.tables import I4, I8, U1, Columns, Span
+from collectors.vocabulary import StrEnum
 
 
 class Freshness(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,6 @@ Bool = npt.NDArray[np.bool_]
 
 BROKEN_OFF = "broken off"
 """Place of a loss: `Window.torn_records`."""
-
-
-class StrEnum(str, Enum):
-    """Members are their values, also when printed (the standard one needs Python 3.11)."""
-
-    __str__ = str.__str__
 
 
 class ActivityType(IntEnum):
@@ -150,7 +144,7 @@ class Calls(Columns, frozen=True, eq=False):
     tids: I8
     name_ids: I8
     classes: I4
-    """`brrrtop.model.vocabulary.CallClass`"""
+    """`collectors.vocabulary.CallClass`"""
 
 
 class Marks(Columns, frozen=True, eq=False):
@@ -162,7 +156,7 @@ class Marks(Columns, frozen=True, eq=False):
     tids: I8
     name_ids: I8
     classes: I4
-    """`brrrtop.model.vocabulary.MarkClass`"""
+    """`collectors.vocabulary.MarkClass`"""
 
     def union(self, *classes: int) -> tuple[I8, I8]:
         """Merged intervals of the marks of these classes."""
@@ -191,7 +185,7 @@ class Gauges(Columns, frozen=True, eq=False):
     times_ns: I8
     device_ids: I4
     metrics: I4
-    """`brrrtop.model.vocabulary.Metric`"""
+    """`collectors.vocabulary.Metric`"""
     values: F8
 
 

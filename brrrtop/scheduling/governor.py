@@ -12,11 +12,11 @@ import math
 from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Span
-from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
 from brrrtop.text import units
+from collectors.vocabulary import Metric
 
 # What a burst costs before this run has said so: the launch-bound worst case of an H200 with
 # driver 580 (kernel kind and launch rows: 6.1 → 6.7-7.4 ms a step; first enable: up to 20 ms).

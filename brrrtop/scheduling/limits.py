@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 SECOND = 1_000_000_000
 

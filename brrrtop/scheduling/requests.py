@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import SECOND
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass
 
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""

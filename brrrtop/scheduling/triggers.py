@@ -10,9 +10,9 @@ from collections import deque
 import numpy as np
 
 from brrrtop.model.tables import F8, I8
-from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.limits import Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
+from collectors.vocabulary import Metric
 
 BUSY = 0.05
 """With the SMs active for so much of the time a trainer without steps does not load any more: it may

@@ -14,11 +14,11 @@ from brrrtop.model.comparison import Comparison
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Event
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass, Metric
-from brrrtop.protocol.bodies import EVENT_LINES
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.bodies import EVENT_LINES
+from collectors.protocol.frames import Frame, Kind
+from collectors.vocabulary import MarkClass, Metric
 
 KEPT = 500
 STEADY = 3

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import parted, rank
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.driver import Present
 from brrrtop.session.events import noted
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
 from brrrtop.text import units
+from collectors.protocol.frames import Frame, Kind
 
 CAN = frozenset({"continuous", "save"})
 

@@ -17,8 +17,6 @@ from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
@@ -27,6 +25,8 @@ from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import Frame
+from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from brrrtop.protocol.frames import Frame, WireError
-from brrrtop.protocol.requests import Op, control
 from collectors.errors import CollectorError
+from collectors.protocol.frames import Frame, WireError
+from collectors.protocol.requests import Op, control
 
 if TYPE_CHECKING:
     from collectors.attach.client import Client

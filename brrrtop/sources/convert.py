@@ -6,9 +6,9 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from brrrtop.protocol.frames import Kind
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.source import Source
+from collectors.protocol.frames import Kind
 
 LEVEL = 19
 """Of zstd: a conversion is written once, with nobody waiting on each frame."""

@@ -16,21 +16,20 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass, Metric
-from brrrtop.protocol import columns
-from brrrtop.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
-from brrrtop.sources.agent_state import STAGE_LINES, AgentState
+from brrrtop.sources.agent_state import STAGE_LINES, AgentState, disturbances
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS, with_hello
 from brrrtop.sources.tee import Tee
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
+from collectors.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, plausible
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass, Metric
 
 if TYPE_CHECKING:
     from collectors.attach.client import Client
@@ -230,14 +229,14 @@ class LiveSource:
         elif frame.kind == Kind.DEVICE:
             self._feeds.learn_device(frame.body)
         elif frame.kind == Kind.MARKS:
-            rows = columns.plausible(frame.body, now_ns)
+            rows = plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
-            for span, recorded_ns in columns.disturbances(rows):
+            for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.wishes.see_marks(rows)
         elif frame.kind == Kind.OBSERVED:
             self._feeds.traced(frame.body)
-            for row in columns.plausible(frame.body, now_ns):
+            for row in plausible(frame.body, now_ns):
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
         elif frame.kind == Kind.STATUS:
             self._take_status(frame)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.frames import DTYPES
+from collectors.protocol.frames import DTYPES
 
 _COUNTED_UPWARDS = frozenset(("start_ns", "time_ns", "offset_ns", "correlation"))
 

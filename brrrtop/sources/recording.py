@@ -21,12 +21,19 @@ from msgspec.structs import replace
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.protocol.columns import LONGEST_NS
-from brrrtop.protocol.frames import WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
 from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.source import with_hello
-from brrrtop.text.printable import printable
+from collectors.printable import printable
+from collectors.protocol.frames import (
+    LONGEST_NS,
+    WIRE_VERSION,
+    Decoder,
+    Frame,
+    Kind,
+    WireError,
+    encode,
+)
 
 MAGIC = b"BRRR"
 FORMAT_VERSION = 2

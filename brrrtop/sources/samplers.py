@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame
 from brrrtop.scheduling.limits import Act, Decision
 from collectors.gpu.feed import SamplerFeed
+from collectors.protocol.frames import Frame
+from collectors.vocabulary import Metric
 
 
 class Feeds:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import Frame
+from collectors.protocol.frames import Frame
 
 FELL_NS = 10_000_000_000
 """A clock that falls by less is waited for."""

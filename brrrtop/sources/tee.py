@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.protocol.bodies import EVENT_LINES
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.recording import RecordingWriter
+from collectors.protocol.bodies import EVENT_LINES
+from collectors.protocol.frames import Frame, Kind
 
 KEEP_NS = 600_000_000_000
 KEEP_BYTES = 64 << 20

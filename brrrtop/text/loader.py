@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow, WorkersDo
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
+from collectors.vocabulary import Metric
 
 READY = "loader-ready"
 """The edit that has the next batch always there."""

@@ -39,6 +39,8 @@ _FIXES = {
     Lateness.THROTTLED.value: "nvidia-smi -q -d POWER,TEMPERATURE on that GPU: cooling or its power limit",
     Lateness.COPIES.value: "pin_memory=True and non_blocking copies on that rank",
 }
+NAMED = 8
+"""Missing ranks, by their numbers."""
 PARALLEL = {
     Parallelism.DDP: "data parallel (DDP)",
     Parallelism.FSDP: "sharded data parallel (FSDP, ZeRO-3)",
@@ -67,6 +69,11 @@ def sentence(job: JobSnapshot) -> str:
     """Who waits for whom in one sentence, without its full stop."""
     waited = job.waited_for
     if waited is None:
+        if job.missing and job.matched:
+            return (
+                f"{missing(job)}: transfers are at most, waits at least what is shown, and who waits for "
+                "whom is not known"
+            )
         if job.undecided:
             return "the ranks were compared in one burst so far: the next one decides"
         if job.together_ns:
@@ -81,6 +88,25 @@ def sentence(job: JobSnapshot) -> str:
     when = "each step" if waited.per_step else "in what was recorded"
     late = units.duration(waited.late_ns)
     return f"rank {waited.rank} is {late} late {when}: {because(waited)}; {wait}"
+
+
+def missing(job: JobSnapshot) -> str:
+    """`4 of 8 ranks are missing (4, 5, 6, 7)`."""
+    whole = max(job.world or 0, len(job.ranks))
+    absent = sorted(set(range(whole)) - {row.rank for row in job.ranks})
+    named = ", ".join(map(str, absent[:NAMED])) + (" …" if len(absent) > NAMED else "")
+    are = "is" if job.missing == 1 else "are"
+    if len(absent) == job.missing:
+        return f"{job.missing} of {whole} ranks {are} missing ({named})"
+    return f"{job.missing} of {whole} ranks {are} not seen beside the others"
+
+
+def transfer(job: JobSnapshot) -> str:
+    """`transfer 217 us in all`, a bound while ranks are missing; empty where none is known."""
+    if job.transfer_ns is None:
+        return ""
+    bound = "at most " if job.missing else ""
+    return f"transfer {bound}{units.duration(job.transfer_ns)} in all"
 
 
 def parallel(job: JobSnapshot) -> str:

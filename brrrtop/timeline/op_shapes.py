@@ -13,11 +13,11 @@ from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOp
 from brrrtop.model.intervals import holders, subtract
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol import columns
-from brrrtop.protocol.columns import RECOVERY_NS, with_recovery
+from brrrtop.sources.agent_state import RECOVERY_NS, with_recovery
+from brrrtop.timeline import columns
 from brrrtop.timeline.correlation import NONE, Launched, Sequence, launches_in_order
 from brrrtop.timeline.op_inference import half_of, signature
+from collectors.vocabulary import MarkClass
 
 LEAD_NS = 2_000_000_000
 """A host is not further ahead than that: queues hold about 1,024 launches."""

@@ -22,17 +22,16 @@ from brrrtop.model.tables import (
     Span,
     Window,
 )
-from brrrtop.model.vocabulary import MarkClass, Metric
-from brrrtop.protocol import columns
-from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.protocol.status import MPS
 from brrrtop.sources.source import FELL_NS
-from brrrtop.timeline import windows
+from brrrtop.timeline import columns, windows
 from brrrtop.timeline.correlation import NONE as NO_LINKS
 from brrrtop.timeline.correlation import launches_in_order
 from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.track import Track, in_order
+from collectors.protocol.frames import FARTHEST_NS, Frame, Kind, plausible
+from collectors.protocol.status import MPS
+from collectors.vocabulary import MarkClass, Metric
 
 REACH_NS = 2_000_000_000
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
@@ -174,7 +173,7 @@ class Timeline:
         return self._copy_ids[key]
 
     def _plausible(self, rows: Any, key: str = "start_ns") -> Any:
-        return columns.plausible(rows, self._sent_ns, key)
+        return plausible(rows, self._sent_ns, key)
 
     def _add_kernels(self, rows: Any) -> None:
         self._add_activities(rows, lambda kept: columns.kernels(kept, self._translate))
@@ -231,7 +230,7 @@ class Timeline:
         self.devices[device_id] = columns.device(self.devices.get(device_id), device_id, facts)
 
     def _add_observed(self, rows: Any) -> None:
-        rows = columns.plausible(rows, self._sent_ns, longest_ns=columns.FARTHEST_NS)
+        rows = plausible(rows, self._sent_ns, longest_ns=FARTHEST_NS)
         self.traced = [] if self.traced is None else self.traced
         for t0_ns, t1_ns in zip(rows["start_ns"].tolist(), rows["end_ns"].tolist(), strict=True):
             if t1_ns > t0_ns:

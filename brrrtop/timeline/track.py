@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from brrrtop.model.tables import I8, Columns
-from brrrtop.protocol import columns
+from brrrtop.timeline import columns
 
 SMALL, MANY = 256, 16
 """Chunks of fewer rows are made one as soon as there are so many: a frame of marks or gauges has a few,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brrrtop.model.tables import Bool, Marks, Span
-from brrrtop.model.vocabulary import NAMED, MarkClass
+from collectors.vocabulary import NAMED, MarkClass
 
 if TYPE_CHECKING:
     from brrrtop.timeline.timeline import Timeline

@@ -10,8 +10,7 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from brrrtop.model.host import Host, HostGpu, HostTrainer
-from brrrtop.model.vocabulary import Metric
+from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text import units
 from brrrtop.tui.painted import PaintedApp
 from brrrtop.tui.palette import Palette
@@ -28,6 +27,7 @@ from brrrtop.tui.renderables.line import (
 )
 from brrrtop.tui.terminal import TerminalGone
 from brrrtop.tui.widgets.scrolled import Chooser
+from collectors.vocabulary import HostGpu, Metric
 
 EVERY_S = 2.0
 Choice = tuple[int, bool]

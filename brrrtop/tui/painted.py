@@ -18,10 +18,10 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme as TextualTheme
 
-from brrrtop.text.printable import printable
 from brrrtop.tui.palette import Palette, Theme, to_ascii
 from brrrtop.tui.sixteen import ansi_theme, in_sixteen
 from brrrtop.tui.terminal import textual_driver
+from collectors.printable import printable
 
 Result = TypeVar("Result")
 

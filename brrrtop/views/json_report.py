@@ -17,11 +17,11 @@ from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate, Launch, Regime, Steps
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import ranks as words
-from brrrtop.text.printable import printable_data
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import tables
+from collectors.printable import printable_data
+from collectors.vocabulary import Metric
 
 SCHEMA = "brrrtop.report/1"
 _EVENTS = 50
@@ -222,7 +222,7 @@ def _of_job(job: JobSnapshot) -> dict[str, Any]:
             for row in job.collectives
         ],
         "job": {
-            "world": job.world,
+            **pick(job, "world missing"),
             "says": says,
             **pick(job, "parallelism bubble"),
             "collectives": job.matched,

@@ -39,7 +39,7 @@ def _headline(job: JobSnapshot) -> str:
         facts.append(f"{units.duration(job.together_ns)} seen together{steps}")
     matched = f"{units.count(job.matched)} collectives matched"
     if job.transfer_ns is not None:
-        matched += f", their transfer {units.duration(job.transfer_ns)} in all"
+        matched += f", their {words.transfer(job)}"
     facts.append(matched)
     divided = words.parallel(job)
     return " · ".join([*facts, divided] if divided else facts)
@@ -49,6 +49,8 @@ def _ranks(job: JobSnapshot) -> Iterator[str]:
     yield "  rank gpu      step  comp  mem over    waits     late in coll.     wait last in"
     for row in job.ranks:
         yield rank_line(row)
+    if job.missing:
+        yield "  last in: of the ranks given; waits: at least."
     yield "  waits: of the time, for peers with no kernel beside it. late: by its own work,"
     yield "  a step. in coll., wait: in all, and the part before the last rank was there."
 

@@ -10,12 +10,12 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_text
 from brrrtop.views import tables
 from brrrtop.views import whatif as whatif_text
+from collectors.vocabulary import Metric
 
 WIDTH = 80
 _BAR_WIDTH = 28

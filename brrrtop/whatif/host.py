@@ -8,8 +8,8 @@ from msgspec import Struct
 from brrrtop.analysis.account.idle_causes import BACK_TO_BACK_NS, DISPATCH_NS
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Window
-from brrrtop.model.vocabulary import PAINT, MarkClass
 from brrrtop.whatif.iterations import Iterations
+from collectors.vocabulary import PAINT, MarkClass
 
 LONG_CALL = 4.0
 """Times the usual call: a longer one on a busy device stood before a full launch queue."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 from brrrtop.analysis.account.annotated_steps import host_steps
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import I8, Bool, Window, edges
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 UNTRACED = 0.05
 """Part of a step before its burst began: tracing is switched on where a step ends."""

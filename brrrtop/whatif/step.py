@@ -31,7 +31,6 @@ from brrrtop.analysis.signals.joined import (
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
-from brrrtop.model.vocabulary import CopyKind, MarkClass
 from brrrtop.whatif.convolutions import (
     DEPTHWISE,
     DEPTHWISE_16_BIT,
@@ -50,6 +49,7 @@ from brrrtop.whatif.host import (
 )
 from brrrtop.whatif.host import before as before_calls
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
+from collectors.vocabulary import CopyKind, MarkClass
 
 MOST_NODES = 6_000
 """More steps than these nodes fill tell nothing new; one step is always taken whole."""

@@ -9,7 +9,7 @@ from _thread import get_ident
 from operator import methodcaller
 from typing import Any
 
-# Frame kinds and mark classes by number, as in `brrrtop/protocol/frames.py`, which is not in the trainer.
+# Frame kinds and mark classes by number, as in `collectors/protocol/frames.py`, which is not in the trainer.
 HELLO, DEVICE, MARKS, OPS, STATUS = 1, 3, 7, 8, 13
 INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(2, 11)
 PERTURBED, RECORDED_OP = 14, 15

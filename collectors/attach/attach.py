@@ -18,10 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from brrrtop.protocol.frames import Frame, Kind, WireError
-from brrrtop.protocol.requests import detach
-from brrrtop.protocol.status import StatusCode
-from brrrtop.text.printable import printable
 from collectors.attach import access, bootstrap, by_ptrace, client, cupti_file
 from collectors.attach import files as attach_files
 from collectors.attach.by_ptrace import LOADED_LIBRARY, PARKED_THREAD, PENDING_CALL
@@ -37,8 +33,12 @@ from collectors.errors import (
     NoSuchProcess,
     NotPermitted,
 )
+from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.process.process import Process
+from collectors.protocol.frames import Frame, Kind, WireError
+from collectors.protocol.requests import detach
+from collectors.protocol.status import StatusCode
 
 METHODS = (PENDING_CALL, PARKED_THREAD, REMOTE_EXEC)
 NATIVE_METHODS = (LOADED_LIBRARY,)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.frames import Frame, Kind
 from collectors.attach import users
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import Frame, Kind
 
 PATH_LIMIT_BYTES = 107
 """sockaddr_un holds 108 bytes with the closing zero."""

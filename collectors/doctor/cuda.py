@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from brrrtop.protocol.frames import Kind
 from collectors.attach import cupti_file
 from collectors.attach.agent_library import COUNTERS_ALONE
 from collectors.doctor.check import Check, bad, fine, note, wait
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
 from collectors.process import maps
 from collectors.process.process import Process, has_ptrace_capability, yama_scope
+from collectors.protocol.frames import Kind
 
 _FILE_VERSION = re.compile(r"libcupti\.so\.(\d+)(?:\.(\d+))?")
 _OLDEST_MAJOR, _NEWEST_MAJOR = 12, 13

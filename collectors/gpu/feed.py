@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame
+from collectors.protocol.frames import Frame
+from collectors.vocabulary import Metric
 
 MOST = 4096
 """Frames put by; the oldest are dropped where nobody takes them."""
@@ -22,7 +22,7 @@ class SamplerFeed:
     carries: frozenset[Metric] = frozenset()
     """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
-    """What a reader of its gauges must know, for programs: what of `brrrtop.protocol.status` holds."""
+    """What a reader of its gauges must know, for programs: what of `collectors.protocol.status` holds."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)

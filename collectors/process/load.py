@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import GAUGE
 from collectors.process import proc
 from collectors.process.loader_workers import LoaderWorkers
+from collectors.protocol.frames import GAUGE
+from collectors.vocabulary import Metric
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

@@ -10,8 +10,8 @@ import time
 from collections import Counter, deque
 from pathlib import Path
 
-from brrrtop.model.vocabulary import Metric
 from collectors.process import candidates, proc
+from collectors.vocabulary import Metric
 
 LOOKS = 8
 """Seconds that a word rests on; with fewer looks nothing is said."""

@@ -12,7 +12,7 @@ import struct
 import time
 from pathlib import Path
 
-from brrrtop.text.printable import printable
+from collectors.printable import printable
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GET_INFO = 0xC040FF0B

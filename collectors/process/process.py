@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from brrrtop.text.printable import printable
 from collectors.errors import NoSuchProcess, NotPermitted
+from collectors.printable import printable
 from collectors.process import maps as process_maps
 from collectors.process import proc
 from collectors.process.maps import Mapping, PythonBuild

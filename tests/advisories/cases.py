@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 
 from .scenarios import ADD, GEMM, Scene
 

@@ -27,7 +27,7 @@ from brrrtop.model.tables import (
     Span,
     Window,
 )
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind, Metric
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind, Metric
 
 H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, 2048, 65536, 233472)
 A100 = Device(0, "NVIDIA A100-SXM4-80GB", 108, (8, 0), 85_899_345_920, 2048, 65536, 167936)

@@ -14,8 +14,8 @@ from brrrtop.analysis.account.steps import on_device
 from brrrtop.model.comparison import Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.views.comparison import promise
+from collectors.vocabulary import MarkClass
 
 from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
 

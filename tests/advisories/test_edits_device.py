@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brrrtop.model.tables import OpSignature
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 from .cases import Cases, large, looped, small
 from .scenarios import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 from .cases import Cases, large, looped, memory, small, without_calls
 from .scenarios import ADD, ADDCDIV, FOREACH, FUSED_ADAM, GEMM, MUL, TRITON, Scene

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context, context_of
 from brrrtop.model.tables import OpSignature
-from brrrtop.model.vocabulary import MarkClass, Metric
+from collectors.vocabulary import MarkClass, Metric
 
 from .scenarios import (
     ADD,

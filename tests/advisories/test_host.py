@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 from .cases import Cases, large, looped, small, without_calls
 from .scenarios import ADD, GEMM, TRITON, Scene, healthy

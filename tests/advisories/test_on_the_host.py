@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from brrrtop.model.tables import OpSignature
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 from .scenarios import (
     ADD,

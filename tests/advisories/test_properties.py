@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Device, Span, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
+from collectors.vocabulary import CallClass, MarkClass, Metric
 
 from . import scenarios
 from .scenarios import H200, Scene

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brrrtop.advisories.context import Context, context_of
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 from .scenarios import ADD, GEMM, Scene, healthy
 

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Links, Marks, Span, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import CallClass, MarkClass
 
 PLANTED = [
     "gpt_bf16",

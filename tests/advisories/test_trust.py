@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.model.vocabulary import MarkClass, Metric
+from collectors.vocabulary import MarkClass, Metric
 
 from .cases import Cases, large, looped, small
 from .scenarios import GEMM, MUL, NCCL, Scene, healthy

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from brrrtop.protocol.frames import Kind
+from collectors.protocol.frames import Kind
 from tests.agent.faults import ALL, Fault
 from tests.agent.rig import Monitor, Trainer
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Decoder, Frame, Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Decoder, Frame, Kind
 
 CHILD = Path(__file__).with_name("child.py")
 PATIENCE_S = 60.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import Kind
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import MarkClass
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

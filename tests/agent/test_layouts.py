@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.protocol.frames import Kind
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

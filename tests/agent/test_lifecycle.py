@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -192,7 +192,7 @@ def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
 ) -> None:
     trainer.load().start()
     code = (
-        "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from brrrtop.protocol import requests as control\n"
+        "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from collectors.protocol import requests as control\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
         "s.send(control.continuous(True)); print('on', flush=True); time.sleep(60)"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.protocol.frames import Kind
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.model import vocabulary
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import HEADER
+from collectors import vocabulary
 from collectors.attach import agent_library, users
 from collectors.errors import CollectorError, NotWritable, Unsupported
+from collectors.protocol import requests
+from collectors.protocol.frames import HEADER
 
 SOURCE = 'const char *brrr_fingerprint(void) { return "brrrtop-sources:" BRRR_FINGERPRINT; }\n'
 """All that keeping a library needs of the agent's; many others compile the whole."""
@@ -171,7 +171,7 @@ def test_orders_are_whole_frames() -> None:
 
 def test_the_sources_speak_the_wire_of_this_package() -> None:
     """The numbers of `wire.h` are those of `wire.py`."""
-    from brrrtop.protocol import frames as wire
+    from collectors.protocol import frames as wire
 
     text = (agent_library.SOURCE_DIR / "wire.h").read_text()
     for name in (

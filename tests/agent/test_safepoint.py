@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
 from collectors.attach.ptrace import threads
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.rig import PATIENCE_S, Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

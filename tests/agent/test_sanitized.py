@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.conftest import build_few
 from tests.agent.rig import Monitor, Trainer
 

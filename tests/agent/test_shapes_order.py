@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import MarkClass
 from tests.agent.rig import Monitor, Trainer
 
 TRACING, SHAPES = 64, 512

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
 from collectors.attach import client
 from collectors.attach.attach import Attached
 from collectors.process import process as processes
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

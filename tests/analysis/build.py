@@ -19,7 +19,7 @@ from brrrtop.model.tables import (
     Span,
     Window,
 )
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind, Metric
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind, Metric
 
 H200 = Device(
     0, "NVIDIA H200", sm_count=132, capability=(9, 0), max_threads_per_sm=2048,

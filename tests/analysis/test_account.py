@@ -14,8 +14,8 @@ from brrrtop.analysis.kernels import labels
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.timeline import correlation
+from collectors.vocabulary import CallClass, MarkClass
 from tests.analysis.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
 
 LINES = ["train.py:8 main | rows = np.load(path)", "train.py:9 main | x = x.scale()"]

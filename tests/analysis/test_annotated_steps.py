@@ -7,8 +7,8 @@ import pytest
 from brrrtop.analysis.account import steps
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import Window
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.timeline import correlation
+from collectors.vocabulary import MarkClass
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 
 US = 1_000

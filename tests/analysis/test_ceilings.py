@@ -20,9 +20,9 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import Device, Gauges, Links, OpSignature, Window
-from brrrtop.model.vocabulary import Metric
 from collectors.errors import CollectorError, NoTorch
 from collectors.gpu.calibrate import calibrate
+from collectors.vocabulary import Metric
 from tests.analysis.build import H200, K, window
 
 US = 1_000

@@ -8,9 +8,9 @@ import pytest
 
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.host_tables import LoaderRow
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from collectors.vocabulary import MarkClass
 from tests.analysis.build import K, M, window
 
 DEMO = Path(__file__).parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"

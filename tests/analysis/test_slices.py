@@ -17,9 +17,6 @@ from brrrtop.analysis.signals.joined import gaps
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Decoder, Frame, Kind, encode
-from brrrtop.protocol.status import MPS
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases, units
@@ -28,6 +25,9 @@ from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
 from collectors.gpu.nvidia import processes
 from collectors.process import proc
+from collectors.protocol.frames import Decoder, Frame, Kind, encode
+from collectors.protocol.status import MPS
+from collectors.vocabulary import Metric
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window
 from tests.analysis.test_account import total
 

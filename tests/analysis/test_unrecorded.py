@@ -10,9 +10,9 @@ from brrrtop.analysis.estimate import estimate
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
-from brrrtop.model.vocabulary import CallClass
 from brrrtop.text import phrases
 from brrrtop.timeline import correlation
+from collectors.vocabulary import CallClass
 from tests.analysis.build import D2H, C, K, window
 from tests.analysis.test_account import booked
 

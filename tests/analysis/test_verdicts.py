@@ -12,8 +12,8 @@ from brrrtop.analysis.kernels import labels
 from brrrtop.analysis.kernels.table import share_of_roof
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Device, Links, OpSignature, Span, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.timeline import correlation
+from collectors.vocabulary import CallClass, MarkClass
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, M, window
 
 US = 1000

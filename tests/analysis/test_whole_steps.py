@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Span, Window
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.timeline import correlation
+from collectors.vocabulary import MarkClass
 from tests.analysis.build import C, K, M, window
 
 MS = 1_000_000

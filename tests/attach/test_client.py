@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.protocol.frames import Frame, Kind, WireError, encode
 from collectors.attach import client
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
+from collectors.protocol.frames import Frame, Kind, WireError, encode
 
 HELLO = encode(Frame(Kind.HELLO, {"wire": 1, "pid": os.getpid()}))
 

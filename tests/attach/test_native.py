@@ -18,8 +18,6 @@ import pytest
 
 from brrrtop.cli import live
 from brrrtop.cli.arguments import parse
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.live import LiveSource
 from collectors.attach import agent_library, by_ptrace, launch
 from collectors.attach.attach import attach
@@ -30,6 +28,8 @@ from collectors.doctor.check import Status
 from collectors.doctor.doctor import doctor
 from collectors.errors import CollectorError
 from collectors.process import process as processes
+from collectors.protocol import requests
+from collectors.protocol.frames import Frame, Kind
 from tests import shared
 from tests.agent.conftest import FAKES, SOURCES, build_few
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.recording import RecordingWriter
+from collectors.protocol.frames import Frame, Kind
 from tests.cli.conftest import Run
 from tests.session.runs import Run as Trainer
 

@@ -19,11 +19,11 @@ from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.files import FromFirstActivity, read
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import Metric
 
 SETTLING_S = 5.0
 """And windows enough for advice that one is not enough for: bursts are up to 11 s apart."""

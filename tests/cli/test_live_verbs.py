@@ -22,10 +22,10 @@ from brrrtop.cli.commands import attach, find
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
-from brrrtop.model.vocabulary import Metric
 from collectors.attach.attach import Attached
 from collectors.process import process as processes
 from collectors.process.process import mapped_bytes
+from collectors.vocabulary import Metric
 from tests.tui import snapshots
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

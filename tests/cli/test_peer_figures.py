@@ -14,9 +14,9 @@ import pytest
 from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.sources.importers.kineto import source
 from brrrtop.sources.registry import open_source
+from collectors.vocabulary import MarkClass
 from tests.session.handmade import Received
 
 

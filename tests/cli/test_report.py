@@ -16,11 +16,11 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.model.vocabulary import Metric
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
+from collectors.vocabulary import Metric
 from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]

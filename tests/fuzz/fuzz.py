@@ -36,10 +36,6 @@ import numpy as np
 import zstandard
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import vocabulary
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.frames import DTYPES, HEADER, Decoder, Frame, Kind, WireError, encode
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingWriter
@@ -47,6 +43,10 @@ from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.views import text as report_text
 from brrrtop.views.json_report import document
+from collectors import vocabulary
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import DTYPES, HEADER, Decoder, Frame, Kind, WireError, encode
+from collectors.vocabulary import MarkClass
 from tests.importers import both_ways, nsight, profiles
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import CallClass
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
 from collectors.attach import agent_library
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass
 from tests.agent.rig import STATS, Monitor, Trainer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]

@@ -11,10 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import KERNEL, MARK, OBSERVED, Frame, Kind
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act
+from collectors.protocol.frames import KERNEL, MARK, OBSERVED, Frame, Kind
+from collectors.vocabulary import MarkClass
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import OBSERVED, Kind, on_host_clock
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
+from collectors.protocol.frames import OBSERVED, Kind, on_host_clock
+from collectors.vocabulary import Metric
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol import requests
-from brrrtop.protocol.frames import Kind
 from collectors.attach import agent_library, bootstrap
+from collectors.protocol import frames as wire
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, MarkClass
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

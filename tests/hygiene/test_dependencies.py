@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
-    "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
-    "msgspec": ("msgspec", r"brrrtop/.*"),
-    "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
+    "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach|protocol)/.*"),
+    "msgspec": ("msgspec", r"brrrtop/.*|collectors/(protocol/.*|vocabulary\.py)"),
+    "zstandard": ("zstandard", r"brrrtop/sources/.*"),
     "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/trace/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
     "platformdirs": (

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from brrrtop.errors import BadInput
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.jax.source import JaxSource
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from tests.importers.profiles import GPU, START_NS, Lines, chrome, training, xspace
 from tests.session.handmade import Received, kernel, text_of, written
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
-from brrrtop.protocol.frames import Kind
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from tests.session.handmade import (
     Received,
     annotation,

@@ -13,11 +13,11 @@ import pytest
 import zstandard
 
 from brrrtop.errors import BadInput
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.registry import open_source
+from collectors.protocol.frames import Kind
 from tests.session.handmade import Received, annotation, kernel, launch, op, text_of, written
 
 EVENTS = [

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from brrrtop.errors import BadInput
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from tests.importers.nsight import PID, START_NS, Export, training
 from tests.session.handmade import Received
 

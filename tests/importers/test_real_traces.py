@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from brrrtop.errors import BadInput
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.sources.convert import convert
 from brrrtop.sources.registry import open_source
+from collectors.vocabulary import CallClass, MarkClass
 from tests.session.handmade import Received
 
 # Window in us and busy share in %, from independent sweeps (ns) of the same files.

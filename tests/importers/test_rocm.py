@@ -11,14 +11,14 @@ import pytest
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.model.tables import Device
-from brrrtop.model.vocabulary import CallClass
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace.names import call_class
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import CallClass
 from tests.session.handmade import Received, kernel, launch, op, text_of, written
 
 MI300X = {

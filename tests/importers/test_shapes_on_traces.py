@@ -13,10 +13,10 @@ import pytest
 
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import OpSignature, Span
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import MARK, Frame, Kind
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import MARK, Frame, Kind
+from collectors.vocabulary import MarkClass
 
 LEAST_L2 = {
     "gpt_bf16": 0.88, "gpt_bf16_compiled": 0.80, "item_sync": 0.84, "misaligned_gemm": 0.96,

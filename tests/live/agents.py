@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model.vocabulary import MarkClass, Metric
-from brrrtop.protocol.frames import GAUGE, HEADER, KERNEL, MARK, OBSERVED, Frame, Kind
-from brrrtop.protocol.requests import CONTROL_KIND, Op
 from collectors.errors import PeerGone
 from collectors.gpu.feed import SamplerFeed
+from collectors.protocol.frames import GAUGE, HEADER, KERNEL, MARK, OBSERVED, Frame, Kind
+from collectors.protocol.requests import CONTROL_KIND, Op
+from collectors.vocabulary import MarkClass, Metric
 
 SECOND = 1_000_000_000
 STEP_NS = 20_000_000

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.protocol.status import StatusCode
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
+from collectors.protocol.frames import Frame, Kind
+from collectors.protocol.status import StatusCode
+from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
 
 START_NS = 1_700_000_000 * SECOND

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Any
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Kind
 from collectors.doctor import cuda
 from collectors.gpu.nvidia.devices import device_facts, list_devices, visible_to
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler import DeviceSampler
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import Metric
 
 
 def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None) -> Any:

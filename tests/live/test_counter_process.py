@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import OBSERVED, Frame, Kind
 from brrrtop.sources.samplers import Feeds
 from collectors.gpu.counters import process as counter_process
 from collectors.gpu.counters.process import CounterProcess, worker_command
 from collectors.gpu.nvidia.processes import tenants
 from collectors.process.parent import end_with
+from collectors.protocol.frames import OBSERVED, Frame, Kind
+from collectors.vocabulary import Metric
 from tests.live.counter_hardware import MS, until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.gpu.counters import notes as counter_notes
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.bursts import MARGIN_NS
 from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
 from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.counters.sampler import CounterThread, bin_means
+from collectors.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
+from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.bench import Bench, kinds
 from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until

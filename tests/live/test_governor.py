@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from brrrtop.scheduling.triggers import GaugeJump, step_moved
+from collectors.vocabulary import Metric
 from tests.live.loop import SECOND, START_NS, Loop, run
 
 LAUNCH_BOUND = Loop(0.006, cost_share=0.1)

@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from brrrtop.model.vocabulary import Metric
 from collectors.process import load as hostload
 from collectors.process.load import HostLoad
+from collectors.vocabulary import Metric
 
 
 def test_a_process_that_a_signal_stopped_is_seen() -> None:

@@ -9,13 +9,13 @@ import pytest
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.protocol.requests import Op
-from brrrtop.protocol.status import StatusCode
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
+from collectors.protocol.frames import Frame, Kind
+from collectors.protocol.requests import Op
+from collectors.protocol.status import StatusCode
+from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, gauges
 from tests.live.bench import START_NS, Bench, bench, kinds, say, statuses
 from tests.memory_source import MemorySource

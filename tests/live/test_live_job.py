@@ -20,8 +20,6 @@ from brrrtop.cli.commands.export import Host, Watched
 from brrrtop.cli.live_job import JobProcesses, LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.job_session import Member
@@ -34,6 +32,8 @@ from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch
 from collectors.process.jobs import ranks_of
 from collectors.process.process import read
+from collectors.protocol.frames import KERNEL, OBSERVED, Frame, Kind
+from collectors.protocol.requests import Op
 from tests.agent.conftest import built
 from tests.attach.children import child
 from tests.attach.conftest import tracing

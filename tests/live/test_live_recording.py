@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource
 from brrrtop.sources.tee import WriterThread
+from collectors.protocol.frames import Frame, Kind
+from collectors.vocabulary import Metric
 from tests.live.agents import gauges
 from tests.live.bench import Bench, bench, kinds, statuses
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.model.vocabulary import Metric
 from collectors.process import loader_workers
 from collectors.process.load import HostLoad
 from collectors.process.loader_workers import LEAST_LOOKS, YOUNG_S, LoaderWorkers, _children
+from collectors.vocabulary import Metric
 from tests.attach.children import SLEEPING, child, python
 
 FORKED = """

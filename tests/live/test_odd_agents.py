@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import KERNEL, MARK, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import KERNEL, MARK, Frame, Kind
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass
 from tests.live.agents import SECOND, STEP_NS, FakeFeed
 from tests.live.bench import TICK_NS, Bench
 

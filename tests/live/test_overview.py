@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 READ = """
 import json, sys
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 from collectors.gpu.nvidia.sampler_thread import GpuOverview
 overview = GpuOverview()
 overview.start()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from brrrtop.model.snapshot import Event
-from brrrtop.protocol.frames import OBSERVED, Frame, Kind
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.tee import FrameRing
+from collectors.protocol.frames import OBSERVED, Frame, Kind
 from tests.live.agents import FakeLoad
 from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
 from brrrtop.sources.tee import FrameRing, frame_bytes
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import KERNEL, OBSERVED, Frame, Kind
 from tests.live.agents import SECOND
 
 

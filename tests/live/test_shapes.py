@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import MARK, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.sources.live import LiveSource
+from collectors.protocol.frames import MARK, Frame, Kind
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.bench import Bench
 

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from brrrtop.model.estimate import Estimate, Regime, Steps
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import MARK, Frame, Kind
-from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act, Decision, Limits
 from brrrtop.scheduling.requests import LASTS_NS, REST_NS, TRIES, Requests
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
+from collectors.protocol.frames import MARK, Frame, Kind
+from collectors.protocol.requests import Op
+from collectors.vocabulary import MarkClass
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.bench import START_NS, Bench
 from tests.tui import snapshots

@@ -13,12 +13,12 @@ import pytest
 
 from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.protocol.frames import Kind
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from collectors.attach.client import connect
+from collectors.protocol.frames import Kind
 from tests.agent.conftest import built, trainer
 from tests.agent.rig import Trainer
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.model import vocabulary
-from brrrtop.protocol import frames as wire
+from collectors import vocabulary
 from collectors.attach.bootstrap import PAYLOAD_LIMIT_BYTES, REFUSED_SUFFIX, payload
+from collectors.protocol import frames as wire
 
 from .conftest import AGENT, clean_environment, other_python
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.model import vocabulary
-from brrrtop.protocol import frames as wire
+from collectors import vocabulary
 from collectors.attach import agent_library, bootstrap
 from collectors.errors import CollectorError
+from collectors.protocol import frames as wire
 
 from .conftest import AGENT, clean_environment
 

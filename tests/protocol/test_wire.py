@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.frames import HEADER, Decoder, Frame, Kind, WireError, encode
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import HEADER, Decoder, Frame, Kind, WireError, encode
 
 
 def _some(kind: Kind, count: int) -> Any:

@@ -19,6 +19,8 @@ from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
 from brrrtop.analysis.ranks.waited_for import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
+from brrrtop.text import ranks as words
+from brrrtop.views.ranks import lines
 from tests.ranks.reads import job, moved, row, views
 
 JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work", "fsdp-sleep")
@@ -179,3 +181,43 @@ def test_ranks_that_share_a_gpu_and_slices_of_one_are_called_so(
         snapshot = replace(one.snapshot, estimate=replace(estimate, device=device))
         changed.append(replace(one, snapshot=snapshot))
     assert list(job_of(changed).notes) == notes
+
+
+@pytest.mark.parametrize("given", [(0, 1), (0, 1, 2, 3), (0, 2, 4, 5)])
+def test_while_ranks_are_missing_nobody_is_late_and_times_are_bounds(
+    given: tuple[int, ...],
+) -> None:
+    """Rank 7 is the last of all eight; of these, any one that is last is so by chance."""
+    some = [view for view in views("dlrm") if view.rank in given]
+    judged, whole = job_of(some), job("dlrm")
+    assert judged.missing == 8 - len(given)
+    assert judged.waited_for is None and not judged.advisories and not judged.whatif
+    assert all(one.late_ns is None for one in judged.ranks)
+    assert all(one.bus_bytes_per_s is None for one in judged.collectives)
+    assert whole.transfer_ns is not None and judged.transfer_ns is not None
+    assert judged.transfer_ns >= whole.transfer_ns
+    for one in judged.ranks:
+        beside_all = row(whole, one.rank or 0)
+        assert one.wait_ns is not None and beside_all.wait_ns is not None
+        assert one.wait_ns <= beside_all.wait_ns
+    missing = ", ".join(str(rank) for rank in range(8) if rank not in given)
+    says = words.sentence(judged)
+    assert says.startswith(f"{8 - len(given)} of 8 ranks are missing ({missing})")
+    report = "\n".join(lines(judged))
+    assert "at most" in report and "GB/s" not in report
+
+
+def test_a_rank_that_nothing_was_recorded_of_is_missing_too() -> None:
+    """Live, one of two may be on another host, or may not be attached to."""
+    one, two = views("ddp-sleep")
+    judged = job_of([one, replace(two, window=None, snapshot=None, why="no access")])
+    assert judged.waited_for is None and not judged.whatif
+
+
+def test_waits_for_others_are_not_blamed_on_the_late_rank() -> None:
+    judged = job("fsdp-sleep")
+    waited = judged.waited_for
+    assert waited is not None
+    assert judged.steps is not None
+    to_it = row(judged, 0).waits_for[waited.rank] / judged.steps
+    assert waited.others_wait_ns <= to_it * 1.01

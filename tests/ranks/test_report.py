@@ -15,8 +15,8 @@ from brrrtop.cli.files import files_of
 from brrrtop.cli.main import main
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
-from brrrtop.protocol.frames import Kind
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
+from collectors.protocol.frames import Kind
 from tests.ranks.reads import TRACES, files
 
 CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "late_by_ms"}

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model import vocabulary
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.source import Source
+from collectors import vocabulary
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import Frame, Kind
 
 GPU = {
     "id": 0,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol.frames import CALL, KERNEL, MARK, WIRE_VERSION, Frame, Kind
+from collectors.protocol.frames import CALL, KERNEL, MARK, WIRE_VERSION, Frame, Kind
+from collectors.vocabulary import CallClass, MarkClass
 from tests.memory_source import MemorySource
 
 T0_NS = 1_760_000_000_000_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.session import Session
+from collectors.protocol.frames import Frame, Kind
 from tests.memory_source import MemorySource
 from tests.session.runs import H200, T0_NS, Run
 

@@ -11,12 +11,12 @@ from brrrtop.advisories.compare import compare
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Event
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.session.events import KEPT, EventLog
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
+from collectors.protocol.frames import Frame, Kind
+from collectors.vocabulary import MarkClass
 from tests.session.runs import SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.signals.host_activity import pauses
 from brrrtop.model.tables import Window
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from collectors.vocabulary import MarkClass
 
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
 

@@ -16,7 +16,6 @@ import pytest
 import zstandard
 
 from brrrtop.errors import BadInput
-from brrrtop.protocol.frames import DTYPES, Frame, Kind, encode
 from brrrtop.sources import files
 from brrrtop.sources.files import Budget
 from brrrtop.sources.importers.kineto import source as kineto
@@ -25,6 +24,7 @@ from brrrtop.sources.importers.trace import columns, reader
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
+from collectors.protocol.frames import DTYPES, Frame, Kind, encode
 from tests.session.handmade import kernel, launch, text_of, written
 
 SECOND = 1_000_000_000

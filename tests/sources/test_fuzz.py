@@ -108,7 +108,7 @@ def test_broken_recordings_never_raise_anything_else(tmp_path: Path) -> None:
 def test_broken_frames_in_a_sound_stream_never_raise_anything_else(tmp_path: Path) -> None:
     import zstandard
 
-    from brrrtop.protocol.frames import encode
+    from collectors.protocol.frames import encode
 
     frames = b"".join(map(encode, KinetoSource(written(tmp_path, _trace())).frames()))
     _fuzz(tmp_path, frames, lambda text: b"BRRR\x01\0\0\0" + zstandard.compress(text), 4)

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass, Metric  # fmt: skip
-from brrrtop.protocol.columns import disturbances
-from brrrtop.protocol.frames import CALL, COPY, DTYPES, GAUGE, KERNEL, MARK, OBSERVED, Frame, Kind
+from brrrtop.sources.agent_state import disturbances
 from brrrtop.timeline import timeline as timelines
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import (
+    CALL,
+    COPY,
+    DTYPES,
+    GAUGE,
+    KERNEL,
+    MARK,
+    OBSERVED,
+    Frame,
+    Kind,
+)
+from collectors.vocabulary import MarkClass, Metric  # fmt: skip
 
 SECOND = 1_000_000_000
 NOW = 1_790_857_026 * SECOND

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol.frames import CALL, KERNEL, MARK, OBSERVED, WIRE_VERSION, Frame, Kind
+from collectors.protocol.frames import CALL, KERNEL, MARK, OBSERVED, WIRE_VERSION, Frame, Kind
+from collectors.vocabulary import CallClass, MarkClass
 from tests.session.runs import GEMM, H200, POINTWISE, T0_NS
 
 MAIN, BACKWARD = 0xAAAA0001, 0xBBBB0002

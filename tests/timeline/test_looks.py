@@ -18,7 +18,6 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Marks, Span
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
@@ -27,6 +26,7 @@ from brrrtop.timeline import windows
 from brrrtop.timeline.windows import WATCH_NS, speaking, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
+from collectors.vocabulary import MarkClass
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 LINE = "nb/reader.py:30, rows = np.load(path)"

@@ -8,10 +8,10 @@ import numpy as np
 
 from brrrtop.advisories.advise import advise
 from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import SAMPLE, SAMPLE_COLUMNS, Frame, Kind
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import SAMPLE, SAMPLE_COLUMNS, Frame, Kind
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.bench import Bench, kinds
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.model.tables import Gauges, Span
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import GAUGE, Frame, Kind
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.timeline.track import MANY, SMALL, Track
+from collectors.protocol.frames import GAUGE, Frame, Kind
+from collectors.vocabulary import Metric
 
 MS = 1_000_000
 BEGIN_NS = 1_700_000_000_000_000_000

@@ -7,12 +7,12 @@ import pytest
 
 from brrrtop.analysis.account.steps import find_steps
 from brrrtop.model.tables import Span
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
 from brrrtop.session.session import Session
 from brrrtop.timeline import windows
 from brrrtop.timeline.correlation import call_of
 from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
+from collectors.vocabulary import MarkClass
 from tests.memory_source import MemorySource
 from tests.session.runs import T0_NS, Run
 

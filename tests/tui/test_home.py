@@ -17,12 +17,12 @@ from brrrtop.cli import settings
 from brrrtop.cli.commands import find
 from brrrtop.cli.commands.find import HostReader
 from brrrtop.cli.options import Options
-from brrrtop.model.host import Host, HostGpu, HostTrainer
+from brrrtop.model.host import Host, HostTrainer
 from brrrtop.model.settings import Settings
-from brrrtop.model.vocabulary import Metric
 from brrrtop.tui.app import BACK
 from brrrtop.tui.home import KEYS, HomeApp, HomeList
 from brrrtop.tui.palette import Palette
+from collectors.vocabulary import HostGpu, Metric
 from tests.tui import snapshots
 from tests.tui.shown import PATIENCE_S, shown
 

@@ -14,7 +14,6 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Role
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.convolutions import (
     is_converted_by_group,
@@ -27,6 +26,7 @@ from brrrtop.whatif.price import EDITS, Bases, Priced, _present, _row, edited, p
 from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
+from collectors.vocabulary import CallClass, MarkClass
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
     ADD,

@@ -6,8 +6,8 @@ import math
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import TRUST, Finding, finding, rule
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
+from collectors.vocabulary import Metric
 
 THROTTLED = 0.1
 """Share of readings with a thermal or hardware slowdown reason."""

@@ -9,8 +9,8 @@ from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
 from brrrtop.analysis.signals.host_activity import cpu_work, pauses, recompiles, retries
 from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
 from brrrtop.model.estimate import Line
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text import phrases, units
+from collectors.vocabulary import CallClass, MarkClass
 
 AWAY = 0.1
 """Of the wall: long absences of the host that nothing explains."""

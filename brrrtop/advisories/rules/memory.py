@@ -9,8 +9,8 @@ from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import of_sequences
 from brrrtop.analysis.signals.training import dense_gradients
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.vocabulary import CopyKind
 from brrrtop.text import units
+from collectors.vocabulary import CopyKind
 
 CASTING = 0.125
 """Autocast over fp32 weights converts each weight once a step: 3-6 % is its price. With the logits of 50

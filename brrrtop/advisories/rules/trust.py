@@ -8,8 +8,8 @@ from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.analysis.account.steps import LOADING_SHARE
 from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
-from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 from brrrtop.text import phrases, units
+from collectors.vocabulary import CallClass, MarkClass, Metric
 
 COMPILE_IDLE = 0.05
 """Of the window: less compiling does not shape it."""

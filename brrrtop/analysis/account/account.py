@@ -19,7 +19,7 @@ from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, Account, Split
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import F8, I8, Activities, Bool, Calls, Marks, Window, edges
-from brrrtop.model.vocabulary import NAMED
+from collectors.vocabulary import NAMED
 
 Table = TypeVar("Table", Activities, Calls, Marks)
 

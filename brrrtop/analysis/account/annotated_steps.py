@@ -16,7 +16,7 @@ from msgspec import Struct
 from brrrtop.model.intervals import EMPTY
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Marks, Window
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 LEAST_LAUNCH_SHARE = 0.9
 """Part of the launches that ranges must hold to be the steps."""

@@ -26,7 +26,7 @@ from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Marks
-from brrrtop.model.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
+from collectors.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
 
 BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000

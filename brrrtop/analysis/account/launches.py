@@ -20,7 +20,7 @@ from brrrtop.analysis.signals.joined import gaps
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Launch
 from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Window, picked
-from brrrtop.model.vocabulary import CallClass
+from collectors.vocabulary import CallClass
 
 AHEAD_NS = 10_000
 LOADING_NS = 1_000_000

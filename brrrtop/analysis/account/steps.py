@@ -20,7 +20,7 @@ from brrrtop.model.tables import (
     picked,
     spans_of,
 )
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 WARM_UP_STEPS = 3
 """Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""

@@ -26,7 +26,7 @@ from brrrtop.analysis.kernels.traits import by_name
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, ActivityType, Bool, TimeSlices, Window
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 
 LEAST_NS = 1_000_000
 """Less extra time is not told from a kernel's own spread."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.intervals import holders
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window, edges, picked, spans_of
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 ENOUGH = 0.5
 """Part of the traced time that whole steps must hold; and part of the usual number of launches that

@@ -28,7 +28,7 @@ from brrrtop.kernel_names import families
 from brrrtop.model import intervals
 from brrrtop.model.estimate import CounterSamples, Side
 from brrrtop.model.tables import F8, I8, Activities, Samples, Window, edges
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 
 MOST_ERROR = 0.08
 """Standard error of both activities together up to which a group counts as measured."""

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.model.tables import Window
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 
 REASONS: Mapping[str, int] = {
     "gpu idle": 0x1,

@@ -19,7 +19,7 @@ from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import ActivityType, Window
-from brrrtop.model.vocabulary import Metric
+from collectors.vocabulary import Metric
 
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
 NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)

@@ -18,8 +18,8 @@ from brrrtop.model.account import Account
 from brrrtop.model.intervals import holders
 from brrrtop.model.ranks import Lateness
 from brrrtop.model.tables import F8, I8, ActivityType, Span, Window, edges
-from brrrtop.model.vocabulary import Metric
 from brrrtop.timeline import correlation
+from collectors.vocabulary import Metric
 
 WORKING = ("compute", "memory", "underfilled", "unknown")
 """Buckets of a rank's own kernels."""

@@ -44,8 +44,13 @@ TENSOR_ALONE = 0.8
 TENSOR_A_STEP = 16
 
 
-def collective_rows(both: Together) -> tuple[CollectiveRow, ...]:
-    """By type, size and ranks, most time first."""
+def collective_rows(both: Together, complete: bool = True) -> tuple[CollectiveRow, ...]:
+    """By type, size and ranks, most time first.
+
+    Args:
+        complete: All ranks are there; else what is left of a stay may still be a wait for a missing one,
+            and no rate is told.
+    """
     matched, numbers = both.matched, both.numbers
     if not len(matched):
         return ()
@@ -62,21 +67,26 @@ def collective_rows(both: Together) -> tuple[CollectiveRow, ...]:
         groups.setdefault(key, []).append(at)
     rate = _link_rate(both)
     rows = [
-        _collective_row(key, np.array(places), matched, longest, rate)
+        _collective_row(key, np.array(places), matched, longest, rate, complete)
         for key, places in groups.items()
     ]
     return tuple(sorted(rows, key=lambda row: -(row.wait_ns + row.transfer_ns)))
 
 
 def _collective_row(
-    key: tuple[object, ...], at: I8, matched: Matched, longest: I8, rate: float | None
+    key: tuple[object, ...],
+    at: I8,
+    matched: Matched,
+    longest: I8,
+    rate: float | None,
+    complete: bool,
 ) -> CollectiveRow:
     name, algorithm, ranks, size = key
     assert isinstance(name, str) and isinstance(ranks, tuple) and isinstance(size, int)
     usual = float(np.median(matched.transfer_ns[at]))
     factor = bus_factor(name, len(ranks))
     bus = None
-    if factor and size != UNKNOWN_SIZE and usual > 0:
+    if complete and factor and size != UNKNOWN_SIZE and usual > 0:
         bus = factor * size / usual * 1e9
     share = bus / rate if bus is not None and rate else None
     return CollectiveRow(

@@ -16,8 +16,8 @@ from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.analysis.ranks.waited_for import rank_waited_for
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
 from brrrtop.model.tables import F8, Bool, Span, Window
-from brrrtop.model.vocabulary import MarkClass
 from brrrtop.text import units
+from collectors.vocabulary import MarkClass
 
 CLOCKS_APART_NS = 60_000_000_000
 """Clocks that somebody sets are closer."""
@@ -78,17 +78,24 @@ def judge_job(
     some = [one for one in inputs if one.window is not None]
     others = [one.row for one in inputs if one.window is None]
     both = _together(some)
+    missing = _missing(both, len(inputs), world)
     rows = _rows(both)
-    collectives = collective_rows(both)
-    waited = rank_waited_for(both, rows, least_bursts)
+    if missing:  # the last rank to arrive may be one of them
+        rows = [replace(row, late_ns=None) for row in rows]
+    collectives = collective_rows(both, complete=not missing)
+    waited = None if missing else rank_waited_for(both, rows, least_bursts)
     if waited is not None:
         rows = [_with_cause(row, waited) if row.rank == waited.rank else row for row in rows]
     divided = parallelism(
-        collectives, both.steps or _steps_in_all(some), len(inputs), alone_share(both)
+        collectives,
+        both.steps or _steps_in_all(some),
+        max(len(inputs), world or 0),
+        alone_share(both),
     )
     return JobSnapshot(
         ranks=(*_odd_first(rows, waited.rank if waited else None), *others),
         world=world,
+        missing=missing,
         together_ns=both.together_ns or None,
         bursts=len(both.spans),
         undecided=0 < len(both.spans) < least_bursts,
@@ -134,6 +141,12 @@ def _together(inputs: Sequence[RankInput]) -> Together:
         counted,
         stays,
     )
+
+
+def _missing(both: Together, given: int, world: int | None) -> int:
+    """How many ranks of the job are not among those that were put beside each other; 0 where none were."""
+    placed = sum(offset is not None for offset in both.offsets)
+    return max(given, world or 0) - placed if placed else 0
 
 
 def usual_step_ns(inputs: Sequence[RankInput]) -> float | None:
@@ -242,10 +255,12 @@ def _odd_first(rows: Sequence[RankRow], waited: int | None) -> list[RankRow]:
 def _notes(both: Together, inputs: Sequence[RankInput], world: int | None) -> list[str]:
     notes = []
     numbers = {one.row.rank for one in inputs if one.row.rank is not None}
-    if world is not None and len(numbers) < world:
+    if world is not None and len(numbers) < world and not len(both.matched):
         missing = sorted(set(range(world)) - numbers)
         named = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         notes.append(f"{len(missing)} of {world} ranks are not here: {named}")
+    if len(inputs) > 1 and not numbers and not len(both.matched):
+        notes.append("no file says its rank: these may be of different runs")
     notes += _on_one_gpu(inputs)
     if len(both.inputs) > 1 and not len(both.matched):
         with_any = sum(bool(len(one)) for one in both.every)

@@ -27,7 +27,7 @@ from brrrtop.analysis.signals import stack_samples
 from brrrtop.analysis.signals.stack_samples import bounds
 from brrrtop.model.estimate import Line
 from brrrtop.model.tables import Window
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 LEAST_SHARE = 0.03
 """Of a step, that a rank must be late to be named."""
@@ -136,7 +136,8 @@ def _named_rank(
         own = own_line(both.windows, place, late_ns, step_ns)
         if own is not None:
             cause, line = own.reads_as or "host", str(own)
-    others = np.delete(np.bincount(both.matched.rank, waits, len(rows)), place) / per
+    to_it = waits * (both.matched.last[both.matched.collective] == place)
+    others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place) / per
     return WaitedFor(
         rank=both.numbers[place],
         late_ns=late_ns,

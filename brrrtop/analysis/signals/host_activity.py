@@ -12,7 +12,7 @@ from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from brrrtop.analysis.kernels.traits import by_name, tables
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 READ_BACK_BYTES = 4096
 """A value, a flag or a few of them: a larger copy to the host is traffic."""

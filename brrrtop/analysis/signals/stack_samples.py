@@ -23,7 +23,7 @@ import numpy.typing as npt
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Line, StackSamples
 from brrrtop.model.tables import I8, Marks, Window
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 LEAST_SAMPLES = 20
 """Fewer samples put too wide an error on a line's share."""

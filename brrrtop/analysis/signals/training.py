@@ -20,7 +20,7 @@ from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, edges
-from brrrtop.model.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 """torch.optim names the range of an update after the optimizer's class."""

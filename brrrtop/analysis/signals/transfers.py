@@ -9,7 +9,7 @@ from brrrtop.analysis.kernels.traits import Role
 from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
-from brrrtop.model.vocabulary import CopyKind, MemoryKind
+from collectors.vocabulary import CopyKind, MemoryKind
 
 SHORT_NS = 50_000
 _EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::"

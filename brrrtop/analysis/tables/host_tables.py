@@ -31,8 +31,8 @@ from brrrtop.model.host_tables import (
 )
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import F8, I8, ActivityType, Window, picked
-from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text.python_frames import is_users
+from collectors.vocabulary import CallClass, MarkClass
 
 FULL = 1_000
 """A stream takes 1,024 launches; events and waits between them are some of these."""

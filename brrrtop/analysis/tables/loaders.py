@@ -20,7 +20,7 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.model.tables import I8, Bool, Marks, Window, percentile
-from brrrtop.model.vocabulary import MarkClass, Metric
+from collectors.vocabulary import MarkClass, Metric
 
 MOST_LINES, MOST_RECENT = 5, 120
 _OPTION = re.compile(r"(\w+)=(\d{1,6})\b")

@@ -18,10 +18,10 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
 from brrrtop.model.host import Host, HostTrainer
-from brrrtop.text.printable import printable
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, short_name
 from collectors.process.jobs import ranks_of

@@ -10,7 +10,6 @@ from textual.binding import BindingType
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.text import ranks as words
 from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
@@ -19,6 +18,7 @@ from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import fitted, hanging, paragraph, stacked, under_cursor
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from collectors.vocabulary import Metric
 
 MARK, RANK, GPU, STEP, WAITS, LATE, LAST = 2, 5, 5, 10, 8, 10, 9
 SHORTEST_BAR, LONGEST_BAR = 12, 40
@@ -85,8 +85,7 @@ def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     known.append(f"{units.count(job.matched)} collectives matched")
-    if job.transfer_ns is not None:
-        known.append(f"transfer {units.duration(job.transfer_ns)} in all")
+    known += filter(None, [words.transfer(job)])
     for row in job.whatif:
         known.append(f"{units.duration(row.step_ns)} a step with no late rank")
     notes = [note for note in job.notes if note != says]

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import split_parts
@@ -17,6 +16,7 @@ from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
 from brrrtop.tui.renderables.line import joined, rows
 from brrrtop.tui.widgets.pane import Pane
+from collectors.vocabulary import Metric
 
 Readings = Mapping[int, float]
 THROTTLES = (

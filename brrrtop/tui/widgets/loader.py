@@ -10,7 +10,6 @@ from textual.events import Click
 
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.vocabulary import Metric
 from brrrtop.text import loader, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import level
@@ -18,6 +17,7 @@ from brrrtop.tui.renderables.line import facts, rule, stacked
 from brrrtop.tui.widgets.pane import Fitted
 from brrrtop.tui.widgets.side import code_line, no_samples
 from brrrtop.views import whatif
+from collectors.vocabulary import Metric
 
 OF_WORKERS = (
     Metric.LOADER_WORKERS,

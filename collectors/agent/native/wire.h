@@ -1,4 +1,4 @@
-/* The frames of brrrtop/protocol/frames.py, byte for byte. */
+/* The frames of collectors/protocol/frames.py, byte for byte. */
 #ifndef BRRR_WIRE_H
 #define BRRR_WIRE_H
 
@@ -109,7 +109,7 @@ enum allowed {
 };
 
 /* Where kernel tracing stands, for programs: the `code` beside a status frame's sentence. The monitor
- * decides by it alone (`StatusCode` in brrrtop/protocol/status.py), so no value changes its meaning. */
+ * decides by it alone (`StatusCode` in collectors/protocol/status.py), so no value changes its meaning. */
 #define STATUS_CODES(X)                                                                            \
     X(CODE_READY, "ready")                                                                         \
     X(CODE_TRACING, "tracing")                                                                     \

@@ -11,7 +11,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.frames import on_host_clock
+from collectors.protocol.frames import on_host_clock
 
 Rows = npt.NDArray[np.void]
 

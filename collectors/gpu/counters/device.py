@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.frames import SAMPLE, SAMPLE_COLUMNS
 from collectors.gpu.counters.cupti_python import fits_one_pass, prepare
+from collectors.protocol.frames import SAMPLE, SAMPLE_COLUMNS
 
 INTERVAL_NS = 200_000
 HARDWARE_BUFFER_BYTES = 64 << 20

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.protocol.frames import Decoder, Kind, WireError
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.feed import SamplerFeed
 from collectors.gpu.nvidia.processes import OURS
+from collectors.protocol.frames import Decoder, Kind, WireError
 
 _WORKER = (
     "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; "

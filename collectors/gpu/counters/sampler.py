@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import GAUGE, Frame, Kind, on_host_clock
 from collectors.gpu.counters.bursts import Bursts
 from collectors.gpu.counters.cupti_python import sampling_module
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
 from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.feed import SamplerThread
 from collectors.gpu.nvidia.devices import bare_uuid, cuda_ordinals
+from collectors.protocol.frames import GAUGE, Frame, Kind, on_host_clock
+from collectors.vocabulary import Metric
 
 BIN_NS = 100_000_000
 """Gauges are means over this long."""

@@ -11,9 +11,9 @@ import math
 import time
 from typing import Any
 
-from brrrtop.model.vocabulary import Metric
 from collectors.gpu.nvidia.devices import NvmlDevice
 from collectors.gpu.nvidia.nvml import Questions
+from collectors.vocabulary import Metric
 
 WINDOW_NS = 250_000_000
 LEAST_WINDOW_NS = 100_000_000

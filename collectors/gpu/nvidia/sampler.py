@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import GAUGE
-from brrrtop.protocol.status import MPS
 from collectors.gpu.nvidia import nvml as fields
 from collectors.gpu.nvidia.devices import NvmlDevice
 from collectors.gpu.nvidia.gpm import GpmSampler
 from collectors.gpu.nvidia.nvml import Fields, Questions, Rate, code_of
 from collectors.gpu.nvidia.processes import Tenants, tenants
+from collectors.protocol.frames import GAUGE
+from collectors.protocol.status import MPS
+from collectors.vocabulary import Metric
 
 Reading = tuple[Metric, float]
 Answer = tuple[Metric, float | None]
@@ -205,7 +205,7 @@ class DeviceSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        """The same for programs: what of `brrrtop.protocol.status` holds."""
+        """The same for programs: what of `collectors.protocol.status` holds."""
         return frozenset({MPS} if self.tenants and self.tenants.mps else ())
 
     def close(self) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from brrrtop.model.host import HostGpu
-from brrrtop.protocol.frames import Frame, Kind
 from collectors.gpu.feed import SamplerThread
 from collectors.gpu.nvidia import gpm
 from collectors.gpu.nvidia.devices import (
@@ -22,6 +20,8 @@ from collectors.gpu.nvidia.devices import (
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler import NvmlSampler
 from collectors.process import proc
+from collectors.protocol.frames import Frame, Kind
+from collectors.vocabulary import HostGpu
 
 FAST_EVERY_NS = gpm.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
@@ -77,7 +77,7 @@ class GaugeThread(_NvmlThread):
         self._alive_ns = time.monotonic_ns()
         self._says: list[str] = []
         self.facts: frozenset[str] = frozenset()
-        """What `says` says, for programs: what of `brrrtop.protocol.status` holds."""
+        """What `says` says, for programs: what of `collectors.protocol.status` holds."""
         self.has_gpm: bool | None = None
 
     def match(self, uuids: Mapping[int, str]) -> None:

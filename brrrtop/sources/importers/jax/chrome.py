@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from brrrtop.protocol.bodies import FAULTS
 from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn
+from collectors.protocol.bodies import FAULTS
 
 MOST_EVENTS = 1_000_000
 """More the writer leaves out, and does not say so (xprof's trace viewer)."""

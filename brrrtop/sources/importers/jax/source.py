@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.protocol import bodies
-from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
 from brrrtop.sources.importers.jax.columns import Profile
 from brrrtop.sources.importers.trace import rocm
 from brrrtop.sources.importers.trace.source import TraceSource
+from collectors.protocol import bodies
+from collectors.protocol.frames import Frame
 
 _HOW_TO_RECORD = "run the steps inside jax.profiler.trace(), on a machine with a GPU"
 _NO_ADVICE = "What to try, and what-if, are for PyTorch: a JAX profile gets neither."

@@ -8,9 +8,6 @@ from typing import Any
 
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
-from brrrtop.model.vocabulary import CallClass
-from brrrtop.protocol import bodies
-from brrrtop.protocol.frames import Frame
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
@@ -19,6 +16,9 @@ from brrrtop.sources.importers.trace import reader, rocm
 from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
 from brrrtop.sources.importers.trace.events import Torn
 from brrrtop.sources.importers.trace.source import TraceSource
+from collectors.protocol import bodies
+from collectors.protocol.frames import Frame
+from collectors.vocabulary import CallClass
 
 _DEEPEST = 8
 _MOST_DAMAGES = 20

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from brrrtop.model.tables import I8
-from brrrtop.protocol.columns import COPY_NAMES, MEMORY_NAMES
 from brrrtop.sources.importers.nsys.database import Database
 from brrrtop.sources.importers.trace.columns import (
     CALL,
@@ -29,6 +28,7 @@ from brrrtop.sources.importers.trace.columns import (
 )
 from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
+from collectors.vocabulary import COPY_NAMES, MEMORY_NAMES
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (

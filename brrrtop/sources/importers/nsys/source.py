@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.protocol import bodies
-from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.nsys import columns
 from brrrtop.sources.importers.nsys.database import Database, open_database
 from brrrtop.sources.importers.trace.source import TraceSource
+from collectors.protocol import bodies
+from collectors.protocol.frames import Frame
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model.tables import F8, I8, Bool
-from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.events import (
     ABSENT,
@@ -21,6 +20,7 @@ from brrrtop.sources.importers.trace.events import (
     Args,
     Event,
 )
+from collectors.protocol.frames import LONGEST_NS
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Raw, Struct, field
 
-from brrrtop.protocol.bodies import FAULTS
+from collectors.protocol.bodies import FAULTS
 
 ABSENT = Raw()
 LARGEST_US = 9.0e15

@@ -12,11 +12,11 @@ from brrrtop.model import intervals
 from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Links
-from brrrtop.model.vocabulary import MarkClass
-from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace.columns import Array, Columns, Interned
-from brrrtop.text.printable import printable
 from brrrtop.text.python_frames import is_users, placed
+from collectors.printable import printable
+from collectors.protocol.frames import MARK
+from collectors.vocabulary import MarkClass
 
 SAMPLES = 400
 LEAST_GAP_NS = 20_000

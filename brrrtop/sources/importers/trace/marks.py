@@ -9,10 +9,10 @@ import numpy as np
 from brrrtop.model import intervals
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
-from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.protocol.frames import MARK
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import Array, Columns
+from collectors.protocol.frames import MARK
+from collectors.vocabulary import CallClass, MarkClass
 
 
 def rows_of(table: Columns, rows: Array) -> Columns:

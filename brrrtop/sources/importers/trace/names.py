@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 _CALLS: tuple[tuple[str, CallClass], ...] = (
     (r"(cuda|cu|hip)GraphLaunch", CallClass.GRAPH_LAUNCH),

@@ -11,10 +11,6 @@ from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
-from brrrtop.protocol import frames as wire
-from brrrtop.protocol.columns import FARTHEST_NS
-from brrrtop.protocol.frames import LINK, Kind
 from brrrtop.sources.importers.trace import host, rocm
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
@@ -35,6 +31,9 @@ from brrrtop.sources.importers.trace.columns import (
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
+from collectors.protocol import frames as wire
+from collectors.protocol.frames import FARTHEST_NS, LINK, Kind
+from collectors.vocabulary import CallClass, CopyKind, MarkClass
 
 _LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
 _SENT = (Kind.CALLS, Kind.LINKS, Kind.MARKS, Kind.KERNELS, Kind.COPIES)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from brrrtop.model.tables import Bool
-from brrrtop.protocol import bodies
+from collectors.protocol import bodies
 
 _NO_TENSOR = frozenset(
     {"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double"}

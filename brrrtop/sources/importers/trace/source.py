@@ -19,12 +19,12 @@ from brrrtop.errors import BadInput
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
-from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.trace.records import Records, build
 from brrrtop.sources.source import with_hello
-from brrrtop.text.printable import printable, printable_data
+from collectors.printable import printable, printable_data
+from collectors.protocol.frames import WIRE_VERSION, Frame, Kind
 
 Array = npt.NDArray[Any]
 

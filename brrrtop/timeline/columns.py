@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import asdict
 
 from brrrtop.model.tables import (
@@ -21,49 +20,18 @@ from brrrtop.model.tables import (
     Marks,
     OpSignature,
     Samples,
-    Span,
 )
-from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
-from brrrtop.protocol import frames
-from brrrtop.protocol.frames import LATEST_NS
+from collectors.protocol import frames
+from collectors.protocol.frames import LATEST_NS, LONGEST_NS, Records
+from collectors.vocabulary import COPY_NAMES, MEMORY_NAMES, CopyKind
 
-Records = npt.NDArray[np.void]
 Translate = Callable[[Any], I8]
 Table = TypeVar("Table", bound=Columns)
 
-COPY_NAMES = {int(kind): kind.name.replace("TO", "to") for kind in CopyKind if kind}
-"""`HtoD` and so on, by CUPTI's number."""
-MEMORY_NAMES = {int(kind): kind.name.replace("_", " ").title() for kind in MemoryKind}
-"""`Device Static` and so on, by CUPTI's number."""
-LONGEST_NS = 86_400 * 10**9
-"""A longer kernel, copy, call or mark is a broken one."""
-FARTHEST_NS = 30 * LONGEST_NS
-"""A record farther than this from when it was sent has a broken time."""
-RECOVERY_NS = 1_000_000_000
-"""After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
 _MOST_BLOCKS = float(1 << 62)
 _MOST_THREADS = (1 << 31) - 1
 _DEEPEST = 4
 """Of the shapes of an op's inputs: a list of inputs, of tensors, of sizes; nobody goes deeper."""
-
-
-def plausible(
-    rows: Records, sent_ns: int, key: str = "start_ns", longest_ns: int = LONGEST_NS
-) -> Records:
-    """The rows whose times can be: none ends before it starts, lasts days, or is of another year.
-
-    Args:
-        sent_ns: When they were sent; 0 where nobody says.
-        key: Of the start; rows without an end are points.
-        longest_ns: What one may last.
-    """
-    starts = rows[key]
-    ends = rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts
-    good = (starts >= 0) & (starts <= LATEST_NS) & (ends >= starts) & (ends <= LATEST_NS)
-    good &= np.where(good, ends - starts, 0) <= longest_ns
-    if sent_ns:
-        good &= np.abs(np.where(good, starts, 0) - sent_ns) <= FARTHEST_NS
-    return rows if good.all() else rows[good]
 
 
 def plausible_samples(rows: Records) -> Records:
@@ -75,20 +43,6 @@ def plausible_samples(rows: Records) -> Records:
     spans, middles = (np.where(good, one, 0) for one in (ends - starts, starts + offsets))
     good &= (spans >= 0) & (spans <= LONGEST_NS) & (middles >= 0) & (middles <= LATEST_NS)
     return rows if good.all() else rows[good]
-
-
-def disturbances(rows: Records) -> list[tuple[Span, int]]:
-    """What recordings disturbed, recovery included, from mark records of the wire; with each how
-    long the step was that it tells the end of, in ns, 0 where it tells of none."""
-    spans = []
-    for row in plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
-        span = Span(int(row["start_ns"]), int(row["end_ns"]))
-        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
-    return spans
-
-
-def with_recovery(span: Span) -> Span:
-    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:

@@ -6,7 +6,7 @@ import struct
 import time
 from enum import IntEnum, IntFlag
 
-from brrrtop.protocol.frames import HEADER
+from collectors.protocol.frames import HEADER
 
 CONTROL_KIND = 64
 _CONTROL = struct.Struct("<IIqq")

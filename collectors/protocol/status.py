@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brrrtop.model.tables import StrEnum
+from collectors.vocabulary import StrEnum
 
 
 class StatusCode(StrEnum):

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from brrrtop.protocol import bodies
-from brrrtop.protocol.status import add_codes
-from brrrtop.text.printable import is_printable_json, printable, printable_data
+from collectors.printable import is_printable_json, printable, printable_data
+from collectors.protocol import bodies
+from collectors.protocol.status import add_codes
 
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
@@ -37,7 +37,11 @@ MOST_EMPTY_FRAMES = 100_000
 """More in a row that carry nothing are no stream of ours: zeros read as such frames without end."""
 LATEST_NS = 1 << 62
 """A later time (of the year 2116) is none; twice as much still fits an i64."""
-
+LONGEST_NS = 86_400 * 10**9
+"""A longer kernel, copy, call or mark is a broken one."""
+FARTHEST_NS = 30 * LONGEST_NS
+"""A record farther than this from when it was sent has a broken time."""
+Records = npt.NDArray[np.void]
 _NAME = struct.Struct("<II")
 
 
@@ -340,3 +344,22 @@ def check_hello(hello: Any) -> None:
             f"wire version {version} is newer than {WIRE_VERSION}, the newest this brrrtop reads",
             "upgrade brrrtop",
         )
+
+
+def plausible(
+    rows: Records, sent_ns: int, key: str = "start_ns", longest_ns: int = LONGEST_NS
+) -> Records:
+    """The rows whose times can be: none ends before it starts, lasts days, or is of another year.
+
+    Args:
+        sent_ns: When they were sent; 0 where nobody says.
+        key: Of the start; rows without an end are points.
+        longest_ns: What one may last.
+    """
+    starts = rows[key]
+    ends = rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts
+    good = (starts >= 0) & (starts <= LATEST_NS) & (ends >= starts) & (ends <= LATEST_NS)
+    good &= np.where(good, ends - starts, 0) <= longest_ns
+    if sent_ns:
+        good &= np.abs(np.where(good, starts, 0) - sent_ns) <= FARTHEST_NS
+    return rows if good.all() else rows[good]

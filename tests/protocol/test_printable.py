@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError, encode
-from brrrtop.text.printable import is_printable_json, printable, printable_data, printable_lines
 from collectors.attach import bootstrap
 from collectors.attach.attach import why_refused
 from collectors.attach.files import SOCKET_NAME, Place
+from collectors.printable import is_printable_json, printable, printable_data, printable_lines
 from collectors.process import process as processes
 from collectors.process.process import Process
+from collectors.protocol.frames import Decoder, Frame, Kind, WireError, encode
 from tests.hostile import HIDDEN, OBEYED, harm, lines, strings_in, texts
 
 JSON = st.recursive(texts, lambda one: st.lists(one) | st.dictionaries(texts, one), max_leaves=8)

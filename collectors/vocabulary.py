@@ -1,8 +1,17 @@
-"""The numbers by which records say what they are: calls, marks, gauges, copies, memories."""
+"""The words that collectors and readers share: the numbers of calls, marks, gauges, copies and memories."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+
+from msgspec import Struct, field
+
+
+class StrEnum(str, Enum):
+    """Members are their values, also when printed (the standard one needs Python 3.11)."""
+
+    __str__ = str.__str__
 
 
 class CopyKind(IntEnum):
@@ -32,6 +41,12 @@ class MemoryKind(IntEnum):
     MANAGED = 5
     DEVICE_STATIC = 6
     MANAGED_STATIC = 7
+
+
+COPY_NAMES = {int(kind): kind.name.replace("TO", "to") for kind in CopyKind if kind}
+"""`HtoD` and so on, by CUPTI's number."""
+MEMORY_NAMES = {int(kind): kind.name.replace("_", " ").title() for kind in MemoryKind}
+"""`Device Static` and so on, by CUPTI's number."""
 
 
 class CallClass(IntEnum):
@@ -147,3 +162,14 @@ PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
 """Most specific first: a collection inside a loader wait is the collection's."""
 NAMED = tuple(mark_class for _, classes in PAINT for mark_class in classes)
 """Marks that name a cause."""
+
+
+class HostGpu(Struct, frozen=True):
+    """One GPU, whoever uses it."""
+
+    index: int
+    name: str
+    gauges: Mapping[int, float] = field(default_factory=dict)
+    """Newest reading of each `Metric`."""
+    memory_by_pid: Mapping[int, int | None] = field(default_factory=dict)
+    """Bytes of each process with a context; None where the driver does not tell."""
