@@ -97,6 +97,8 @@ class MarkClass(IntEnum):
     RECORDED_OP = 15
     """An op of a step that was recorded with shapes; the value is its id in OPS. The thread is
     CUPTI's number for the stepping thread, and torch's own small number for every other."""
+    PLACE = 16
+    """Where the user's code stood at a mark of the class `value` that ends then; named as a sample."""
 
 
 class Metric(IntEnum):

@@ -8,15 +8,14 @@ from msgspec import Struct
 from brrrtop.analysis.signals.stack_samples import reads_as
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
-from brrrtop.model.vocabulary import MarkClass, Metric
 from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import MarkClass, Metric
 
 LONGEST_HOLD_NS = 1_000_000_000
 """A sample speaks for no more time than that around it: samples come at 2 Hz or faster."""
-DATA_CAUSES = ("input", "io")
-"""What a sampled line may name that is waiting for data."""
 _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
-"""Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse."""
+"""Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse. None counts
+copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 
 Intervals = tuple[I8, I8]
@@ -31,8 +30,10 @@ class Samples(Struct, frozen=True, eq=False):
     highs_ns: I8
     """Between these the thread is taken to have stood there: half-way to the samples beside."""
     name_ids: I8
-    loads_data: Bool
-    """Its line reads or prepares data."""
+    makes_batches: Bool
+    """Its line prepares data."""
+    reads_files: Bool
+    """Its line is in file or network work."""
 
 
 class Evidence(Struct, frozen=True, eq=False):
@@ -65,9 +66,10 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     """
     marks = timeline.marks_between(span)
     classes = marks.classes
-    loop = np.isin(
-        marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))]
-    ) | ~np.isin(classes, (MarkClass.STEP, MarkClass.STACK)).any()
+    loop = (
+        np.isin(marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))])
+        | ~np.isin(classes, (MarkClass.STEP, MarkClass.STACK)).any()
+    )
     steps = marks.ends_ns[(classes == MarkClass.STEP) & (marks.ends_ns >= span.t0_ns)]
     waits = np.flatnonzero((classes == MarkClass.INPUT) & loop)
     if not len(waits):
@@ -95,9 +97,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         evaluating=union(MarkClass.EVALUATION),
         pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
         samples=_samples(timeline.names, marks, span),
-        step_places=tuple(
-            timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()
-        ),
+        step_places=tuple(timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()),
         **_readings(timeline, span, device_id),
     )
 
@@ -110,13 +110,15 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     highs = np.concatenate((middle, [span.t1_ns])) if len(times) else times
     reach = LONGEST_HOLD_NS // 2
     ids = marks.name_ids[rows]
-    known = {i: reads_as(names[i]) in DATA_CAUSES for i in np.unique(ids).tolist()}
+    causes = {i: reads_as(names[i]) for i in np.unique(ids).tolist()}
+    each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
         lows_ns=np.maximum(lows, times - reach),
         highs_ns=np.minimum(highs, times + reach),
         name_ids=ids,
-        loads_data=np.array([known[i] for i in ids.tolist()], np.bool_),
+        makes_batches=np.array([cause == "input" for cause in each], np.bool_),
+        reads_files=np.array([cause == "io" for cause in each], np.bool_),
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.tables import Span, StrEnum
+from brrrtop.model.tables import Span
+from collectors.vocabulary import StrEnum
 
 
 class PhaseKind(StrEnum):
