@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.signals.stack_samples import reads_as
+from brrrtop.ledger.places import place_of
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
@@ -56,6 +59,21 @@ class Evidence(Struct, frozen=True, eq=False):
     read_ends: I8
     read_active: F8
     """Readings of the GPU's activity, and the time that each is the mean of."""
+
+    def lines_within(self, starts: I8, ends: I8, frame: tuple[str, str] | str) -> Counter[str]:
+        """Samples in merged intervals by line of a function, outermost call first."""
+        lines: Counter[str] = Counter()
+        rows = np.flatnonzero(intervals.holders(starts, ends, self.samples.times_ns) >= 0)
+        if isinstance(frame, str):
+            return lines
+        ids, counts = np.unique(self.samples.name_ids[rows], return_counts=True)
+        for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            place = place_of(self.names[name_id])
+            for (line, _), plain in zip(place.frames[::-1], place.functions, strict=True):
+                if plain == frame:
+                    lines[line] += count
+                    break
+        return lines
 
 
 def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
@@ -135,11 +153,3 @@ def _readings(timeline: Timeline, span: Span, device_id: int | None) -> dict[str
             return {"read_starts": starts, "read_ends": ends, "read_active": values}
     none = np.empty(0, np.int64)
     return {"read_starts": none, "read_ends": none, "read_active": np.empty(0)}
-
-
-def mean_active(evidence: Evidence, starts: I8, ends: I8) -> float | None:
-    """Mean activity over merged intervals, by the readings that overlap them; None without any."""
-    cover = intervals.Cover(starts, ends)
-    weights = cover.between(evidence.read_starts, evidence.read_ends)
-    total = int(weights.sum())
-    return float((weights * evidence.read_active).sum() / total) if total else None

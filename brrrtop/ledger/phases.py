@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.places import Place, kind_of, label, place_of
+from brrrtop.ledger.places import Place, kind_of, place_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
@@ -39,8 +39,7 @@ class Phases(Struct, frozen=True, eq=False):
     starts: I8
     ends: I8
     rows: I8
-    keys: tuple[tuple[PhaseKind, str], ...]
-    """Kind, and the user's own line."""
+    keys: tuple[Key, ...]
 
     def of(self, row: int) -> tuple[I8, I8]:
         """The stretches of one phase, merged."""
@@ -75,7 +74,7 @@ def find_phases(evidence: Evidence) -> Phases:
     inside = _samples_in(evidence, *intervals.subtract(*steps.short, taken))
     layers.append(((steps.kind, _loop_frame(evidence, places, inside)), *rest))
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
-    return _in_order(evidence, places, [key for key, _, _ in layers], painted)
+    return _in_order([key for key, _, _ in layers], painted)
 
 
 class _Steps(Struct, frozen=True, eq=False):
@@ -191,12 +190,7 @@ def _loop_frame(evidence: Evidence, places: Mapping[int, Place], rows: I8) -> Fr
     return _main_frame(evidence, places, frozenset(), rows)
 
 
-def _in_order(
-    evidence: Evidence,
-    places: Mapping[int, Place],
-    keys: Sequence[Key],
-    painted: Sequence[tuple[I8, I8]],
-) -> Phases:
+def _in_order(keys: Sequence[Key], painted: Sequence[tuple[I8, I8]]) -> Phases:
     """Layers as stretches in order of time, equal ones as one phase."""
     index: dict[Key, int] = {}
     parts: list[tuple[I8, I8, I8]] = []
@@ -208,26 +202,4 @@ def _in_order(
         return Phases(intervals.EMPTY, intervals.EMPTY, intervals.EMPTY, ())
     starts, ends, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(starts, kind="stable")
-    starts, ends, rows = starts[order], ends[order], rows[order]
-    named = tuple(
-        (kind, _line_of(evidence, places, frame, starts[rows == row], ends[rows == row]))
-        for row, (kind, frame) in enumerate(index)
-    )
-    return Phases(starts, ends, rows, named)
-
-
-def _line_of(
-    evidence: Evidence, places: Mapping[int, Place], frame: Frame | str, starts: I8, ends: I8
-) -> str:
-    """`evaluate() main.py:212`: the function, and the line of it that most samples of the phase are at."""
-    if isinstance(frame, str):
-        return frame
-    lines: Counter[str] = Counter()
-    for name_id in evidence.samples.name_ids[_samples_in(evidence, starts, ends)].tolist():
-        for (line, _), plain in zip(
-            places[name_id].frames[::-1], places[name_id].functions, strict=True
-        ):
-            if plain == frame:
-                lines[line] += 1
-                break
-    return label(lines.most_common(1)[0][0] if lines else frame[0], frame[1])
+    return Phases(starts[order], ends[order], rows[order], tuple(index))

@@ -53,8 +53,3 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
             if text and pattern.search(text):
                 return kind
     return PhaseKind.OTHER
-
-
-def label(where: str, function: str) -> str:
-    """`evaluate() main.py:212`; a module's own line is its place alone."""
-    return where if function == "<module>" else f"{function.rpartition('.')[2]}() {where}"

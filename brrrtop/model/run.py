@@ -85,8 +85,6 @@ class Stretch(Struct, frozen=True):
     span: Span
     phase: int
     """Row of `Run.phases`."""
-    waits_ns: int
-    active: float | None
 
 
 class Now(Struct, frozen=True):
