@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
+from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import Finding, Rule
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Run
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -43,12 +45,12 @@ class Advice(Struct, frozen=True):
     """That were waited for, most first, with the workers that each needs."""
 
 
-def advise(judged: Analysis) -> Advice:
+def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
     window = judged.window
     if not len(window.activities) or window.hello.get("origin") in _NOT_TORCH:
         return Advice(loaders=tuple(loader_rows(window)))
-    context = context_of(judged)
+    context = context_of(judged, run)
     for one in RULES:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
             return Advice((gate,), loaders=context.loaders)
@@ -67,6 +69,8 @@ def advise(judged: Analysis) -> Advice:
             given = [*(a for a in given if a.kind not in edits), *last]
     rows = (replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
     after = context.priced.following if context.priced else ()
+    if context.sampled_run is not None and after:
+        after = rows_after(after, context.sampled_run)
     return Advice(
         tuple(sorted(given, key=rank)),
         tuple(map(context.with_line, rows)),

@@ -151,19 +151,18 @@ def _by_hand(
 
 def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
     """The sum of bursts with whole steps, and the sum of others."""
-    result = []
-    for group in ([b for b in bursts if b.steps], [b for b in bursts if not b.steps]):
-        if group:
-            result.append(
-                Burst(
-                    span=Span(group[0].span.t0_ns, group[-1].span.t1_ns),
-                    account=accounts.add([one.account for one in group]),
-                    steps=sum(one.steps for one in group),
-                    waits_ns=sum(one.waits_ns for one in group),
-                    kernels=sum(one.kernels for one in group),
-                )
-            )
-    return tuple(result)
+    groups = ([b for b in bursts if b.steps], [b for b in bursts if not b.steps])
+    return tuple(
+        Burst(
+            span=Span(group[0].span.t0_ns, group[-1].span.t1_ns),
+            account=accounts.add([one.account for one in group]),
+            steps=sum(one.steps for one in group),
+            waits_ns=sum(one.waits_ns for one in group),
+            kernels=sum(one.kernels for one in group),
+        )
+        for group in groups
+        if group
+    )
 
 
 def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
+from brrrtop.model.run import Run
 from brrrtop.model.tables import Device, Span
 from collectors.vocabulary import StrEnum
 
@@ -196,6 +197,10 @@ class Estimate(Struct, frozen=True, eq=False):
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None
     """None: no hardware counters were sampled."""
+    run: Run | None = None
+    """Of which `account`, `split` and the verdict speak; None: of the traced window."""
+    traced_ns: int | None = None
+    """In which the kernels here were traced; None: in all of the account's time."""
     looks: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
@@ -216,6 +221,7 @@ class Estimate(Struct, frozen=True, eq=False):
         count as what they are.
         """
         mean = self.mean_step_ns
-        if not self.steps.count or not self.account.duration_ns or mean is None:
+        traced_ns = self.account.duration_ns if self.traced_ns is None else self.traced_ns
+        if not self.steps.count or not traced_ns or mean is None:
             return None
-        return self.account.duration_ns / mean
+        return traced_ns / mean

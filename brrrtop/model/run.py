@@ -12,6 +12,9 @@ from brrrtop.model.account import Account, Split
 from brrrtop.model.tables import Span
 from collectors.vocabulary import StrEnum
 
+MOVED = 0.05
+"""Of the run: what moves by less changes no advice."""
+
 
 class PhaseKind(StrEnum):
     """What the program does."""
@@ -120,6 +123,20 @@ class Run(Struct, frozen=True, eq=False):
     @property
     def duration_ns(self) -> int:
         return self.span.duration_ns
+
+    def differs(self, other: Run | None) -> bool:
+        """Whether what a person would do about it may be another: some share of it moved by 5 points."""
+        if other is None:
+            return True
+        mine, theirs = self._shares(), other._shares()
+        return any(
+            abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*mine, *theirs}
+        )
+
+    def _shares(self) -> dict[tuple[str, str], float]:
+        whole = max(1, self.duration_ns)
+        shares = {(one.kind.value, one.where): one.share for one in self.phases}
+        return shares | {("", cause): ns / whole for cause, ns in self.account.idle_ns.items()}
 
     @property
     def train(self) -> Phase | None:

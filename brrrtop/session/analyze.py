@@ -13,8 +13,11 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
+from brrrtop.ledger.ledger import Ledger
+from brrrtop.ledger.verdict import of_run
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import HostDetails
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
@@ -68,7 +71,14 @@ def analyze(
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    verdict = verdicts.verdict(timeline, shown, details)
+    chosen_by_hand = steps is not None or trimmed
+    runs = (
+        {}
+        if chosen_by_hand
+        else {one.estimate.device.device_id: _run(timeline, one) for one in every}
+    )
+    run = runs.get(shown.estimate.device.device_id)
+    verdict = verdicts.verdict(timeline, shown, details, run)
     if worst:
         verdict = replace(verdict, picture=_worst_step_picture(shown))
     at = Snapshot(
@@ -77,13 +87,21 @@ def analyze(
         now_ns=shown.estimate.span.t1_ns,
         age_ns=0,
         progress=1.0,
-        estimate=shown.estimate,
-        devices=tuple(one.estimate for one in every),
+        estimate=of_run(shown, run),
+        run=run,
+        devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
         since_attach=since_attach(shown),
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
     return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
+
+
+def _run(timeline: Timeline, judged: Analysis) -> Run | None:
+    """The run that bursts are samples of; None for a file in which everything was traced."""
+    if timeline.observed is None or timeline.newest_ns is None:
+        return None
+    return Ledger().run(timeline, judged.estimate.device.device_id, timeline.newest_ns)
 
 
 def read(source: Source) -> Timeline:

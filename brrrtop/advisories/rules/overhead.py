@@ -42,15 +42,15 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
             confidence=0.65, saves=stalled, input_idle_share=stalled,
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
-    wait_ns, needed = (waited.wait_p50_ns, waited.needed) if waited is not None else (None, None)
+    wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
     then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
     if needed is not None:
         then = f"{loader.line(needed.count)}, a core each; where fewer are free, cheaper decoding"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
-        + (f"; the loop waits {units.duration(wait_ns)} for each" if wait_ns else ""),
+        + (f"; the loop waits {units.duration(wait_ns)} for each, in the mean" if wait_ns else ""),
         then,
-        input_idle_share=stalled, wait_p50_ns=wait_ns,
+        input_idle_share=stalled, wait_mean_ns=wait_ns,
         workers_needed=needed.count if needed is not None else None,
     )  # fmt: skip
 
