@@ -1,4 +1,4 @@
-"""Compiles the C libraries into the wheel, tags the wheel with its machine, adds the manual page.
+"""Compiles the C libraries into the wheel and tags the wheel with its machine.
 
 `BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for that machine: with libraries, or none.
 """
@@ -28,7 +28,6 @@ class NativeAgent(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
-            from brrrtop.cli.manpage import manpage
             from brrrtop.sources.importers.kineto.scanner_library import LIBRARY as SCANNER
             from collectors.attach import agent_library
             from collectors.attach.c_library import CLibrary
@@ -37,10 +36,6 @@ class NativeAgent(BuildHookInterface):
             sys.path.remove(self.root)
         self._scratch = tempfile.TemporaryDirectory(prefix="brrrtop-wheel-")
         scratch = Path(self._scratch.name)
-        if version != "editable":
-            page = scratch / "brrrtop.1"
-            page.write_text(manpage(), encoding="utf-8")
-            build_data["shared_data"][str(page)] = "share/man/man1/brrrtop.1"
         wanted = os.environ.get("BRRRTOP_MACHINE")
         machine = wanted or os.uname().machine
         libraries: tuple[CLibrary, ...] = (agent_library.library(), SCANNER)

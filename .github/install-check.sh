@@ -8,14 +8,13 @@ test -f "${wheels[0]}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export UV_TOOL_DIR=$work/uv UV_CACHE_DIR=$work/uv-cache PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/bin PIPX_MAN_DIR=$work/man
+export UV_TOOL_DIR=$work/uv UV_CACHE_DIR=$work/uv-cache PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/bin
 
 uvx --find-links "$dist" brrrtop demo --once >uvx.txt
 grep -q "steps, median" uvx.txt
 
 pipx install --pip-args "--find-links $dist" brrrtop
 "$work/bin/brrrtop" demo input-bound --once | grep -q "steps, median"
-test -e "$work/man/man1/brrrtop.1"
 
 python3 -m venv venv
 venv/bin/pip install --quiet --find-links "$dist" brrrtop

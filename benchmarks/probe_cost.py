@@ -141,7 +141,6 @@ def main() -> None:
         plain, middle, low, high = compare(probes[name], work, options.pairs)
         print(f"{name:10} {plain:10.2f} {middle:11.2f}   {low:.2f} to {high:.2f}")
     control.hook()
-    control.stacks.turn(True)
     for label, call, count in (
         ("a stack sample", lambda: control.stacks.sample(time.time_ns()), 2000),
         ("a quiet round of the control thread", lambda: control._round(time.time_ns()), 200),

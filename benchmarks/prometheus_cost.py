@@ -31,8 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from brrrtop.cli.commands.demo import scenarios  # noqa: E402
-from brrrtop.exporters.metrics import Sample, samples  # noqa: E402
-from brrrtop.exporters.prometheus_and_otlp import PrometheusServer  # noqa: E402
+from brrrtop.exporters.prometheus import PrometheusServer, Sample, samples  # noqa: E402
 from brrrtop.model.snapshot import Freshness, Snapshot  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402

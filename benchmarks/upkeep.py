@@ -1,11 +1,10 @@
 """What the agent and the gauges cost a trainer beside bursts: each part on and off, in short turns.
 
-    python benchmarks/upkeep.py --script zoo/tiny_mlp.py --out DIR [--part stacks --part gauges --part agent]
-        [--turns 40] [--slice 0.5] [--device cuda|cpu]
+    python benchmarks/upkeep.py --script zoo/tiny_mlp.py --out DIR [--part gauges --part agent] [--turns 40]
+        [--slice 0.5] [--device cuda|cpu]
 
-stacks  the training thread's stacks asked for and not, in one attach without bursts
 gauges  NVML and GPM read by this process and not, without an agent
-agent   attached without bursts, and left
+agent   attached without bursts (marks and samples of the training thread's stack), and left
 
 Cost of a part: mean over the turns of the step time with it over the mean of the two slices without it around
 it, less 1, with a 95 % bootstrap interval. A slice begins `--settle` after the switch.
@@ -31,9 +30,8 @@ from step_log import SteppedTrainer  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import Attached, attach  # noqa: E402
 from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
-from collectors.protocol import requests  # noqa: E402
 
-PARTS = ("stacks", "gauges", "agent")
+PARTS = ("gauges", "agent")
 
 
 def step_ns(trainer: SteppedTrainer, settle_s: float, slice_s: float) -> float:
@@ -54,14 +52,6 @@ class Switches:
         self.pid = pid
         self.gauges: GaugeThread | None = None
         self.agent: Attached | None = None
-
-    def switch_stacks(self, on: bool) -> None:
-        if self.agent is None:
-            self.switch_agent(True)
-        assert self.agent is not None
-        self.agent.client.send(requests.stacks(on))
-        for _ in self.agent.client.frames():
-            pass
 
     def switch_gauges(self, on: bool) -> None:
         if on:

@@ -84,7 +84,10 @@ class MarkClass(IntEnum):
     EVALUATION = 8
     OPTIMIZER = 9
     STACK = 10
-    """A sample of the main thread's stack while the GPU idled; the name is `file:line function`."""
+    """A sample of the training thread's stack; the name is `place[ < caller's place[ < …]][ > innermost
+    place][ | source]`, a place being `file:line function`: the user's own frames from the innermost
+    outwards, then the innermost of all where that is a library's, then the innermost user line's text.
+    The value is the time since the sample before, 0 for the first."""
     OP = 11
     """A framework op on the host (dispatch)."""
     PYTHON_SYNC = 12
@@ -98,7 +101,9 @@ class MarkClass(IntEnum):
     """An op of a step that was recorded with shapes; the value is its id in OPS. The thread is
     CUPTI's number for the stepping thread, and torch's own small number for every other."""
     PLACE = 16
-    """Where the user's code stood at a mark of the class `value` that ends then; named as a sample."""
+    """A point: where the user's code stood when that thread made a mark that ends then, of the class
+    that is the value (STEP, INPUT); the name is that of a STACK without a library's place. Of the
+    first such mark after a monitor came, and of each loader's, then every 5 s at most."""
 
 
 class Metric(IntEnum):

@@ -94,13 +94,12 @@ examples:
   brrrtop doctor 4711""",
     "export": """\
 Finds the training processes of this host, those that begin later too, and
-serves or sends their figures until it is ended. docs/prometheus has a Grafana
+serves their figures until it is ended. docs/prometheus has a Grafana
 board and alert rules.
 
 examples:
   brrrtop export prometheus
-  brrrtop export prometheus --listen 0.0.0.0:9877
-  brrrtop export otlp --endpoint http://collector:4318""",
+  brrrtop export prometheus --listen 0.0.0.0:9877""",
     "calibrate": """\
 Copies memory and multiplies matrices for some seconds, in a Python that has
 torch, and keeps the rates. Refuses a GPU that is in use.
@@ -165,6 +164,7 @@ def _value(metavar: Any, says: str | None, kind: Any = str, **more: Any) -> dict
     return {"metavar": metavar, "help": says, "type": kind, **more}
 
 
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 _FILES = "a file, or the files or the folder of a job's ranks"
 _OPTIONS = {
     "--once": _flag("one plain report, then exit"),
@@ -177,8 +177,8 @@ _OPTIONS = {
     "--ascii": _flag("nothing but ASCII characters"),
     "--theme": _value(
         "NAME",
-        f"{', '.join(values.THEMES)}, or one of your own (also: BRRRTOP_THEME)",
-        values.theme,
+        f"{', '.join(values.THEMES)} (also: BRRRTOP_THEME)",
+        choices=values.THEMES,
     ),
     "--speed": _value(
         "X",
@@ -230,7 +230,6 @@ _OPTIONS = {
     "--screen": _flag("open the screen; the program's output goes to a file"),
     "--list": _flag("name the scenarios and exit"),
     "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
-    "--endpoint": _value("URL", "for otlp (default http://localhost:4318)"),
     "--python": _value("PATH", "an interpreter with torch"),
     "pid": _value("PID", None, values.pid),
     "pid@doctor": _value("PID", None, values.pid, nargs="?", default=None),
@@ -242,7 +241,7 @@ _OPTIONS = {
     "before": _value("BEFORE", None),
     "after": _value("AFTER", None),
     "scenario": _value("SCENARIO", "see --list", nargs="?"),
-    "exporter": _value("EXPORTER", "prometheus or otlp"),
+    "exporter": _value("EXPORTER", "prometheus"),
 }
 """By name, and where they differ by the verb after `@`."""
 for _name in ("--once", "--interval"):
@@ -279,7 +278,7 @@ _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
     "compare": ("before after --steps --force --silence", _UNSEEN),
     "demo": ("scenario --list", _VIEW, "--speed --record --silence"),
     "doctor": ("pid@doctor", _UNSEEN),
-    "export": ("exporter pids --once@unseen --interval --listen@export --endpoint", _LIVE),
+    "export": ("exporter pids --once@unseen --interval --listen@export", _LIVE),
     "calibrate": ("--python", _UNSEEN),
 }  # fmt: skip
 """Of each verb, in the order of its help: names of options, and groups of them."""
@@ -380,3 +379,22 @@ def _unknown_option(word: str, parser: Parser) -> UsageError:
     near = _nearest(option, re.findall(r"--[a-z][a-z-]*", parser.format_help()), 0.7)
     message = f"`{parser.prog}` does not know `{option}`"
     return UsageError(message, f"did you mean `{near}`?" if near else f"see `{parser.prog} --help`")
+
+
+def print_completion(shell: str) -> int:
+    """Writes the script that makes a shell complete verbs and options to stdout.
+
+    Raises:
+        UsageError: No script for that shell.
+    """
+    if shell not in SHELLS:
+        raise UsageError(f"there is no completion for {shell!r}", f"one of {', '.join(SHELLS)}")
+    import shtab
+
+    parser, verbs = build("all")
+    for name, option in (("replay", "file"), ("analyze", "file"), ("compare", "before")):
+        for action in verbs[name]._actions:
+            if action.dest in (option, "after", "record"):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell=shell))
+    return 0

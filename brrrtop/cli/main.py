@@ -71,7 +71,7 @@ def _run(argv: list[str]) -> int:
         print(f"brrrtop {version('brrrtop')}")
         return 0
     if options.print_completion:
-        from brrrtop.cli.manpage import print_completion
+        from brrrtop.cli.arguments import print_completion
 
         return print_completion(options.print_completion)
     _check_package()

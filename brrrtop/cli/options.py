@@ -41,7 +41,6 @@ class Options:
     exporter: str = ""
     pids: tuple[int, ...] | list[int] = ()
     """Whom `export` watches; none: all trainers of the host."""
-    endpoint: str | None = None
     brief: bool = False
     serve: bool = False
     listen: str | None = None

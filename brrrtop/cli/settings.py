@@ -1,6 +1,6 @@
-"""The settings file: what was chosen on the screen, and may be written by hand.
+"""The settings file, which the screen writes and a person may edit; and the theme that follows from it.
 
-    theme = "high-contrast"     # dark, light, high-contrast, colour-blind, or one of your own (`themes`)
+    theme = "high-contrast"     # dark, light, high-contrast, colour-blind
     hidden = ["gauges"]         # history, step, account, advice, loader, kernels, side, pace, gauges
     zoomed = ""
     sort = "mean"
@@ -11,13 +11,19 @@ before it. What cannot be read is as if it were not there: a screen opens in any
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import platformdirs
 
+from brrrtop.cli import output
+from brrrtop.cli.options import Options
+from brrrtop.cli.values import THEMES
+from brrrtop.errors import UsageError
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 
 if sys.version_info >= (3, 11):
@@ -25,27 +31,21 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
+THEME_VARIABLE = "BRRRTOP_THEME"
+
+if TYPE_CHECKING:
+    from brrrtop.tui.palette import Palette
+
 
 def path() -> Path:
     return Path(platformdirs.user_config_dir("brrrtop")) / "config.toml"
-
-
-def read(file: Path) -> dict[str, Any]:
-    """A TOML file.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no TOML.
-    """
-    given: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
-    return given
 
 
 def load() -> Settings:
     """What is in the file; the defaults for what is not, or makes no sense."""
     given: dict[str, object] = {}
     with suppress(OSError, ValueError):
-        given = read(path())
+        given = tomllib.loads(path().read_text("utf-8"))
     hidden = given.get("hidden")
     names = hidden if isinstance(hidden, list) else []
     theme, zoomed, sort = (given.get(key) for key in ("theme", "zoomed", "sort"))
@@ -65,3 +65,32 @@ def save(settings: Settings) -> None:
     with suppress(OSError):
         path().parent.mkdir(parents=True, exist_ok=True)
         path().write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def palette_of(options: Options, kept: Settings) -> Palette:
+    """How the screen is drawn on this terminal.
+
+    Raises:
+        UsageError: `BRRRTOP_THEME` names no theme.
+    """
+    from brrrtop.tui.palette import Palette
+
+    chosen = options.theme or os.environ.get(THEME_VARIABLE) or None
+    if chosen is not None and chosen not in THEMES:
+        raise UsageError(f"there is no theme {chosen!r}", f"one of {', '.join(THEMES)}")
+    if chosen is None and kept.theme in THEMES:
+        chosen = kept.theme
+    colour = not (options.no_color or os.environ.get("NO_COLOR"))
+    return Palette(theme_name(os.environ, chosen), colour, output.only_ascii(options))
+
+
+def theme_name(environment: Mapping[str, str], chosen: str | None) -> str:
+    """The theme somebody chose, else `dark` or `light` as the terminal is.
+
+    rxvt, Konsole and others name their background in COLORFGBG (`0;15`); dark where nothing is said.
+    """
+    if chosen is not None:
+        return chosen
+    background = environment.get("COLORFGBG", "").rpartition(";")[2]
+    light = background.isdecimal() and (background == "7" or 9 <= int(background) <= 15)
+    return "light" if light else "dark"

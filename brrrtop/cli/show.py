@@ -68,11 +68,10 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with told_of_interrupts() as tell_from_now_on:
-        from brrrtop.cli.themes import palette_of
         from brrrtop.tui.app import BACK, BrrrtopApp
 
         kept = settings.load()
-        palette, notice = palette_of(options, kept)
+        palette = settings.palette_of(options, kept)
         app = BrrrtopApp(
             driver,
             interval_s=options.interval,
@@ -82,7 +81,6 @@ def screen(driver: Driver, options: Options, label: str) -> int:
             remember=settings.save,
             page=_page,
             from_home=options.from_home,
-            notice=notice,
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
         gc.enable()

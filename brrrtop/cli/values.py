@@ -87,19 +87,6 @@ def advisories(text: str) -> tuple[str, ...]:
     return chosen
 
 
-def theme(text: str) -> str:
-    """The name of a theme that there is; those that somebody wrote are looked for last."""
-    if text in THEMES:
-        return text
-    from brrrtop.cli import themes
-    from brrrtop.errors import UsageError
-
-    try:
-        return themes.OwnThemes().require(text)
-    except UsageError as fault:
-        raise ArgumentTypeError(f"{fault.message}: {fault.action}") from None
-
-
 def gpu(text: str) -> int:
     """A device number."""
     try:

@@ -20,6 +20,9 @@ from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
+WHOLE = 0.9
+"""Of a reading of the counter: so much of it in a phase makes it the phase's own."""
+
 
 class PhaseSums(Struct, frozen=True, eq=False):
     """One phase over some time."""
@@ -36,12 +39,17 @@ class PhaseSums(Struct, frozen=True, eq=False):
     active_ns: float = 0.0
     """Activity by the counter × time of its readings."""
     read_ns: float = 0.0
+    own_active_ns: float = 0.0
+    own_read_ns: float = 0.0
+    """The same of readings that lie in the phase nearly whole: others hold a part of its neighbours."""
     pauses_ns: dict[MarkClass, int] = {}
     bursts: tuple[Burst, ...] = ()
     """At most two: the sum of those with whole steps, and of others."""
 
     @property
     def active(self) -> float | None:
+        if self.own_read_ns:
+            return self.own_active_ns / self.own_read_ns
         return self.active_ns / self.read_ns if self.read_ns else None
 
     @property
@@ -114,6 +122,7 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     making, reading = _by_hand(evidence, (starts, ends), marked)
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
+    own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
     return PhaseSums(
         key=key,
         lines=evidence.lines_within(starts, ends, key[1]),
@@ -126,6 +135,8 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
         reading_ns=round(rest_ns * reading),
         active_ns=float((reads * evidence.read_active).sum()),
         read_ns=float(reads.sum()),
+        own_active_ns=float((own * evidence.read_active).sum()),
+        own_read_ns=float(own.sum()),
         pauses_ns={m: int(cover.between(*pair).sum()) for m, pair in evidence.pauses.items()},
         bursts=joined(bursts),
     )
@@ -171,7 +182,10 @@ def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
     Args:
         unbroken: The stretch at the end of the one goes on in the other.
     """
-    names = ("duration_ns", "steps", "waits_ns", "reading_ns", "active_ns", "read_ns")
+    names = (
+        "duration_ns", "steps", "waits_ns", "reading_ns",
+        "active_ns", "read_ns", "own_active_ns", "own_read_ns",
+    )  # fmt: skip
     return replace(
         before,
         **{name: getattr(before, name) + getattr(after, name) for name in names},

@@ -9,7 +9,7 @@ from brrrtop.analysis.account import regimes
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels import table
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.run import PhaseKind, Run
+from brrrtop.model.run import Phase, PhaseKind, Run, Witness
 
 CONTRADICTION = 0.15
 """Of the run: from such a difference of its two witnesses on, a verdict is not sure."""
@@ -22,11 +22,46 @@ YOUNG_NS, FEW_STEPS = 3_000_000_000, 8
 """A run that was watched for less, in time and in steps, may be at its beginning."""
 
 
+def whole_run(result: Estimate) -> Run:
+    """The run of a file in which everything was traced: one phase, the window."""
+    account, steps = result.account, result.steps
+    kernels_ns = account.busy_ns - account.exposed_copy_ns
+    phase = Phase(
+        kind=PhaseKind.TRAIN if steps.count else PhaseKind.OTHER,
+        where="",
+        duration_ns=account.duration_ns,
+        share=1.0,
+        count=1,
+        longest_ns=account.duration_ns,
+        steps=steps.count or 0,
+        step_ns=steps.step_ns,
+        waits_ns=account.idle_ns["input"],
+        active=None,
+        traced_ns=account.duration_ns,
+        traced_steps=steps.count or 0,
+        account=account,
+        split=result.split,
+    )
+    return Run(
+        span=result.span,
+        account=account,
+        split=result.split,
+        phases=(phase,),
+        witness=Witness(
+            active_account=kernels_ns / account.duration_ns if account.duration_ns else None,
+            step_ns_traced=result.mean_step_ns,
+        ),
+        traced_ns=account.duration_ns,
+        steps=steps.count or 0,
+        step_ns=steps.step_ns,
+    )
+
+
 def of_run(analysis: Analysis, run: Run | None) -> Estimate:
     """The estimate of one device with the run's account, verdict and witnesses."""
     result = analysis.estimate
-    if run is None:
-        return result
+    if run is None or run.account is result.account:
+        return replace(result, run=run)
     acts = analysis.window.activities
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     doubts = table.doubts(analysis.labels, durations)

@@ -215,13 +215,17 @@ class Estimate(Struct, frozen=True, eq=False):
 
     @property
     def steps_covered(self) -> float | None:
-        """Steps that the account covers, seldom a whole number; None when steps are unknown.
+        """Steps that were traced, seldom a whole number; None when steps are unknown.
 
         From the mean step, so that a step cut at the window's edge and time that was not traced
         count as what they are.
         """
         mean = self.mean_step_ns
-        traced_ns = self.account.duration_ns if self.traced_ns is None else self.traced_ns
-        if not self.steps.count or not traced_ns or mean is None:
+        if not self.steps.count or not self.traced_duration_ns or mean is None:
             return None
-        return traced_ns / mean
+        return self.traced_duration_ns / mean
+
+    @property
+    def traced_duration_ns(self) -> int:
+        """Time in which the kernels here were traced."""
+        return self.account.duration_ns if self.traced_ns is None else self.traced_ns

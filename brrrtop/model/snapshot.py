@@ -138,6 +138,29 @@ class StepPicture(Struct, frozen=True, eq=False):
         return next((lane for lane in self.lanes if lane.name == name), None)
 
 
+class Once(StrEnum):
+    """What a trace holds once, and a run hardly ever."""
+
+    START_UP = "start-up"
+    ODD_STEP = "odd-step"
+    CHECKPOINT = "checkpoint"
+    HOLE = "hole"
+    """The one gap that is most of what the device idles."""
+
+
+class LeftOut(Struct, frozen=True):
+    """A part of a trace that is named and not judged."""
+
+    span: Span
+    what: Once
+    cause: str | None = None
+    """The idle cause that marks name; None where none does."""
+    step: int | None = None
+    """Its number among those of the file, from 1."""
+    place: str | None = None
+    """The CUDA call that the host was in."""
+
+
 class Snapshot(Struct, frozen=True, eq=False):
     """Everything a view may show at one instant."""
 
@@ -175,6 +198,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     whole_ns: int | None = None
     """Length of a finished source; None for one that goes on."""
     events: tuple[Event, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    """Of a trace, beside what the estimate speaks of."""
     lost_records: int = 0
     zero_timestamps: int = 0
     overhead: Overhead = field(default_factory=Overhead)

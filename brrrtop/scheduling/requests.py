@@ -1,4 +1,4 @@
-"""What is asked of the agent besides tracing: stacks while the GPU idles, the shapes of one step."""
+"""What is asked of the agent besides tracing: the shapes of one step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from brrrtop.scheduling.limits import SECOND
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass
 
-IDLE_BELOW = 0.8
-"""With the SMs active for less than this, the main thread's stacks are worth looking at."""
-BUSY_ABOVE = 0.9
-GPM_PATIENCE_NS = 5 * SECOND
-"""Without GPM by then, nothing tells an idle GPU from a busy one: stacks are always wanted."""
 STEADY_STEPS = 8
 """As many untraced steps in a row as long as each other, and a trainer is past its warm-up."""
 STEADY_RATIO = 2.0
@@ -46,7 +41,6 @@ class Requests:
 
     def __init__(self, order: Callable[[Op, int], bool], shapes: bool | None = None) -> None:
         self._order = order
-        self._stacks: bool | None = None
         self._shapes_at_first = shapes is True
         self._unasked = shapes is not False
         self._estimate: Estimate | None = None
@@ -59,13 +53,6 @@ class Requests:
         self._ordered_ns: int | None = None
         self._tries = 0
         self._compiled_ns = 0
-
-    def see_activity(self, active: float) -> None:
-        """Asks for stacks only while the GPU has time to spare: they cost the trainer a little."""
-        wanted = True if active < IDLE_BELOW else False if active > BUSY_ABOVE else self._stacks
-        if wanted is not None and wanted != self._stacks:
-            self._stacks = wanted
-            self._order(Op.STACKS, int(wanted))
 
     def see_verdict(self, estimate: Estimate | None, learned_ns: int | None) -> None:
         """The newest verdict, and when the shapes in use were recorded; None: there are none."""
@@ -96,10 +83,8 @@ class Requests:
         self._ordered_ns = now_ns
         self._tries += 1
 
-    def see_time(self, now_ns: int, opened_ns: int, governor: Governor) -> None:
-        """What is due now, where watching began at `opened_ns`."""
-        if self._stacks is None and now_ns - opened_ns > GPM_PATIENCE_NS:
-            self.see_activity(0.0)
+    def see_time(self, now_ns: int, governor: Governor) -> None:
+        """What is due now."""
         if self._shapes_at_first and _steady(governor):
             self._shapes_at_first = False
             self.shapes(governor)

@@ -8,17 +8,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import parted
+from brrrtop.analysis.account.steady_part import steady_part
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.ledger.ledger import Ledger
-from brrrtop.ledger.verdict import of_run
+from brrrtop.ledger.verdict import of_run, whole_run
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.run import Run
-from brrrtop.model.snapshot import Freshness, Snapshot, StepPicture
+from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
@@ -37,7 +38,7 @@ def analyze(
     worst: bool = False,
     timeline: Timeline | None = None,
 ) -> Snapshot:
-    """One snapshot from the first device activity's start to the last one's end.
+    """One snapshot of all of it, without what a trace holds once (`steady_part`).
 
     Args:
         source: Read to its end, and closed.
@@ -65,9 +66,11 @@ def analyze(
     if steps is not None:
         chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
         span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
-    every = verdicts.analyses(timeline, span)
-    if chosen is not None:
-        every = tuple(_of_steps(one, chosen) for one in every)
+    left_out: tuple[LeftOut, ...] = ()
+    if chosen is None:
+        every, left_out = steady_analyses(timeline, device)
+    else:
+        every = tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
@@ -78,7 +81,8 @@ def analyze(
         else {one.estimate.device.device_id: _run(timeline, one) for one in every}
     )
     run = runs.get(shown.estimate.device.device_id)
-    verdict = verdicts.verdict(timeline, shown, details, run)
+    sampled = run if timeline.observed is not None else None
+    verdict = verdicts.verdict(timeline, shown, details, sampled)
     if worst:
         verdict = replace(verdict, picture=_worst_step_picture(shown))
     at = Snapshot(
@@ -91,6 +95,7 @@ def analyze(
         run=run,
         devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
         since_attach=since_attach(shown),
+        left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
@@ -98,10 +103,25 @@ def analyze(
 
 
 def _run(timeline: Timeline, judged: Analysis) -> Run | None:
-    """The run that bursts are samples of; None for a file in which everything was traced."""
+    """The run that bursts are samples of; where everything was traced it is the window."""
     if timeline.observed is None or timeline.newest_ns is None:
-        return None
+        return whole_run(judged.estimate)
     return Ledger().run(timeline, judged.estimate.device.device_id, timeline.newest_ns)
+
+
+def steady_analyses(
+    timeline: Timeline, device: int | None
+) -> tuple[tuple[Analysis, ...], tuple[LeftOut, ...]]:
+    """All GPUs of a finished source without what it holds once, which is named; busiest first.
+
+    Args:
+        device: The GPU that says what is odd; None: the busiest.
+    """
+    every = verdicts.analyses(timeline, windows.whole(timeline))
+    if not every:
+        return every, ()
+    steady, left_out = steady_part(verdicts.of_device(every, device))
+    return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
 
 
 def read(source: Source) -> Timeline:

@@ -16,17 +16,16 @@ from brrrtop.advisories.advise import parted
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.snapshot import LeftOut, Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
-from brrrtop.session.analyze import read
+from brrrtop.session.analyze import read, steady_analyses
 from brrrtop.session.baseline import compared_whole
 from brrrtop.session.driver import Driver
 from brrrtop.session.history import since_attach
 from brrrtop.session.session import Session
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import windows
 from brrrtop.timeline.windows import WINDOW_NS
 
 WATCHABLE_S = 30.0
@@ -149,6 +148,7 @@ class WholeFile:
     def __init__(self, source: Source) -> None:
         self._timeline = read(source)
         self._every: tuple[Analysis, ...] | None = None
+        self._left_out: tuple[LeftOut, ...] = ()
         self._verdicts: dict[int, Verdict] = {}
 
     def verdict(self, at: Snapshot, device_id: int | None, silenced: frozenset[str]) -> Snapshot:
@@ -158,7 +158,7 @@ class WholeFile:
         the snapshot stays as it is.
         """
         if self._every is None:
-            self._every = verdicts.analyses(self._timeline, windows.whole(self._timeline))
+            self._every, self._left_out = steady_analyses(self._timeline, device_id)
         if not self._every:
             return at
         shown = verdicts.of_device(self._every, device_id)
@@ -173,6 +173,7 @@ class WholeFile:
             tables=at.tables,
             picture=step_picture(shown, at.now_ns),
             since_attach=since_attach(shown),
+            left_out=self._left_out,
             lost_records=self._timeline.losses.get("records", 0),
             zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
         )

@@ -93,10 +93,9 @@ class LiveSource:
         self._agent_state = AgentState(pid)
         self.wishes = Requests(self._link.order, shapes)
         self._closed = False
-        self._opened_ns = now_ns()
         if (self._load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps(bool(self._hello.get("torch")))
-        self._put_opening(self._opened_ns)
+        self._put_opening(now_ns())
         self._link.keep_alive()
 
     # --- Source -----------------------------------------------------------------
@@ -215,7 +214,6 @@ class LiveSource:
         self._sent_ns.clear()
         self._pending = [replace(f, sent_ns=min(f.sent_ns, now_ns)) for f in self._pending]
         self._floor_ns = self._second_ns = 0
-        self._opened_ns = min(self._opened_ns, now_ns)
         self._link.clock_fell()
         self.governor.clock_fell(now_ns)
 
@@ -275,14 +273,8 @@ class LiveSource:
         self._put_status(status, frame.sent_ns or self._now_ns())
 
     def _weigh(self, rows: Any) -> None:
-        active = []
         for row in rows:
-            metric, value = int(row["metric"]), float(row["value"])
-            self.governor.add_gauge(int(row["device"]), metric, value)
-            if metric == Metric.SM_ACTIVE:
-                active.append(value)
-        if active:
-            self.wishes.see_activity(max(active))
+            self.governor.add_gauge(int(row["device"]), int(row["metric"]), float(row["value"]))
 
     # --- orders -----------------------------------------------------------------------
 
@@ -348,7 +340,7 @@ class LiveSource:
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
-            self.wishes.see_time(now_ns, self._opened_ns, self.governor)
+            self.wishes.see_time(now_ns, self.governor)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)

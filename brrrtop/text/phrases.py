@@ -5,7 +5,7 @@ from __future__ import annotations
 from brrrtop.model.account import Account
 from brrrtop.model.comparison import Experiment
 from brrrtop.model.estimate import Estimate, Line, Regime, Side
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import units
 
 NOTHING_YET = "nothing to judge yet"
@@ -166,6 +166,24 @@ def steps_judged(estimate: Estimate) -> str:
     """`36 steps`: the whole ones; empty where steps are not known."""
     count = estimate.steps.count
     return f"{count} step{'s' * (count != 1)}" if count else ""
+
+
+def not_judged(snapshot: Snapshot) -> str:
+    """`not judged, it happens once: one gap of 463 ms (hipMemcpyWithStream)`; empty where all is."""
+    parts = [_once(one) for one in snapshot.left_out]
+    return f"not judged, it happens once: {'; '.join(parts)}" if parts else ""
+
+
+def _once(one: LeftOut) -> str:
+    length = units.duration(one.span.duration_ns)
+    if one.what is Once.HOLE:
+        return f"one gap of {length}" + (
+            f" ({one.place or one.cause})" if one.place or one.cause else ""
+        )
+    if one.step is None:
+        return f"start-up, {length} before the first whole step"
+    name = {Once.CHECKPOINT: "a checkpoint in ", Once.START_UP: "start-up in "}.get(one.what, "")
+    return f"{name}step {one.step}, which took {length}"
 
 
 def unjudged(snapshot: Snapshot) -> str:

@@ -53,8 +53,18 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
 
 
 def whole(timeline: Timeline) -> Span:
-    """All of a finished source: from the first device activity's start to the last one's end."""
-    return Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    """All of a finished source: from the first device activity's start to the last one's end.
+
+    In a trace a step whose work was recorded begins and ends with its mark: the host's work before the
+    first kernel, such as the first batch, is a part of it.
+    """
+    first, last = timeline.first_ns or 0, timeline.last_ns or 0
+    if timeline.observed is not None:
+        return Span(first, last)
+    marks = timeline.marks_between(Span(0, last), MarkClass.STEP)
+    rows = (marks.ends_ns > marks.starts_ns) & (marks.ends_ns > first)
+    begin = marks.starts_ns[rows].min(initial=first)
+    return Span(int(begin), int(marks.ends_ns[rows].max(initial=last)))
 
 
 def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:

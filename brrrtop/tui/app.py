@@ -66,7 +66,6 @@ class BrrrtopApp(PaintedApp[int]):
         from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
-        notice: Shown over the first screen for a while; empty: nothing.
         page: Makes the report of a snapshot, as HTML.
 
     `fault` is what ended it early, None after an ordinary quit.
@@ -121,7 +120,6 @@ class BrrrtopApp(PaintedApp[int]):
         settings: Settings | None = None,
         from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
-        notice: str = "",
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
         super().__init__(palette)
@@ -136,7 +134,6 @@ class BrrrtopApp(PaintedApp[int]):
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
         self.page = page
-        self._notice = notice
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
         self._continuous = False
@@ -155,8 +152,6 @@ class BrrrtopApp(PaintedApp[int]):
     def on_ready(self) -> None:
         """Before this, an app that is told to end trips over its own half-made screens."""
         self._complete = True
-        if self._notice:
-            self.say(self._notice, failed=True)
         if self._interrupted:
             self.action_interrupt()
 
@@ -369,9 +364,7 @@ class BrrrtopApp(PaintedApp[int]):
         from brrrtop.tui.screens.commands import CommandDialog
 
         self.forget_toast()
-        self.push_screen(
-            CommandDialog(commands(self.settings, tuple(self.palette.themes))), self._run_command
-        )
+        self.push_screen(CommandDialog(commands(self.settings)), self._run_command)
 
     async def _run_command(self, action: str | None) -> None:
         if action is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.palette import THEMES
 
@@ -48,7 +46,7 @@ _KEYS: dict[str, Key] = {
 }
 
 
-def commands(settings: Settings, themes: Sequence[str] = tuple(THEMES)) -> tuple[Command, ...]:
+def commands(settings: Settings) -> tuple[Command, ...]:
     """The commands that there are, with what each of them would do now."""
     panes = []
     for name in PANES:
@@ -56,7 +54,7 @@ def commands(settings: Settings, themes: Sequence[str] = tuple(THEMES)) -> tuple
         panes.append((f"{does} pane: {name}", "", f"screen.hide('{name}')"))
         if name in ZOOMED:
             panes.append((f"zoom pane: {name}", "z", f"screen.zoom_pane('{name}')"))
-    looks = ((f"theme: {name}", "t", f"app.theme('{name}')") for name in themes)
+    looks = ((f"theme: {name}", "t", f"app.theme('{name}')") for name in THEMES)
     return (*(command[:3] for command in _COMMANDS), *panes, *looks)
 
 

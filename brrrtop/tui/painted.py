@@ -18,7 +18,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme as TextualTheme
 
-from brrrtop.tui.palette import Palette, Theme, to_ascii
+from brrrtop.tui.palette import THEMES, Palette, Theme, to_ascii
 from brrrtop.tui.sixteen import ansi_theme, in_sixteen
 from brrrtop.tui.terminal import textual_driver
 from collectors.printable import printable
@@ -44,7 +44,7 @@ class PaintedApp(App[Result]):
 
         A theme that is set when the app runs has Textual parse all style sheets another two times.
         """
-        for theme in self.palette.themes.values():
+        for theme in THEMES.values():
             self.register_theme(textual_theme(theme))
         self.set_reactive(App.theme, textual_name(self.palette))
         dark = self.current_theme.dark

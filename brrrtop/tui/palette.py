@@ -97,8 +97,6 @@ class Theme(Struct, frozen=True, eq=False):
     name: str
     colours: Mapping[str, str]
     """By role, `#rrggbb`."""
-    sixteen: Mapping[str, int] = field(default_factory=dict)
-    """ANSI's number of a role on a terminal with 16 colours, where it is not the usual one."""
 
     @property
     def dark(self) -> bool:
@@ -159,8 +157,6 @@ class Palette(Struct, frozen=True, eq=False):
     theme: str = "dark"
     colour: bool = True
     ascii: bool = False
-    own: tuple[Theme, ...] = ()
-    """Themes that somebody wrote, beside those that brrrtop has."""
     _styles: dict[tuple[str | None, str | None, bool], Style] = field(default_factory=dict)
 
     @property
@@ -169,17 +165,13 @@ class Palette(Struct, frozen=True, eq=False):
 
     @property
     def chosen(self) -> Theme:
-        return next((one for one in self.own if one.name == self.theme), None) or THEMES[self.theme]
-
-    @property
-    def themes(self) -> Mapping[str, Theme]:
-        return {**THEMES, **{one.name: one for one in self.own}}
+        return THEMES[self.theme]
 
     def with_theme(self, name: str = "") -> Palette:
         """The same in that theme; in the next one where none is named."""
-        names = tuple(self.themes)
+        names = tuple(THEMES)
         name = name or names[(names.index(self.theme) + 1) % len(names)]
-        return Palette(name, self.colour, self.ascii, self.own)
+        return Palette(name, self.colour, self.ascii)
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""

@@ -6,9 +6,8 @@ The nearest of sixteen to our orange and to our pink is the same bright red: so 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import combinations
 
-from rich.color import Color, ColorSystem, ColorType
+from rich.color import Color, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
@@ -16,41 +15,12 @@ from rich.terminal_theme import TerminalTheme
 from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, Theme
 
 
-def numbers(theme: Theme) -> dict[str, int]:
-    """ANSI's number of each role."""
-    return {**(SIXTEEN_DARK if theme.dark else SIXTEEN_LIGHT), **theme.sixteen}
-
-
 @lru_cache(32)
 def _by_hue(theme: Theme) -> dict[str, Color]:
     return {
         theme.colours[role].lower(): Color.parse(f"color({number})")
-        for role, number in numbers(theme).items()
+        for role, number in (SIXTEEN_DARK if theme.dark else SIXTEEN_LIGHT).items()
     }
-
-
-_TOLD_APART = ("compute", "memory", "overhead", "unknown", "background")
-"""Roles of which no two may look alike: the regimes, and what they are drawn on."""
-
-
-def look_alikes(theme: Theme) -> list[str]:
-    """Which regimes cannot be told apart, or not be seen, on which terminals; a sentence each."""
-    sixteen = numbers(theme)
-    by_terminal = {
-        "": theme.colours,
-        " with 256 colours": {
-            role: Color.parse(theme.colours[role]).downgrade(ColorSystem.EIGHT_BIT).number
-            for role in _TOLD_APART
-        },
-        " with 16 colours": sixteen,
-        " with 8 colours": {role: number % 8 for role, number in sixteen.items()},
-    }
-    sentences: dict[tuple[str, str], str] = {}
-    for terminal, codes in by_terminal.items():
-        for pair in combinations(_TOLD_APART, 2):
-            if codes[pair[0]] == codes[pair[1]]:
-                sentences.setdefault(pair, f"{pair[0]} and {pair[1]} look the same{terminal}")
-    return list(sentences.values())
 
 
 _VGA = (

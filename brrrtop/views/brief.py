@@ -64,6 +64,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
         f"source: {snapshot.source.label}, {estimate.device.name or 'unknown GPU'},"
         f" {units.duration(estimate.account.duration_ns)} judged{step}"
     )
+    if snapshot.left_out:
+        yield phrases.not_judged(snapshot)
     yield (
         f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
         f" {phrases.because(estimate)}"

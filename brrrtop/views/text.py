@@ -13,6 +13,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_text
+from brrrtop.views import run as run_view
 from brrrtop.views import tables
 from brrrtop.views import whatif as whatif_text
 from collectors.vocabulary import Metric
@@ -64,8 +65,11 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield ""
         yield from _wrap(f"{says[0].upper()}{says[1:]}.", "")
     else:
+        yield from _judged(snapshot, estimate)
         yield from _verdict(estimate, signs)
         yield from _account(estimate)
+        if snapshot.run is not None:
+            yield from run_view.lines(snapshot.run)
         yield from _launching(estimate)
         yield from _kernels(estimate)
         yield from _advice(snapshot)
@@ -122,7 +126,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     yield from _wrap(" · ".join(facts), "")
 
 
-def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
+def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
@@ -130,7 +134,11 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (inferred from the kernel sequence)"
-    yield from _wrap(judged + (", still warming up" if steps.warming_up else ""), "")
+    judged += ", still warming up" if steps.warming_up else ""
+    yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
+
+
+def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
     sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:

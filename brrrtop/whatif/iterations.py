@@ -73,7 +73,7 @@ def _measure(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> flo
         elif opened is None:
             if number + 1 < len(pairs):
                 continue
-            opened = started
+            opened = min(started, max(begin, window.span.t0_ns))
         total, count = total + int(reach[last - 1]) - opened, count + 1
     return total / count
 

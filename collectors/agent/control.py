@@ -16,8 +16,6 @@ from .library import (
     GONE,
     HELLO,
     SHAPES,
-    STACKS_OFF,
-    STACKS_ON,
     STATUS,
     STOP,
     TRACING,
@@ -43,20 +41,20 @@ class Control:
     def __init__(self, native: Native, socket_path: str) -> None:
         self.native, self.socket_path, self.fence = native, socket_path, FaultGuard()
         self.steps = Steps(native, self.fence)
-        self.stacks = Stacks(native, self.fence, self.steps)
+        self.stacks = Stacks(native, self.fence, steps=self.steps)
         neighbour, graphs = Neighbour(native, self.fence), Graphs(native, self.fence)
         self.shapes = Shapes(native, self.fence, self.steps, neighbour, graphs)
         self.probes = [
             neighbour,  # first: nobody may be disturbed, not for a moment
             graphs,
             self.shapes,
+            self.stacks,  # knows the user's frames before any other asks
             self.steps,
             Loader(native, self.fence, self.steps),
             Compiling(native, self.fence),
             Collections(native, self.fence),
             Allocator(native, self.fence),
             Saving(native, self.fence),
-            self.stacks,
         ]
         self.hooked = self.ended = False
         self._off: set[str] = set()
@@ -122,11 +120,10 @@ class Control:
                 self.end()
                 return
         if bits & CONNECTED:
+            self.steps.places.due.clear()
             self.hook()
             self._reported.clear()
             self._facts_ns = 0
-        if bits & (STACKS_ON | STACKS_OFF):
-            self.stacks.turn(bool(bits & STACKS_ON))
         if not self.hooked:
             return
         if bits & (SHAPES | TRACING):

@@ -11,11 +11,13 @@ from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/protocol/frames.py`, which is not in the trainer.
 HELLO, DEVICE, MARKS, OPS, STATUS = 1, 3, 7, 8, 13
-INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(2, 11)
-PERTURBED, RECORDED_OP = 14, 15
+STEP, INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(
+    1, 11
+)
+PERTURBED, RECORDED_OP, PLACE = 14, 15, 16
 
 # What `wait` answers, bit by bit.
-STOP, STACKS_ON, STACKS_OFF, CONNECTED, GONE, TRACING, ENDED, SHAPES = 1, 2, 4, 8, 16, 64, 256, 512
+STOP, CONNECTED, GONE, TRACING, ENDED, SHAPES = 1, 8, 16, 64, 256, 512
 """STOP with GONE: nobody watches, unhook and wait. STOP alone: the monitor asked to detach."""
 
 _U16, _I64, _U32, _TEXT = ctypes.c_uint16, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p

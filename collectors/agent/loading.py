@@ -12,8 +12,8 @@ from time import sleep
 from typing import Any, Callable
 
 _PIECES = (
-    "fault_guard", "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.steps",
-    "probes.stack_samples", "probes.loader", "probes.neighbours", "probes.op_recorder",
+    "fault_guard", "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.places",
+    "probes.steps", "probes.stack_samples", "probes.loader", "probes.neighbours", "probes.op_recorder",
     "probes.op_shapes", "control", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""

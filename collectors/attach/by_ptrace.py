@@ -15,16 +15,14 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from collectors.attach import access, bootstrap, elf
 from collectors.attach.files import Place
 from collectors.attach.method import Attempt, Method, Stop
-from collectors.attach.ptrace import calls
+from collectors.attach.ptrace import x86_64
 from collectors.errors import RUN_INSTEAD, CollectorError, Unsupported
 from collectors.process import process as processes
 from collectors.process.process import Process
@@ -47,7 +45,7 @@ _HANDING = frozenset(
         *("PyThreadState_Clear", "PyThreadState_Delete", "PyThreadState_DeleteCurrent"),
     )
 )
-_MACHINES = ("x86_64", "aarch64")
+_MACHINE = "x86_64"
 _C_LIBRARIES = ("libc.so", "libdl", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
 _RESIDENT = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libcuda.so", "libcudart")
 """Nobody unloads these while a program runs."""
@@ -81,8 +79,6 @@ class Plan:
     """Addresses in the trainer, and the bytes that must be found there before they are used."""
 
     process: Process
-    machine: str
-    arch: ModuleType
     functions: dict[str, int] = field(default_factory=dict)
     gadgets: dict[str, int] = field(default_factory=dict)
     expected: dict[int, str] = field(default_factory=dict)
@@ -90,7 +86,7 @@ class Plan:
     @property
     def lacking(self) -> list[str]:
         """Pieces of code that were not found yet."""
-        return sorted(self.arch.GADGETS.keys() - self.gadgets.keys())
+        return sorted(x86_64.GADGETS.keys() - self.gadgets.keys())
 
     def search(self, path: str, wanted: frozenset[str] = frozenset()) -> None:
         """Takes functions, and pieces of code that are lacking, from a mapped file."""
@@ -100,10 +96,9 @@ class Plan:
         ours = self.process.outside(path)
         try:
             image = elf.read(ours, wanted)
-            if image.machine != self.machine:
+            if image.machine != _MACHINE:
                 raise Unsupported(
-                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
-                    f"{self.machine}",
+                    f"the trainer is built for {image.machine}, this machine's brrrtop for {_MACHINE}",
                     "use a brrrtop of the trainer's architecture",
                 )
             bias = image.bias(mapping.start, mapping.offset)
@@ -112,29 +107,14 @@ class Plan:
                 code = elf.code_at(ours, image, address, _CHECKED_BYTES)
                 self.expected[address + bias] = code.hex()
             for name in self.lacking:
-                for form in self.arch.GADGETS[name]:
-                    at = elf.gadget(ours, form, self.arch.GADGET_ALIGN)
+                for form in x86_64.GADGETS[name]:
+                    at = elf.gadget(ours, form)
                     if at is not None:
                         self.gadgets[name] = at + bias
                         self.expected[at + bias] = form.hex()
                         break
         except OSError:
             return
-
-    def search_vdso(self) -> None:
-        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
-        page = next((m for m in self.process.maps if m.path == "[vdso]"), None)
-        if page is None or not self.lacking:
-            return
-        try:
-            code = calls.read_memory(self.process.pid, page.start, page.end - page.start)
-        except OSError:
-            return
-        for name in self.lacking:
-            for form in self.arch.GADGETS[name]:
-                at = elf.find_aligned(code, form, 0, len(code), self.arch.GADGET_ALIGN)
-                if at >= 0:
-                    self.gadgets.setdefault(name, page.start + at)
 
 
 def make_plan(process: Process) -> Plan:
@@ -144,18 +124,12 @@ def make_plan(process: Process) -> Plan:
         Unsupported: Another machine, hardware shadow stacks, or a build without these symbols.
         NotPermitted: We may not look.
     """
-    machine = platform.machine()
-    python = process.python
-    if machine not in _MACHINES:
-        raise Unsupported(f"entering a running process is not built for {machine}", RUN_INSTEAD)
+    machine, python = platform.machine(), process.python
+    if machine != _MACHINE:
+        raise Unsupported(f"ptrace cannot enter a running process on {machine}", RUN_INSTEAD)
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", RUN_INSTEAD)
-    arch = import_module(f"collectors.attach.ptrace.{machine}")
-    plan = Plan(process, machine, arch)
-    if python is None and not hasattr(arch, "library_code"):
-        raise Unsupported(
-            f"a program that is not Python cannot be entered on {machine}", RUN_INSTEAD
-        )
+    plan = Plan(process)
     wanted = _NATIVE if python is None else _WANTED
     for path in _in_order(process, process.exe if python is None else python.path):
         plan.search(path, wanted | _HANDING | {*_BINDS})
@@ -163,7 +137,6 @@ def make_plan(process: Process) -> Plan:
         if not plan.lacking:
             break
         plan.search(path)
-    plan.search_vdso()
     missing = sorted(wanted - plan.functions.keys())
     if missing:
         whose = "the C library" if python is None else python.says
@@ -267,7 +240,6 @@ def make_job(
         "refusal": f"{place.socket_inside}{suffix}" if place is not None else "",
         "library": place.library_inside if place is not None else "",
         "below": _room(process),
-        "machine": plan.machine,
         "functions": plan.functions,
         "gadgets": plan.gadgets,
         "expected": [[address, code] for address, code in plan.expected.items()],

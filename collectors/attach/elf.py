@@ -156,27 +156,16 @@ def _parse(data: mmap.mmap, path: str, wanted: frozenset[str]) -> Image:
     )
 
 
-def gadget(path: str | Path, pattern: bytes, align: int = 1) -> int | None:
+def gadget(path: str | Path, pattern: bytes) -> int | None:
     """The address, before the bias, of the first `pattern` in the file's code; None: not there."""
     image = read(path)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
         for segment in image.segments:
             if segment.flags & _EXECUTABLE:
-                shift, end = segment.address - segment.offset, segment.offset + segment.file_bytes
-                at = find_aligned(data, pattern, segment.offset, end, align, shift)
+                at = data.find(pattern, segment.offset, segment.offset + segment.file_bytes)
                 if at >= 0:
-                    return at + shift
+                    return at + segment.address - segment.offset
     return None
-
-
-def find_aligned(
-    data: bytes | mmap.mmap, pattern: bytes, start: int, end: int, align: int, shift: int = 0
-) -> int:
-    """Where `pattern` first lies in `data` at a place that, `shift` added, is aligned; -1: nowhere."""
-    at = data.find(pattern, start, end)
-    while at >= 0 and (at + shift) % align:
-        at = data.find(pattern, at + 1, end)
-    return at
 
 
 def code_at(path: str | Path, image: Image, address: int, size: int) -> bytes:

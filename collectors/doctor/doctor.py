@@ -111,9 +111,11 @@ def _machine() -> Check:
         return fine("machine", f"Linux on {machine}")
     if machine == "aarch64":
         return note(
-            "machine", "Linux on aarch64: entering a running process is untested there", RUN_INSTEAD
+            "machine",
+            "Linux on aarch64: only CPython 3.14 and newer lets a debugger in",
+            RUN_INSTEAD,
         )
-    return bad("machine", f"entering a running process is not built for {machine}", RUN_INSTEAD)
+    return bad("machine", f"the agent is not built for {machine}", RUN_INSTEAD)
 
 
 def _driver() -> Check:

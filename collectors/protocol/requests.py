@@ -25,8 +25,6 @@ class Op(IntEnum):
     PING = 5
     """The monitor is awake. One that has pinged and then stays silent for 5 s gets no continuous
     tracing, and after 30 s it is let go. `a` 1: answer with a STATUS frame."""
-    STACKS = 6
-    """Sample the main thread's stack while the GPU idles: `a` 1, else 0."""
     KINDS = 7
     """Trace what the bits of `a` name (`Wanted`)."""
     SHAPES = 8
@@ -58,10 +56,6 @@ def burst(steps: int, longest_ns: int) -> bytes:
 
 def continuous(wanted: bool) -> bytes:
     return control(Op.CONTINUOUS, int(wanted))
-
-
-def stacks(wanted: bool) -> bytes:
-    return control(Op.STACKS, int(wanted))
 
 
 def kinds(wanted: Wanted) -> bytes:

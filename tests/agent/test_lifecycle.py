@@ -20,7 +20,7 @@ from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
-STOP, STACKS_ON, STACKS_OFF, CAME, GONE, TRACING, TRACED, ENDED = 1, 2, 4, 8, 16, 64, 128, 256
+STOP, CAME, GONE, TRACING, TRACED, ENDED = 1, 8, 16, 64, 128, 256
 
 
 def bits_until(trainer: Trainer, wanted: int, patience_s: float = 3.0) -> int:
@@ -276,13 +276,11 @@ def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    for byte in requests.stacks(True) + requests.control(requests.Op.PING, 1):
+    for byte in requests.burst(1, 10**9) + requests.control(requests.Op.PING, 1):
         monitor.send(bytes([byte]))
     seen = len(monitor.of(Kind.STATUS))
     monitor.until(lambda m: len(m.of(Kind.STATUS)) > seen)
-    assert bits_until(trainer, STACKS_ON) & STACKS_ON
-    monitor.send(requests.stacks(False))
-    assert bits_until(trainer, STACKS_OFF) & STACKS_OFF
+    assert bits_until(trainer, TRACING) & TRACING
 
 
 def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(

@@ -345,8 +345,13 @@ def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest() -> No
         ("train.py:8 reopen | self.reopen(x)", None),
     ],
 )
-def test_a_line_reads_as_what_it_names(line: str, cause: str | None) -> None:
+def test_a_line_reads_as_what_it_names_whoever_called_it(line: str, cause: str | None) -> None:
     assert stack_samples.reads_as(line) == cause
+    frames, bar, source = line.partition(" | ")
+    user, arrow, leaf = frames.partition(" > ")
+    called = f"{user} < train.py:1 save_checkpoint < train.py:2 decode{arrow}{leaf}{bar}{source}"
+    assert stack_samples.reads_as(called) == cause
+    assert stack_samples.parted(called) == stack_samples.parted(line)
 
 
 QUEUED = [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]

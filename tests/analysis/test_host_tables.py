@@ -77,7 +77,12 @@ def lies_in(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name: str) -> None:
     ops = {e["args"]["External id"]: e["name"] for e in events(name) if e["cat"] == "cpu_op"}
     truth: Counter[str] = Counter()
+    judged = analyzed(trace(name)).estimate
+    assert judged is not None
+    last = max(ns(e["ts"] + e["dur"]) for e in on_the_device(name))
     for one in on_the_device(name):
+        if last - ns(one["ts"]) > judged.span.duration_ns + 1:
+            continue  # before the first whole step
         truth[ops[one["args"]["External id"]]] += ns(one["dur"])
     result = {row.name: row.device_self_ns for row in tables(name).ops if row.device_self_ns}
     assert result == dict(truth)
@@ -237,8 +242,12 @@ def test_the_peak_of_memory_is_the_allocators_own_and_all_of_it_has_an_owner() -
 def test_ranges_are_grouped_and_parted_into_prefill_and_decode() -> None:
     decode, prefill = tables("serving").phases
     assert (decode.phase, decode.count, decode.tokens) == ("decode", 16, 8 * 16)
-    assert (prefill.phase, prefill.count, prefill.tokens) == ("prefill", 2, 2 * 4096)
-    assert 5e5 < prefill.device_ns < decode.device_ns < 2e6
+    assert (prefill.phase, prefill.count, prefill.tokens) == (
+        "prefill",
+        1,
+        4096,
+    )  # the first is start-up
+    assert 2.5e5 < prefill.device_ns < decode.device_ns < 2e6
     forward = next(row for row in tables("stacks").annotations if row.name == "my forward")
     assert forward.count == 3 and 0.9 < forward.device_ns / 1.5e6 < 1.1
 

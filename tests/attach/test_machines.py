@@ -1,16 +1,20 @@
-"""What goes onto a borrowed stack and into a page of code, machine by machine."""
+"""What goes onto a borrowed stack and into a page of code, on x86-64."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
-from types import ModuleType
 
 import pytest
 
 from collectors.attach import by_ptrace
-from collectors.attach.ptrace import aarch64, machine_code, worker, x86_64
+from collectors.attach.ptrace import machine_code, worker, x86_64
+from collectors.doctor.check import Status
+from collectors.doctor.doctor import doctor
+from collectors.errors import RUN_INSTEAD, Unsupported
+from collectors.process import process as processes
 
 NAMES = by_ptrace._WANTED | by_ptrace._HANDING | {"bind"}
 FUNCTIONS = dict.fromkeys(NAMES, 0x1234567890ABCDEF)
@@ -30,7 +34,7 @@ def x86_state(extended: bytes = bytes(2696), **registers: int) -> x86_64.State:
 GADGETS = {"keep": 1, "restore": 2, "syscall": 3}
 
 
-def context_of(frame: machine_code.Frame) -> tuple[int, ...]:
+def context_of(frame: x86_64.Frame) -> tuple[int, ...]:
     context: tuple[int, ...] = x86_64._CONTEXT.unpack_from(frame.content, 24)
     return context
 
@@ -72,49 +76,36 @@ def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used: int, size: int
     assert len(made) == size + 4
 
 
-def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
-    general = (*range(31), STACK, 0x400000, 0)
-    vectors = bytes(range(256)) * 2 + struct.pack("<II", 7, 9) + bytes(8)
-    state = aarch64.State(general, vectors, b"", b"\1\2\3\4\5\6\7\10")
-    frame = aarch64.frame(state, {"restore": 5})
-    assert frame.address % 16 == 0
-    assert struct.unpack_from("<34Q", frame.content, 304 + 8) == general
-    assert frame.content[168:176] == state.mask
-    assert struct.unpack_from("<IIII", frame.content, 592) == (0x46508001, 528, 7, 9)
-    assert frame.content[608 : 608 + 512] == vectors[:512]
-    assert struct.unpack_from("<II", frame.content, 592 + 528) == (0, 0)
-    aimed = aarch64.aim_call(state, frame, 0x1234, (10, 11))
-    assert aimed[:3] == (10, 11, 2)
-    assert aimed[30:33] == (5, frame.address, 0x1234)
-
-
 @pytest.mark.parametrize("handed", [False, True])
-@pytest.mark.parametrize(
-    ("machine", "triple", "words"),
-    [
-        (x86_64, "x86_64", ["pushq\t%rbx", "callq\t*%rax", "retq", "syscall"]),
-        (aarch64, "aarch64", ["stp\tx30, x19", "blr\tx16", "mov\tx8, #139", "ret"]),
-    ],
-)
-def test_machine_code_is_what_a_disassembler_reads(
-    machine: ModuleType, triple: str, words: list[str], handed: bool
-) -> None:
+def test_machine_code_is_what_a_disassembler_reads(handed: bool) -> None:
     tool = shutil.which("llvm-mc")
     if tool is None:
         pytest.skip("no llvm-mc here")
     address = 0xFEDCBA0987654321
-    code = machine_code.starter_code(machine, FUNCTIONS, 2**22, address, address, address, handed)
+    code = machine_code.starter_code(FUNCTIONS, 2**22, address, address, address, handed)
     assert len(code) <= worker._STARTER_BYTES
-    code += machine_code.thread_code(machine, FUNCTIONS, address, address, address, handed)
+    code += machine_code.thread_code(FUNCTIONS, address, address, address, handed)
     assert len(code) <= worker._CODE_BYTES
-    code += b"".join(form for forms in machine.GADGETS.values() for form in forms)
+    code += b"".join(form for forms in x86_64.GADGETS.values() for form in forms)
     done = subprocess.run(
-        [tool, "--disassemble", f"--triple={triple}"],
+        [tool, "--disassemble", "--triple=x86_64"],
         input=" ".join(f"0x{byte:02x}" for byte in code),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0
     assert "warning" not in done.stderr
-    for word in words:
+    for word in ("pushq\t%rbx", "callq\t*%rax", "retq", "syscall"):
         assert word in done.stdout
+
+
+def test_on_another_machine_nothing_is_stopped_and_the_doctor_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(Unsupported, match="on aarch64") as caught:
+        by_ptrace.make_plan(processes.read(os.getpid()))
+    assert caught.value.action == RUN_INSTEAD
+    check = next(check for check in doctor(None).checks if check.name == "machine")
+    assert check.status is Status.NOTE
+    assert check.fix == RUN_INSTEAD

@@ -33,7 +33,7 @@ KEYS = {
 def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
     report = json.loads(to_json(make_snapshot()))
     assert report.keys() >= KEYS
-    assert report["schema"] == "brrrtop.report/1"
+    assert report["schema"] == "brrrtop.report/2"
     assert report["source"].keys() >= {"kind", "device", "pid", "rank"}
     assert report["window"].keys() >= {"duration_ns", "steps", "step_ms"}
     assert report["split"].keys() == {"compute", "memory", "overhead", "unknown"}

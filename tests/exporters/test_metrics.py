@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -12,14 +11,12 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +27,15 @@ from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, Sample, samples
-from brrrtop.exporters.prometheus_and_otlp import GONE, OtlpPusher, PrometheusServer
+from brrrtop.exporters.prometheus import (
+    DEVICE_LABELS,
+    HELP,
+    JOB_LABELS,
+    OWN_LABELS,
+    PrometheusServer,
+    Sample,
+    samples,
+)
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze
@@ -167,82 +171,6 @@ def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
         assert "brrrtop_up{" in get(f"http://127.0.0.1:{server.port}/metrics")
     finally:
         server.close()
-
-
-@pytest.mark.leaves_threads
-def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
-
-    came: list[bytes] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.append(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing to stderr."""
-
-    with HTTPServer(("127.0.0.1", 0), Collector) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        pusher = OtlpPusher(
-            lambda: samples(judged, {"hpc_job": "42"}, "h"),
-            f"http://127.0.0.1:{server.server_port}", 60.0,
-        )  # fmt: skip
-        pusher.close()
-        server.shutdown()
-        thread.join()
-    request = service.ExportMetricsServiceRequest.FromString(came[-1])
-    metrics = request.resource_metrics[0].scope_metrics[0].metrics
-    result = {
-        (
-            one.name,
-            point.as_double,
-            frozenset((a.key, a.value.string_value) for a in point.attributes),
-        )
-        for one in metrics
-        for point in one.gauge.data_points
-    }
-    assert result == {
-        (one.name, one.value, frozenset((k, v) for k, v in one.labels.items() if v))
-        for one in samples(judged, {"hpc_job": "42"}, "h")
-    }
-
-
-@pytest.mark.leaves_threads
-def test_a_collector_that_has_gone_is_one_sentence_and_one_that_comes_back_another(
-    judged: Snapshot, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing to stderr."""
-
-    port, text = free_port(), list[str]()
-    pusher = OtlpPusher(
-        lambda: samples(judged, {}, "h"), f"http://127.0.0.1:{port}", 0.2, text.append
-    )
-    until(lambda: text)
-    with HTTPServer(("127.0.0.1", port), Collector) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        until(lambda: len(text) > 1)
-        pusher.close()
-        server.shutdown()
-        thread.join()
-    assert text == [GONE, "the collector takes metrics again"]
-    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.fixture

@@ -141,9 +141,7 @@ def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
 
 
 def test_stacks_show_the_line_that_waits(watched: Watched) -> None:
-    watched.monitor.sendall(requests.stacks(True))
     assert watched.until(lambda: len(watched.marks(MarkClass.STACK)) >= 40)
-    watched.monitor.sendall(requests.stacks(False))
     lines = Counter(watched.names[int(row["name_id"])] for row in watched.marks(MarkClass.STACK))
     assert all("train.py:" in line for line in lines)
     assert any(line.endswith("| loss.item()") for line in lines), lines

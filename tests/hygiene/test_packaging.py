@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from brrrtop.cli import arguments
-from brrrtop.cli.manpage import manpage
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "brrrtop" / "data"
@@ -81,28 +76,11 @@ def test_a_wheel_for_a_named_machine_has_its_libraries_or_is_not_made(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_manual_page_has_every_verb_and_option_and_reads_without_a_warning() -> None:
-    page = manpage()
-    parser, verbs = arguments.build("all")
-    for one in (parser, *verbs.values()):
-        for action in one._actions:
-            if action.help != argparse.SUPPRESS:
-                for name in action.option_strings:
-                    assert name.replace("-", "\\-") in page, name
-    assert [name for name in verbs if f".SS {name}" not in page] == []
-    if shutil.which("groff"):
-        command = ["groff", "-man", "-Tutf8", "-P-cbou", "-ww", "-K", "utf8"]
-        done = subprocess.run(command, input=page, capture_output=True, text=True, check=True)
-        assert done.stderr == "" and "EXIT STATUS" in done.stdout
-
-
 BUILDING = """
 import sys
 before = set(sys.modules)
-from brrrtop.cli.manpage import manpage
 from brrrtop.sources.importers.kineto.scanner_library import LIBRARY
 from collectors.attach import agent_library
-manpage()
 for library in (LIBRARY, agent_library.library()):
     library.is_current(library.bundled_in / library.file_name)
 new = {name.split(".")[0] for name in set(sys.modules) - before if not name.startswith("_")}

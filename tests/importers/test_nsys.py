@@ -102,7 +102,8 @@ def test_missing_tables_and_columns_are_not_recorded(
     tmp_path: Path, without: frozenset[str]
 ) -> None:
     report = _report(training().write(tmp_path / "a.sqlite", without))
-    assert report["window"]["duration_ns"] == 34_900_000
+    with_marks = not {"NVTX_EVENTS", "eventType"} & without
+    assert report["window"]["duration_ns"] == (40_000_000 if with_marks else 34_900_000)
     assert report["busy_ns"] == 4 * 4_800_000
     assert report["losses"]["records"] == 0
 

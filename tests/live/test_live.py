@@ -16,7 +16,7 @@ from collectors.protocol.frames import Frame, Kind
 from collectors.protocol.requests import Op
 from collectors.protocol.status import StatusCode
 from collectors.vocabulary import Metric
-from tests.live.agents import SECOND, gauges
+from tests.live.agents import SECOND
 from tests.live.bench import START_NS, Bench, bench, kinds, say, statuses
 from tests.memory_source import MemorySource
 
@@ -61,26 +61,6 @@ def test_what_watching_costs_is_a_gauge(bench: Bench) -> None:
     metrics = {int(m) for f in frames if f.kind == Kind.GAUGES for m in f.body["metric"]}
     assert {Metric.STEP_COST_SHARE, Metric.STEP_COST_ERROR_SHARE} <= metrics
     assert "pause" in str(statuses(frames)["sampling"])
-
-
-def test_stacks_are_wanted_only_while_the_gpu_has_time(bench: Bench) -> None:
-    bench.read(1)
-    assert bench.agent is not None
-    bench.feed.pending.append(gauges(bench.now_ns, (Metric.SM_ACTIVE, 0.99)))
-    list(bench.source.frames(bench.now_ns))
-    wanted = [a for op, a, _ in bench.agent.orders if op is Op.STACKS]
-    assert wanted == [1, 0]
-
-
-def test_without_gpm_stacks_are_always_wanted() -> None:
-    bench = Bench()
-    for _ in range(40):
-        bench.tick()
-        bench.feed.pending.clear()
-        list(bench.source.frames(bench.now_ns))
-    bench.source.close()
-    assert bench.agent is not None
-    assert [a for op, a, _ in bench.agent.orders if op is Op.STACKS] == [1]
 
 
 def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:

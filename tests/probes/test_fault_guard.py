@@ -87,7 +87,7 @@ def test_losses_are_the_same_bits_with_and_without_probes(script: Script) -> Non
         plain = run(lambda i: None)
         c, n = control(); watched(c)
         def each(i):
-            if i % 5 == 1: c.hook(); c.stacks.turn(True)
+            if i % 5 == 1: c.hook()
             c.stacks.sample(time.time_ns())
             if i % 11 == 10: c.unhook()
         answer([run(each), plain, len(n.steps)])

@@ -90,32 +90,71 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
     assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
 
 
-def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None:
-    marks, quiet, running = script(
+def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> None:
+    marks, before, after, sampling = script(
         """
         import threading
         import torch
-        def train_step():
+        def fetch():
             done.wait(2)  # stands for loss.item()
+        def train_step(depth):
+            return train_step(depth - 1) if depth else sorted([1], key=lambda _: fetch())
         done = threading.Event(); c, n = control("stacks")
-        from _brrrtop_agent.library import CONNECTED, GONE, STACKS_OFF, STACKS_ON, STOP
+        from _brrrtop_agent.library import CONNECTED, GONE, STOP
         def sample():
-            time.sleep(.1); c._heed(CONNECTED); c._heed(0); before = len(n.marks)
-            c._heed(STACKS_ON)
+            time.sleep(.1); c._heed(0); out.append(len(n.marks))
+            c._heed(CONNECTED)
             for _ in range(2): time.sleep(.01); c._heed(0)
-            c._heed(STACKS_OFF); c._heed(0); seen = len(n.marks)
-            c._heed(STACKS_ON); c._heed(STOP | GONE); c._heed(0)
-            out.append([before, len(n.marks) - seen - 1]); done.set()
-        out = []; threading.Thread(target=sample).start(); train_step()
-        answer([n.of(10)[:3], out[0], c.stacks.sampling])
+            c._heed(STOP | GONE); seen = len(n.marks); c._heed(0)
+            out.append(len(n.marks) - seen); done.set()
+        out = []; threading.Thread(target=sample).start(); train_step(20)
+        answer([n.of(10), *out, c.stacks.sampling])
         """
     )
-    assert quiet == [0, 0] and not running and len(marks) == 3
-    place, _, source = marks[1][4].partition(" | ")
+    assert before == after == 0 and not sampling and len(marks) == 3
+    places, _, source = marks[1][4].partition(" | ")
     assert source == "done.wait(2)  # stands for loss.item()"
-    own, _, leaf = place.partition(" > ")
-    assert own.endswith("train_step") and "train.py:" in own and "wait" in leaf
+    users, _, leaf = places.partition(" > ")
+    own, *callers = users.split(" < ")
+    assert own.endswith("fetch") and "train.py:" in own and "wait" in leaf
+    assert len(callers) == 10, "of 23"
+    assert "lambda" in callers[0] and callers[-1].endswith("<module>")
+    assert all(" train_step" in caller for caller in callers[1:4])
     assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000
+
+
+def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script: Script) -> None:
+    steps, inputs, marks, ends = script(
+        """
+        import torch
+        from torch.utils.data import DataLoader
+        w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.zeros(1)
+        optimizer = torch.optim.SGD([w], lr=0.)
+        def train(batches):
+            for batch in batches: optimizer.step()
+        def validate(batches):
+            for batch in batches: pass
+        c, n = control("stacks", "steps", "loader")
+        from _brrrtop_agent.library import CONNECTED
+        c._heed(CONNECTED)
+        train(DataLoader(range(50))); time.sleep(.3); validate(DataLoader(range(50)))
+        c._round(time.time_ns()); first = n.of(16); n.marks.clear()
+        time.sleep(.3); c._heed(CONNECTED); train(DataLoader(range(50)))  # another monitor
+        c._round(time.time_ns())
+        answer([len(n.steps), len(n.of(2)), [first, n.of(16)], [m[2] for m in n.of(2)] + n.steps])
+        """
+    )
+    assert steps == 100 and inputs == 51
+    first, second = marks
+    assert [mark[3] for mark in first] == [2, 1, 2] and [mark[3] for mark in second] == [2, 1]
+    lines = [mark[4] for mark in first]
+    assert [line.partition(" ")[2].partition(" <")[0] for line in lines] == [
+        "train",
+        "train",
+        "validate",
+    ]
+    assert all(" <module> | for batch in" in line for line in (lines[0], lines[2])), lines
+    assert {mark[2] for mark in second} <= set(ends), "at the time of the mark it is about"
 
 
 def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(script: Script) -> None:
@@ -124,7 +163,7 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
         """
         import threading
         def watch(seconds):
-            out = []; c.stacks.turn(True)
+            out = []; c.unhook(); c.hook()
             def sample():
                 until = time.monotonic() + seconds
                 while time.monotonic() < until:
@@ -133,7 +172,7 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
                 out.append(c.stacks.period_ms)
             thread = threading.Thread(target=sample); thread.start()
             return thread, out
-        c, n = control("stacks"); c.hook()
+        c, n = control("stacks")
         for _ in range(4):  # others may have the cores for a second
             thread, waiting = watch(1.0); thread.join()
             thread, running = watch(1.5)

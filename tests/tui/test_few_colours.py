@@ -16,7 +16,7 @@ from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from brrrtop.cli import settings, show, themes
+from brrrtop.cli import settings, show
 from brrrtop.model.settings import Settings
 from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
 from brrrtop.tui.sixteen import mapped
@@ -192,8 +192,8 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
 def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None:
-    assert themes.name_of({"COLORFGBG": text}, None) == ("dark" if dark else "light")
-    assert themes.name_of({"COLORFGBG": text}, "colour-blind") == "colour-blind"
+    assert settings.theme_name({"COLORFGBG": text}, None) == ("dark" if dark else "light")
+    assert settings.theme_name({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
 async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(

@@ -111,6 +111,8 @@ def _from_ranges(ranges: HostSteps, window: Window, call_rows: I8) -> Steps:
         return Steps()
     starts, ends = ranges.starts_ns[rows], ranges.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
+    if len(rows) == 1:  # of more steps each holds the wait for the next one's first work
+        gpu[0] = min(gpu[0], max(int(starts[0]), window.span.t0_ns))
     last = _gpu_end(window, call_rows, int(ends[-1]))
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
     durations = np.array([s.duration_ns for s in spans], np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec import Struct
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.stack_samples import without_callers
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -216,6 +218,11 @@ def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], 
         rows = np.flatnonzero(marks.classes == MarkClass.STACK)
         at = marks.starts_ns[rows]
         rows = rows[cover.between(at, at + 1) > 0]
+        ids, counts = np.unique(marks.name_ids[rows], return_counts=True)
+        sampled: Counter[str] = Counter()
+        for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            sampled[without_callers(window.names[name_id])] += count
+        return tuple((line, count, 0) for line, count in sampled.most_common(5))
     return largest_names(window.names, marks, rows, 5)
 
 

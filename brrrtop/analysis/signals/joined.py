@@ -71,16 +71,17 @@ class Joined(Struct, frozen=True, eq=False):
 
 
 def gaps(window: Window) -> tuple[I8, I8, I8]:
-    """Idle gaps between activities: rows that end them, their starts and their ends, each (g,).
+    """Idle gaps before and between activities: rows that end them, their starts and their ends, each (g,).
 
     Time that was not traced is no gap, nor is a turn of another process within a kernel.
     """
     starts, ends = window.activities.starts_ns, window.activities.ends_ns
-    if len(starts) < 2:
+    if not len(starts):
         return intervals.EMPTY, intervals.EMPTY, intervals.EMPTY
-    reach = np.maximum.accumulate(ends)[:-1]
-    rows = np.flatnonzero(starts[1:] > reach) + 1
-    low, high = reach[rows - 1], starts[rows]
+    begin = window.span.t0_ns if window.observed is None else int(starts[0])
+    reach = np.concatenate(([begin], np.maximum.accumulate(ends)[:-1]))
+    rows = np.flatnonzero(starts > reach)
+    low, high = reach[rows], starts[rows]
     if window.turns is not None:
         cover = intervals.Cover(window.turns.starts_ns, window.turns.ends_ns)
         # Turns end the record of the kernel before: the gap proper comes after them.

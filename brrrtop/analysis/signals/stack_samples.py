@@ -186,13 +186,24 @@ _READS_AS = tuple(
 @lru_cache(maxsize=4096)
 def reads_as(line: str) -> str | None:
     """The cause that a sampled line names; None when it names none."""
-    line = _OWN_NAME.sub(r"\1", line)
+    line = _OWN_NAME.sub(r"\1", without_callers(line))
     return next((cause for cause, pattern in _READS_AS if pattern.search(line)), None)
 
 
 def is_reading(line: str) -> bool:
     """Whether a line that reads as `io` reads a file; else it writes one, lists or fetches."""
-    return _READING.search(line) is not None
+    return _READING.search(without_callers(line)) is not None
+
+
+def without_callers(line: str) -> str:
+    """A sample's line but for who called the user's own innermost function."""
+    frames, bar, source = line.partition(" | ")
+    users, arrow, leaf = frames.partition(" > ")
+    return f"{_innermost(users)}{arrow}{leaf}{bar}{source}"
+
+
+def _innermost(users: str) -> str:
+    return users.partition(" < ")[0]
 
 
 def parted(line: str) -> tuple[str, str]:
@@ -201,7 +212,7 @@ def parted(line: str) -> tuple[str, str]:
     The function stands for a source that was not readable; `<module>` never does.
     """
     frames, _, source = line.partition(" | ")
-    place = frames.partition(" > ")[0]
+    place = _innermost(frames.partition(" > ")[0])
     file, _, function = place.rpartition(" ")  # folders may have spaces in their names
     return (file if source or function == "<module>" else place), source
 

@@ -1,4 +1,4 @@
-"""`brrrtop export prometheus|otlp [PID…]`: the figures of this host's trainers as metrics."""
+"""`brrrtop export prometheus [PID…]`: the figures of this host's trainers as metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.in_browser import address_of
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
-from brrrtop.exporters.metrics import Sample, samples
+from brrrtop.exporters.prometheus import PrometheusServer, Sample, samples
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.job_session import Member
@@ -28,7 +28,7 @@ from collectors.process.candidates import Candidate, candidates
 from collectors.process.jobs import job_key
 from collectors.process.process import Process
 
-EXPORTERS = ("prometheus", "otlp")
+EXPORTERS = ("prometheus",)
 PORT = 9877
 SEARCH_EVERY_S = 15.0
 REMEMBERED_S = 900.0
@@ -195,15 +195,6 @@ def run(options: Options) -> int:
 
 def _begin(host: Host, options: Options) -> Callable[[], None]:
     """Begins to export what the host has newest; returns what ends that."""
-    if options.exporter == "otlp":
-        from brrrtop.exporters.prometheus_and_otlp import OtlpPusher
-
-        return OtlpPusher(
-            lambda: host.newest, options.endpoint, max(options.interval, 5.0),
-            lambda says: output.say(f"brrrtop: {says}"),
-        ).close  # fmt: skip
-    from brrrtop.exporters.prometheus_and_otlp import PrometheusServer
-
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
     server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)
     output.say(f"brrrtop: metrics on http://{address}:{port}/metrics, until ^C")

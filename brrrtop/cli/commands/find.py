@@ -109,12 +109,11 @@ def _host_trainer(one: Candidate) -> HostTrainer:
 def choose(options: Options) -> tuple[Candidate, bool] | None:
     """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
     with without_interrupts():
-        from brrrtop.cli.themes import palette_of
         from brrrtop.tui.home import HomeApp
 
     reader = HostReader()
     try:
-        palette = palette_of(options, settings.load())[0]
+        palette = settings.palette_of(options, settings.load())
         answer = HomeApp(reader.read, palette, remember=_keep_theme).run()
     finally:
         reader.close()

@@ -25,8 +25,6 @@ enum brrr_code {
 /* Bits of brrr_wait. */
 enum brrr_event {
     BRRR_EV_STOP = 1,           /* unhook; after DETACH also call brrr_stop */
-    BRRR_EV_STACKS_ON = 2,
-    BRRR_EV_STACKS_OFF = 4,
     BRRR_EV_MONITOR = 8,        /* a monitor connected: hook again if unhooked */
     BRRR_EV_MONITOR_GONE = 16,  /* the last one left; comes with BRRR_EV_STOP */
     BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */

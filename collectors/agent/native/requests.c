@@ -97,10 +97,6 @@ void requests_answer(uint64_t ticket)
 void requests_raise(int bits)
 {
     condition_hold(&news);
-    if (bits & BRRR_EV_STACKS_ON)
-        events &= ~BRRR_EV_STACKS_OFF;
-    if (bits & BRRR_EV_STACKS_OFF)
-        events &= ~BRRR_EV_STACKS_ON;
     /* Whoever comes back in time makes the leaving before it void, and the reverse. */
     if (bits & BRRR_EV_MONITOR)
         events &= ~(BRRR_EV_MONITOR_GONE | BRRR_EV_STOP);

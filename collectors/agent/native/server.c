@@ -299,9 +299,6 @@ static void obey(const struct wire_control *control, struct client *client)
         if (control->a != 0)
             report_status((int)(client - clients));
         break;
-    case OP_STACKS:
-        requests_raise(control->a != 0 ? BRRR_EV_STACKS_ON : BRRR_EV_STACKS_OFF);
-        break;
     case OP_KINDS:
         client->allowed = (uint32_t)control->a & (ALLOWED_GRAPHS | ALLOWED_HOLDS);
         changed = true;

@@ -97,7 +97,6 @@ enum control_op {
     OP_CONTINUOUS = 3, /* a: 0 or 1 */
     OP_DETACH = 4,
     OP_PING = 5,
-    OP_STACKS = 6,     /* a: 0 or 1 */
     OP_KINDS = 7,      /* a: bits of enum allowed */
     OP_SHAPES = 8      /* the ops of one step, with their shapes */
 };

@@ -10,6 +10,8 @@ from ..library import EVALUATION, INPUT, Native, this_thread
 from .probe import Probe, find_imported
 from .steps import Steps
 
+_BEGIN_GAP_NS = 250_000_000
+"""Of iterations that begin more often, not each tells its place."""
 _OPTIONS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 
 
@@ -27,7 +29,7 @@ class Loader(Probe):
         super().__init__(native, fence)
         self._steps = steps
         self._names: dict[int, int] = {}
-        self._evaluating_ns = 0
+        self._evaluating_ns = self._begun_ns = 0
         self._grad_enabled: Callable[[], bool] = lambda: True
 
     def place(self) -> None:
@@ -48,17 +50,26 @@ class Loader(Probe):
         name_id = self._names.get(id(loader))
         # An address is used again by the next epoch's iterator, which starts counting anew.
         if name_id is None or loader._num_yielded <= 1:
-            name_id = self._on_loader(loader)
+            name_id = self._on_loader(loader, end_ns)
         queue = getattr(loader, "_data_queue", None)
         ready = -1 if queue is None else queue.qsize()
         native = self.native
         thread = this_thread()
         native.mark(INPUT, start_ns, end_ns, ready, name_id, thread)
+        places = self._steps.places
+        if end_ns >= places.due.get(id(loader), 0):
+            places.note(INPUT, id(loader), end_ns)
         if self._evaluating_ns > self._steps.last_ns:
             native.mark(EVALUATION, self._evaluating_ns, start_ns, 0, name_id, thread)
         self._evaluating_ns = 0 if self._grad_enabled() else start_ns
 
-    def _on_loader(self, loader: Any) -> int:
+    def _on_loader(self, loader: Any, now_ns: int) -> int:
+        due = self._steps.places.due
+        if abs(now_ns - self._begun_ns) >= _BEGIN_GAP_NS:
+            self._begun_ns = now_ns
+            due.pop(id(loader), None)
+        else:
+            due.setdefault(id(loader), now_ns + _BEGIN_GAP_NS)
         if len(self._names) >= 64:
             self._names.clear()
         options = [f"{key}={getattr(loader, '_' + key, None)}" for key in _OPTIONS]

@@ -1,17 +1,15 @@
-"""Samples where the training thread stands, while it is asked to."""
+"""Samples where the training thread stands, while a monitor watches."""
 
 from __future__ import annotations
 
-import linecache
-import os
 import sys
 import threading
 import time
-from types import CodeType, FrameType
+from typing import Any
 
-from ..fault_guard import FaultGuard
-from ..library import STACK, Native, thread_number
-from .probe import Probe, find_imported
+from ..library import STACK, thread_number
+from .places import Places
+from .probe import Probe
 from .steps import Steps
 
 PERIOD_MS, _SLOWEST_MS = 25, 500
@@ -26,31 +24,35 @@ _NEWEST = 0.1
 class Stacks(Probe):
     """One STACK mark a sample; its value is the time since the sample before, 0 for the first.
 
-    The name is `file:line function` of the innermost frame of the user's own code; then, if it is
-    another, ` > file:line function` of the innermost of all; then, if readable, ` | source line`.
-    A CUDA wait inside `.item()` has no Python frame of its own: the source line shows it.
+    The name is that of `Places`. A CUDA wait inside `.item()` has no Python frame of its own: the
+    source line shows it.
     """
 
     name = "stacks"
 
-    def __init__(self, native: Native, fence: FaultGuard, steps: Steps) -> None:
-        super().__init__(native, fence)
+    def __init__(self, *given: Any, steps: Steps) -> None:
+        super().__init__(*given)
         self._steps = steps
         self.sampling = False
         self._cost_ns, self._running, self._ran_ns = 0.0, 1.0, 0
         self._last_ns = 0
-        self._library_dirs: tuple[str, ...] = ()
-        self._names: dict[tuple[CodeType, int, CodeType, int], int] = {}
 
-    def turn(self, on: bool) -> None:
-        """Begin or end sampling."""
-        self.sampling, self._last_ns = on, 0
-        self._cost_ns = float(_HANDOVER_NS)
-        self._names.clear()  # it holds code objects, which the trainer may want to drop
-        self._library_dirs = library_dirs() if on else ()
+    @property
+    def places(self) -> Places:
+        return self._steps.places
+
+    def place(self) -> None:
+        self.places.learn()
+        if not self.sampling:
+            self.sampling, self._last_ns = True, 0
+            self._cost_ns = float(_HANDOVER_NS)
 
     def clear(self) -> None:
-        self.turn(False)
+        self.sampling = False
+        self.places.forget()
+
+    def wake(self, now_ns: int) -> None:
+        self.places.send(now_ns)
 
     @property
     def period_ms(self) -> int:
@@ -74,7 +76,7 @@ class Stacks(Probe):
         frames.clear()
         if frame is None:
             return
-        name_id = self._name(frame)
+        name_id = self.places.name(frame)
         del frame  # held, frames would keep the trainer's tensors alive
         value = now_ns - self._last_ns if self._last_ns else 0
         self._last_ns = now_ns
@@ -84,48 +86,7 @@ class Stacks(Probe):
         self._running = min((self._ran_ns - ran_ns) / value, 1.0) if known else 1.0
         self.native.mark(STACK, now_ns, now_ns, value, name_id, thread_number(ident))
 
-    def _name(self, leaf: FrameType) -> int:
-        user = self._users(leaf)
-        key = (user.f_code, user.f_lineno or 0, leaf.f_code, leaf.f_lineno or 0)
-        name_id = self._names.get(key)
-        if name_id is None:
-            name = place(user.f_code, key[1])
-            if leaf is not user:
-                name += " > " + place(leaf.f_code, key[3])
-            source = linecache.getline(user.f_code.co_filename, key[1], user.f_globals).strip()
-            if source:
-                name += " | " + source[:120]
-            if len(self._names) >= 1024:
-                self._names.clear()
-            name_id = self._names[key] = self.native.name(name)
-        return name_id
-
-    def _users(self, leaf: FrameType) -> FrameType:
-        """The innermost frame of the user's own code; the innermost of all where there is none."""
-        frame: FrameType | None = leaf
-        while frame is not None:
-            if not frame.f_code.co_filename.startswith(self._library_dirs):
-                return frame
-            frame = frame.f_back
-        return leaf
-
-
-def library_dirs() -> tuple[str, ...]:
-    """Beginnings of file names that are not the user's own code."""
-    folders = {os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__))}
-    folders.update(e for e in sys.path if "site-packages" in e or "dist-packages" in e)
-    torch_file = find_imported("torch", "__file__")
-    if torch_file is not None:
-        folders.add(os.path.dirname(torch_file))
-    return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in folders))
-
 
 def ran_so_far_ns(ident: int) -> int:
     """What a thread of this process, which must be alive, has had of a processor."""
     return time.clock_gettime_ns(time.pthread_getcpuclockid(ident))
-
-
-def place(code: CodeType, line: int) -> str:
-    """`zoo/train.py:88 train_step`: the last two parts of the path, for what fits a screen."""
-    path = os.sep.join(code.co_filename.rsplit(os.sep, 2)[-2:])
-    return f"{path}:{line} {getattr(code, 'co_qualname', code.co_name)}"

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from time import sleep, time_ns
 from typing import Any
 
-from ..library import OPTIMIZER, this_thread
+from ..library import OPTIMIZER, STEP, this_thread
+from .places import Places
 from .probe import Probe, find_imported
 
 _MARKED_OPTIMIZERS = 8
@@ -48,6 +49,7 @@ class Steps(Probe):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
+        self.places = Places(self.native)
         self._handle: Any | None = None
         self._inert = False
         # One function for the life of the process: torch.compile guards on which hooks there are.
@@ -123,6 +125,8 @@ class Steps(Probe):
         native = self.native
         if rhythm is self._primary:
             native.step(now_ns, this_thread())
+            if now_ns >= self.places.due.get(STEP, 0):
+                self.places.note(STEP, STEP, now_ns)
             beat = self.beat
             if beat is not None:
                 beat()

@@ -19,13 +19,14 @@ GETSIGMASK, SETSIGMASK = 0x420A, 0x420B
 O_TRACESYSGOOD = 1
 EVENT_STOP = 128
 """The event of a stop that is no signal: PTRACE_INTERRUPT took effect, or a group stop."""
-NT_PRSTATUS, NT_PRFPREG = 1, 2
-NT_X86_XSTATE, NT_ARM_SYSTEM_CALL, NT_ARM_SVE = 0x202, 0x404, 0x405
+NT_PRSTATUS, NT_X86_XSTATE = 1, 0x202
 REGSET_BYTES = 16384
 """AMX alone takes more than 8 KiB, and a smaller buffer is cut off without a word."""
 _WALL = 0x40000000
 _SPINS = 10
 """Polls before sleeping: some stops are there at once."""
+_SLEEP_S = 0.01
+"""At a time, should a SIGCHLD be lost all the same."""
 
 # PyDLL keeps the GIL: giving it away in the middle costs up to 5 ms while the thread is held.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -132,8 +133,20 @@ def write_memory(pid: int, address: int, content: bytes) -> None:
         _fail(f"writing {len(content)} bytes at {address:#x}")
 
 
+def block_signals() -> None:
+    """Before the first `wait`: SIGCHLD then stays pending until a wait takes it, and nothing disturbs.
+
+    The parent may have ignored SIGCHLD, which would be inherited: the kernel sends none then.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+
+
 def wait(tid: int, deadline: float) -> int:
-    """The wait status of the next stop of thread `tid`. Uses SIGALRM: main thread only.
+    """The wait status of the next stop of thread `tid`.
+
+    It cannot wait for ever: each sleep has a time limit of the kernel's, and a stop that came before
+    the sleep ends it, as its SIGCHLD is pending (`block_signals`).
 
     Args:
         tid: A thread that this thread of ours has seized.
@@ -143,30 +156,21 @@ def wait(tid: int, deadline: float) -> int:
         TimedOut: No stop by then; the thread still runs.
         Gone: It ended.
     """
-    try:
-        for _ in range(_SPINS):
+    polls = 0
+    while True:
+        try:
             done, status = os.waitpid(tid, os.WNOHANG | _WALL)
-            if done:
-                break
-        else:
-            status = _wait_asleep(tid, deadline)
-    except ChildProcessError as fault:
-        raise Gone(f"thread {tid} is gone") from fault
+        except ChildProcessError as fault:
+            raise Gone(f"thread {tid} is gone") from fault
+        if done:
+            break
+        if (polls := polls + 1) <= _SPINS:
+            continue
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimedOut("the thread did not stop in time")
+        # Sleeping leaves the processor to the thread that we wait for.
+        signal.sigtimedwait({signal.SIGCHLD}, min(left_s, _SLEEP_S))
     if not os.WIFSTOPPED(status):
         raise Gone(f"thread {tid} ended")
     return status
-
-
-def _wait_asleep(tid: int, deadline: float) -> int:
-    """Sleeping leaves the processor to the thread that we wait for."""
-    before = signal.signal(signal.SIGALRM, _ring)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
-        return os.waitpid(tid, _WALL)[1]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _ring(*_: object) -> None:
-    raise TimedOut("the thread did not stop in time")

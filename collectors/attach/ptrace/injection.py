@@ -6,9 +6,10 @@ current call and return by itself through the signal frame on its stack: registe
 signals are blocked, and put back after they are released. Signals stay blocked meanwhile, so no
 handler of the trainer runs on a borrowed state; they are delivered as soon as the thread is back.
 
-Every wait has a deadline. A thread that does not come back from a call in time is put back where
-it was when it is the main thread, which could be waiting for a lock of its own; any other thread
-is left to finish the call, since tearing it out of a lock's queue would leave a dangling entry.
+Every wait has a deadline, and so has a call that makes system calls without end. A thread that does
+not come back from a call in time is put back where it was when it is the main thread, which could
+be waiting for a lock of its own; any other thread is left to finish the call, since tearing it out
+of a lock's queue would leave a dangling entry.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ import errno
 import os
 import signal
 import time
-from types import ModuleType
-from typing import Any
 
-from collectors.attach.ptrace import calls
+from collectors.attach.ptrace import calls, x86_64
 
 _ALL_SIGNALS = b"\xff" * 8
 _STOP_LIMIT_S = 2.0
@@ -43,17 +42,15 @@ class CodeRefused(InjectionFailed):
 class Injection:
     """A context manager around one stopped thread."""
 
-    def __init__(
-        self, arch: ModuleType, pid: int, tid: int, gadgets: dict[str, int], patience_s: float
-    ) -> None:
-        self._arch = arch
+    def __init__(self, pid: int, tid: int, gadgets: dict[str, int], patience_s: float) -> None:
         self._pid = pid
         self._tid = tid
         self._gadgets = gadgets
         self._patience_s = min(patience_s, _STOP_LIMIT_S)
-        self._state: Any = None
-        self._frame: Any = None
+        self._state: x86_64.State
+        self._frame: x86_64.Frame
         self._aimed = False
+        self._overdue = False
         self._where = "free"
         self._held_signal = 0
         self._memory = -1
@@ -73,8 +70,8 @@ class Injection:
             self._halt(time.monotonic() + self._patience_s)
             asked, self._began = self._began, time.perf_counter_ns()
             self.awaited_ns = self._began - asked
-            self._state = self._arch.save(self._tid)
-            self._frame = self._arch.frame(self._state, self._gadgets)
+            self._state = x86_64.save(self._tid)
+            self._frame = x86_64.frame(self._state, self._gadgets)
             lowest = self._frame.address - _STACK_NEEDED
             try:
                 calls.read_memory(self._pid, lowest, 1)
@@ -111,6 +108,8 @@ class Injection:
                     raise InjectionFailed("the process is stopped by a signal")
                 return
             self._where = where
+            if time.monotonic() > deadline:
+                raise calls.TimedOut("signals came instead of the stop")
             self._resume(calls.CONT)
 
     def _resume(self, how: int) -> None:
@@ -123,7 +122,7 @@ class Injection:
         self._where = "running"
 
     def _aim(self, registers: dict[str, int]) -> None:
-        self._arch.load_general(self._tid, registers)
+        x86_64.load_general(self._tid, registers)
         if not self._aimed:
             self._aimed = True
             calls.set_signal_mask(self._tid, _ALL_SIGNALS)
@@ -131,6 +130,8 @@ class Injection:
     def _to_syscall(self, deadline: float) -> None:
         """Runs the thread to the next door of a system call: `entry`, and from there `exit`."""
         following = "exit" if self._where == "entry" else "entry"
+        if time.monotonic() > deadline:
+            raise calls.TimedOut("system calls without end")
         self._resume(calls.SYSCALL)
         while True:
             self._where = self._next_stop(deadline)
@@ -149,13 +150,13 @@ class Injection:
         deadline = time.monotonic() + _CALL_LIMIT_S
         self._aim(self._state.general)
         self._to_syscall(deadline)
-        self._arch.syscall_number(self._tid)
-        self._arch.call_result(self._pid, self._tid, self._frame)
-        arch, state, frame, gadgets = self._arch, self._state, self._frame, self._gadgets
-        arch.aim_call(state, frame, gadgets["restore"], (0, 0))
-        arch.aim_syscall(state, frame, gadgets["syscall"], 0, (0,) * 6, True)
-        arch.aim_return(state, frame)
-        arch.syscall_result(self._tid)
+        x86_64.syscall_number(self._tid)
+        x86_64.call_result(self._pid, self._tid, self._frame)
+        state, frame, gadgets = self._state, self._frame, self._gadgets
+        x86_64.aim_call(state, frame, gadgets["restore"], (0, 0))
+        x86_64.aim_syscall(state, frame, gadgets["syscall"], 0, (0,) * 6, True)
+        x86_64.aim_return(state, frame)
+        x86_64.syscall_result(self._tid)
 
     def syscall(self, number: int, *arguments: int) -> int:
         """The result of one system call made by the thread; negative is an errno.
@@ -166,38 +167,37 @@ class Injection:
         deadline = time.monotonic() + _CALL_LIMIT_S
         at_door = self._where == "entry"
         gadget = self._gadgets["syscall"]
-        arch, tid = self._arch, self._tid
-        self._aim(arch.aim_syscall(self._state, self._frame, gadget, number, arguments, at_door))
-        if at_door:
-            arch.exchange_syscall(tid, number)
-        else:
+        tid = self._tid
+        self._aim(x86_64.aim_syscall(self._state, self._frame, gadget, number, arguments, at_door))
+        if not at_door:
             self._to_syscall(deadline)
         self._to_syscall(deadline)
-        result = int(arch.syscall_result(tid))
-        self._aim(arch.aim_return(self._state, self._frame))
+        result = x86_64.syscall_result(tid)
+        self._aim(x86_64.aim_return(self._state, self._frame))
         return result
 
     def call(self, address: int, *arguments: int) -> int:
         """The int that the C function at `address` returned to the thread.
 
         Raises:
-            VisitFailed: It did not return in time.
+            InjectionFailed: It did not return in time.
         """
         deadline = time.monotonic() + _CALL_LIMIT_S
-        arch, tid = self._arch, self._tid
+        tid = self._tid
         if self._where == "entry":
             self._skip_syscall()
             self._to_syscall(deadline)
-        self._aim(arch.aim_call(self._state, self._frame, address, arguments))
+        self._aim(x86_64.aim_call(self._state, self._frame, address, arguments))
         try:
             while True:
                 self._to_syscall(deadline)
-                if arch.syscall_number(tid) == arch.SIGRETURN:
+                if x86_64.syscall_number(tid) == x86_64.SIGRETURN:
                     break
                 self._to_syscall(deadline)
         except calls.TimedOut as fault:
+            self._overdue = True
             raise InjectionFailed("a call in the trainer did not return in time") from fault
-        return int(arch.call_result(self._pid, tid, self._frame))
+        return x86_64.call_result(self._pid, tid, self._frame)
 
     def _skip_syscall(self) -> None:
         """At the door of the way back: do not take it now, but take it next if we vanish.
@@ -205,12 +205,11 @@ class Injection:
         Another call is made instead, one that fails. To make none would do, but for filters of
         system calls, which see a call without a number then, and may end the process for it.
         """
-        number, gadget = self._arch.MMAP_CALL, self._gadgets["syscall"]
+        number, gadget = x86_64.MMAP_CALL, self._gadgets["syscall"]
         nothing = (0, 0, _R, _PRIVATE_ANONYMOUS, _NO_FILE, 0)
         self._aim(
-            self._arch.aim_syscall(self._state, self._frame, gadget, number, nothing, at_door=True)
+            x86_64.aim_syscall(self._state, self._frame, gadget, number, nothing, at_door=True)
         )
-        self._arch.exchange_syscall(self._tid, number)
 
     def _settle(self, deadline: float) -> None:
         """Out of a system call, into an event stop, where registers count as set."""
@@ -227,7 +226,7 @@ class Injection:
 
         It is `at` where that is free.
         """
-        number = self._arch.MMAP_CALL
+        number = x86_64.MMAP_CALL
         result = self.syscall(number, at, size, _RX, _PRIVATE_ANONYMOUS, _NO_FILE, 0)
         if result < 0:
             raise CodeRefused(f"the trainer may not map code: {os.strerror(-result)}")
@@ -236,7 +235,7 @@ class Injection:
     @property
     def slot(self) -> int:
         """16 bytes on the thread's stack that a call may write to."""
-        return int(self._frame.slot)
+        return self._frame.slot
 
     def write_code(self, address: int, content: bytes) -> None:
         """Bytes into a page that is mapped read-only: only a tracer can."""
@@ -270,13 +269,13 @@ class Injection:
 
     def _return(self) -> None:
         deadline = time.monotonic() + _STOP_LIMIT_S
-        if self._where == "running":
-            if not self._aimed:
-                raise calls.TimedOut("the thread could not be stopped; ending lets go of it")
-            if self._tid != self._pid:
-                self._leave_to_itself(deadline)
-                return
+        if self._where == "running" and not self._aimed:
+            raise calls.TimedOut("the thread could not be stopped; ending lets go of it")
+        if self._where == "running" and self._tid == self._pid:
             self._halt(deadline)
+        elif self._tid != self._pid and (self._where == "running" or self._overdue):
+            self._leave_to_itself(deadline)
+            return
         elif self._where == "signal" and not self._aimed:
             calls.request(calls.DETACH, self._tid, 0, self._held_signal)
             self._where = "free"
@@ -288,7 +287,7 @@ class Injection:
         else:
             self._settle(deadline)
         if self._aimed:
-            self._arch.put_back(self._tid, self._state)
+            x86_64.put_back(self._tid, self._state)
         calls.request(calls.DETACH, self._tid)
         self._where = "free"
 
@@ -296,13 +295,14 @@ class Injection:
         """At the door of the way back, where that does all that we would do: it saves a stop."""
         return (
             self._where == "entry"
-            and self._arch.returns_alone(self._state)
-            and self._arch.syscall_number(self._tid) == self._arch.SIGRETURN
+            and x86_64.returns_alone(self._state)
+            and x86_64.syscall_number(self._tid) == x86_64.SIGRETURN
         )
 
     def _leave_to_itself(self, deadline: float) -> None:
         """Lets a thread go in the middle of a call; the frame on its stack takes it home."""
-        calls.request(calls.INTERRUPT, self._tid)
-        self._where = self._next_stop(deadline)
+        if self._where == "running":
+            calls.request(calls.INTERRUPT, self._tid)
+            self._where = self._next_stop(deadline)
         calls.request(calls.DETACH, self._tid)
         self._where = "free"

@@ -2,7 +2,7 @@
 
 A process of its own, because the monitor has threads that would take the GIL away while a thread
 of the trainer is held, and because it can be killed or interrupted at any moment; this one has its
-own session, blocks every signal but its own alarm, and ends within seconds whatever happens.
+own session, blocks every signal, and ends within seconds whatever happens.
 When it ends, the kernel lets go of whatever it still holds.
 
 Started as `python -I -S`: nothing but the standard library and its siblings in this folder.
@@ -17,11 +17,9 @@ import os
 import signal
 import sys
 import time
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
-from collectors.attach.ptrace import calls, machine_code, threads
+from collectors.attach.ptrace import calls, machine_code, threads, x86_64
 from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
 from collectors.errors import RUN_INSTEAD
 from collectors.process import parent
@@ -36,7 +34,7 @@ _NOT_LOADED = "its C library could not load the agent's library"
 _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
 
-def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
+def _page(job: dict[str, Any], start: int) -> bytes:
     """What lies at `start` in the trainer: the starter, the thread's code, and what they name."""
     loads = job["do"] == "library"
     sentence = _NOT_LOADED if loads else _REFUSED
@@ -48,15 +46,15 @@ def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
         library = at + sum(map(len, words))
         words += [job["library"].encode() + b"\0", b"brrr_inject\0"]
         symbol = library + len(words[-2])
-        code = arch.library_code(functions, library, symbol, text, refused, refusal)
+        code = machine_code.library_code(functions, library, symbol, text, refused, refusal)
         return b"\0" * _STARTER_BYTES + bytes(
             code.ljust(_CODE_BYTES - _STARTER_BYTES, b"\0") + b"".join(words)
         )
     handed = job["do"] == "pending" and "bind" in functions
     own_pid = job["own_pid"]
-    code = machine_code.starter_code(arch, functions, own_pid, thread, no_thread, refusal, handed)
+    code = machine_code.starter_code(functions, own_pid, thread, no_thread, refusal, handed)
     code = code.ljust(_STARTER_BYTES, b"\0")
-    code += machine_code.thread_code(arch, functions, text, refused, refusal, handed)
+    code += machine_code.thread_code(functions, text, refused, refusal, handed)
     return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
 
 
@@ -64,7 +62,7 @@ def _whole_pages(content: bytes) -> int:
     return -(-len(content) // _PAGE) * _PAGE
 
 
-def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, at: int, page: bytes) -> None:
+def _inject(visit: Injection, job: dict[str, Any], at: int, page: bytes) -> None:
     """Has a thread of our own started, which waits for the GIL, runs the text and ends.
 
     `page` is made for the address `at`, so that nothing but to write it is left to do now.
@@ -77,7 +75,7 @@ def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, at: int, pa
     if job["do"] != "library" and not visit.call(functions["Py_IsInitialized"]):
         raise InjectionFailed(_NO_INTERPRETER)
     start = visit.map(_whole_pages(page), at)
-    visit.write_code(start, page if start == at else _page(job, arch, start))
+    visit.write_code(start, page if start == at else _page(job, start))
     if job["do"] == "pending":
         if visit.call(functions["Py_AddPendingCall"], start, 0):
             raise InjectionFailed("the interpreter's queue of pending calls is full")
@@ -87,21 +85,21 @@ def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, at: int, pa
         raise InjectionFailed(f"the trainer could not start a thread (error {failed})")
 
 
-def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
+def _candidates(job: dict[str, Any]) -> list[int]:
     pid = job["pid"]
     if job.get("main_only"):
         return [pid]
-    parked = threads.parked_threads(pid, arch.PARKED_CALLS, arch.READ_CALLS)
+    parked = threads.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
     if job["do"] == "pending":
         return [*parked, pid] if pid not in parked else parked
     deadline = time.monotonic() + _LOOK_LIMIT_S
     while not parked and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-        parked = threads.parked_threads(pid, arch.PARKED_CALLS, arch.READ_CALLS)
+        parked = threads.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
     return parked
 
 
-def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
+def _rehearse(job: dict[str, Any]) -> None:
     """Visits a child of our own first: what runs for the first time, and what memory is touched for
     the first time, doubles the time a thread is held."""
     ours = os.getpid()
@@ -112,11 +110,11 @@ def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
             time.sleep(1)
     with contextlib.suppress(InjectionFailed, calls.Gone, calls.TimedOut, OSError):
         deadline = time.monotonic() + _REHEARSAL_LIMIT_S
-        while not threads.parked_threads(child, arch.PARKED_CALLS):
+        while not threads.parked_threads(child, x86_64.PARKED_CALLS):
             if time.monotonic() > deadline:
                 raise calls.TimedOut
         for _ in range(_REHEARSALS):
-            with Injection(arch, child, child, job["gadgets"], _REHEARSAL_LIMIT_S) as visit:
+            with Injection(child, child, job["gadgets"], _REHEARSAL_LIMIT_S) as visit:
                 visit.rehearse()
     with contextlib.suppress(OSError):
         os.kill(child, signal.SIGKILL)
@@ -139,21 +137,20 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         return {"ok": False, "tries": [{"says": str(fault), "errno": fault.errno or 0}]}
     if changed:
         return {"ok": False, "tries": [{"says": changed, "errno": 0}]}
-    arch = import_module(f"collectors.attach.ptrace.{job['machine']}")
     tries: list[dict[str, Any]] = []
     deadline = time.monotonic() + job["limit_s"]
-    at = job["below"] - _whole_pages(_page(job, arch, job["below"]))
-    page = _page(job, arch, at)
-    _rehearse(job, arch)
-    for tid in _candidates(job, arch):
+    at = job["below"] - _whole_pages(_page(job, job["below"]))
+    page = _page(job, at)
+    _rehearse(job)
+    for tid in _candidates(job):
         if time.monotonic() > deadline or len(tries) >= 4:
             break
-        visit = Injection(arch, job["pid"], tid, job["gadgets"], deadline - time.monotonic())
+        visit = Injection(job["pid"], tid, job["gadgets"], deadline - time.monotonic())
         report: dict[str, Any] = {"tid": tid, "says": "", "errno": 0}
         last = False
         try:
             with visit:
-                _inject(visit, job, arch, at, page)
+                _inject(visit, job, at, page)
         except CodeRefused as fault:  # by the process, whichever thread asks
             report["says"], report["action"] = str(fault), RUN_INSTEAD
             last = True
@@ -196,7 +193,7 @@ def _hurry() -> None:
 
 
 def main() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {signal.SIGALRM})
+    calls.block_signals()
     gc.disable()
     job = json.load(sys.stdin)
     _hurry()

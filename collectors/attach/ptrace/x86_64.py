@@ -12,12 +12,10 @@ Source: Linux `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`, `arch/x
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 from operator import itemgetter
 
 from collectors.attach.ptrace import calls
-from collectors.attach.ptrace.machine_code import Frame, refuse
 
 GADGETS = {
     "syscall": (b"\x0f\x05\xc3",),  # syscall; ret
@@ -29,7 +27,6 @@ GADGETS = {
 }
 """Code that C libraries contain anyway, in any of these forms; nothing executable has to be written
 for a call. The second way to keep a result is that of code with frame pointers, such as Ubuntu's."""
-GADGET_ALIGN = 1
 MMAP_CALL, SIGRETURN = 9, 15
 PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
 """futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
@@ -49,8 +46,8 @@ _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
 _SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
 _TILE_DATA = 1 << 18
 _TILE_BYTES = 8192
-_CUT_SHORT = (232, 281, 441, *READ_CALLS)
-"""epoll_wait and kin; reads of sockets with a time limit, and of file systems that let go of one."""
+_NEVER_AGAIN = (3, 436)
+"""close and close_range: the descriptor is gone, and may be somebody else's by now."""
 _EINTR = -4 & (1 << 64) - 1
 _RESTARTS = tuple(-n & (1 << 64) - 1 for n in (512, 513, 514))
 _RESTART_BLOCK = -516 & (1 << 64) - 1
@@ -65,6 +62,18 @@ _BAD_FLAGS = 0x100 | 0x400
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the way back lies on the thread's stack."""
+
+    address: int
+    slot: int
+    """16 bytes that a call may write to."""
+    restore: int
+    """The code that takes the way back."""
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A thread's registers, exactly."""
 
@@ -76,11 +85,13 @@ class State:
 def save(tid: int) -> State:
     """The state of a thread in an event stop.
 
-    An epoll_wait or read that our interrupt cut short is made to restart, which the kernel by itself
-    does not do: the trainer never sees the EINTR.
+    A call that our interrupt ended with EINTR, which says that it did nothing, is made to restart as
+    the kernel restarts others: the trainer never sees the EINTR, unless it comes with a signal
+    of its own. A time limit that counts from the call's beginning begins again.
     """
     general = _peek(tid)
-    if general["orig_rax"] in _CUT_SHORT and general["rax"] == _EINTR:
+    number = general["orig_rax"]
+    if general["rax"] == _EINTR and number != _NO_CALL and number not in _NEVER_AGAIN:
         general["rax"] = _RESTART_NO_HANDLER
     extended = calls.registers(tid, calls.NT_X86_XSTATE)
     return State(general, extended, calls.signal_mask(tid))
@@ -190,10 +201,6 @@ def aim_syscall(
     return dict(regs, eflags=regs["eflags"] & ~_BAD_FLAGS)
 
 
-def exchange_syscall(tid: int, number: int) -> None:
-    """Nothing to do here: on x86-64 the call's number is one of the general registers."""
-
-
 def aim_return(state: State, frame: Frame) -> dict[str, int]:
     """Registers with which the thread, left alone, takes the way back."""
     return dict(
@@ -233,71 +240,3 @@ def _register(tid: int, name: str) -> int:
 def _peek(tid: int) -> dict[str, int]:
     packed = calls.registers(tid, calls.NT_PRSTATUS)
     return dict(zip(_NAMES, _REGISTERS.unpack(packed), strict=True))
-
-
-PIECES = {
-    "pass on": b"\x48\x89\xc7",  # mov rdi, rax
-    "null": b"\x31\xc0",  # xor eax, eax
-    "starter begins": b"\x48\x83\xec\x18"  # sub rsp, 24
-    b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
-    "starter ends": b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
-    "make": b"\x48\x89\x44\x24\x08",  # mov [rsp + 8], rax
-    "made": b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
-    "made to it": b"\x48\x8b\x4c\x24\x08",  # mov rcx, [rsp + 8]
-    "nothing to it": b"\x31\xc9",  # xor ecx, ecx
-    "new thread": b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
-    "thread begins": b"\x53\x55\x48\x83\xec\x08"  # push rbx; push rbp; sub rsp, 8
-    b"\x48\x89\xfb",  # mov rbx, rdi
-    "thread ends": b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
-    "kept": b"\x48\x89\xdf",  # mov rdi, rbx
-    "keep int": b"\x89\xc3",  # mov ebx, eax
-    "kept int": b"\x89\xdf",  # mov edi, ebx
-    "as names": b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
-    "names": b"\x48\x89\xef",  # mov rdi, rbp
-    "file input": b"\xbe\x01\x01\x00\x00"  # mov esi, 257 = Py_file_input
-    b"\x45\x31\xc0",  # xor r8d, r8d
-}
-"""Instructions by what they are for in `machine_code`."""
-_TESTS = {
-    "int is 0": b"\x85\xc0\x0f\x84",  # test eax, eax; jz
-    "null": b"\x48\x85\xc0\x0f\x84",  # test rax, rax; jz
-    "not null": b"\x48\x85\xc0\x0f\x85",  # test rax, rax; jnz
-}
-
-
-def load(argument: int, value: int) -> bytes:
-    """mov rdi, rsi or rdx, value"""
-    return (b"\x48\xbf", b"\x48\xbe", b"\x48\xba")[argument] + struct.pack("<Q", value)
-
-
-def call(function: int) -> bytes:
-    return b"\x48\xb8" + struct.pack("<Q", function) + b"\xff\xd0"  # mov rax, function; call rax
-
-
-def skip(test: str, skipped: bytes) -> bytes:
-    """A branch over `skipped` where the last call's result passes the test."""
-    return _TESTS[test] + struct.pack("<I", len(skipped))
-
-
-def skip_in_others(pid: int, skipped: bytes) -> bytes:
-    """cmp eax, pid; jne past `skipped`"""
-    return b"\x3d" + struct.pack("<I", pid) + b"\x0f\x85" + struct.pack("<I", len(skipped))
-
-
-def library_code(
-    functions: dict[str, int], library: int, symbol: int, argument: int, reason: int, refusal: int
-) -> bytes:
-    """Machine code of a thread that nobody joins, which loads a library and calls `symbol` of it.
-
-    Where that cannot be, `reason` becomes the target of a link at `refusal`.
-    """
-    refusing = refuse(sys.modules[__name__], functions, reason, refusal)
-    start = load(0, argument) + b"\xff\xd3"  # call rbx
-    start += b"\xe9" + struct.pack("<I", len(refusing))  # jmp past the refusal
-    find = PIECES["pass on"] + load(1, symbol) + call(functions["dlsym"])
-    find += b"\x48\x89\xc3" + skip("null", start)  # mov rbx, rax; to the refusal
-    begin = b"\x53" + call(functions["pthread_self"])  # push rbx
-    begin += PIECES["pass on"] + call(functions["pthread_detach"])
-    begin += load(0, library) + b"\xbe\x02\x00\x00\x00"  # mov esi, RTLD_NOW
-    begin += call(functions["dlopen"]) + skip("null", find + start)  # to the refusal
-    return begin + find + start + refusing + b"\x31\xc0\x5b\xc3"  # xor eax, eax; pop rbx; ret

@@ -74,20 +74,24 @@ def _memory(table: Columns, names: list[str]) -> MemoryEvents:
     return MemoryEvents(*(table[key][rows] for key in keys))
 
 
-def stack_samples(frames: Columns, kernels: Columns, copies: Columns, names: Interned) -> Array:
+def stack_samples(
+    frames: Columns, kernels: Columns, copies: Columns, names: Interned, steps: I8
+) -> Array:
     """One mark an instant at which the device idles, evenly spaced over that time; none without frames.
 
     They are the marks that a live trainer's sampler sends, so that whatever reads those reads these.
 
     Args:
         names: Grows by the stacks.
+        steps: Starts of the profiler's steps: the device idles from the first one on.
     """
     starts = np.concatenate([kernels["start_ns"], copies["start_ns"]])
     ends = np.concatenate([kernels["end_ns"], copies["end_ns"]])
     if not len(frames["start_ns"]) or not len(starts):
         return np.zeros(0, MARK)
     busy = intervals.merge_unsorted(starts, ends)
-    low, high = busy[1][:-1], busy[0][1:]
+    begin = int(min(steps.min(initial=busy[0][0]), busy[0][0]))
+    low, high = np.concatenate(([begin], busy[1][:-1])), busy[0]
     low, high = low[high - low >= LEAST_GAP_NS], high[high - low >= LEAST_GAP_NS]
     whole = int((high - low).sum())
     if not whole:

@@ -72,7 +72,13 @@ def build(collected: Collected, base_ns: int) -> Records:
         collected, base_ns
     )
     part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
-    sampled = host.stack_samples(frames, kernels, copies, collected.names)
+    range_marks = [
+        kineto_marks.ranges(table, list(collected.names)) for table in (ranges, old_ranges)
+    ]
+    steps = [one["start_ns"][one["mark_class"] == MarkClass.STEP] for one in range_marks]
+    sampled = host.stack_samples(
+        frames, kernels, copies, collected.names, np.concatenate(steps).astype(np.int64)
+    )
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
@@ -103,7 +109,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
     uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
-        *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
+        *range_marks,
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,

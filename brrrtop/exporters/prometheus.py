@@ -1,4 +1,4 @@
-"""The figures of a snapshot as metrics: one list for Prometheus and for OpenTelemetry.
+"""The figures of a snapshot as metrics, and the server that Prometheus scrapes.
 
 Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `hpc_job`, `namespace`,
 `pod`), so that a board can join them with its series. What nobody measured has no sample.
@@ -6,10 +6,12 @@ Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 
+from brrrtop.errors import BrrrtopError
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -126,3 +128,62 @@ def _judged_samples(estimate: Estimate) -> Iterator[tuple[str, str, float]]:
     yield "brrrtop_regime", estimate.regime.value, 1.0
     yield "brrrtop_confidence_ratio", "", estimate.confidence
     yield "brrrtop_observed_ratio", "", estimate.observed_share
+
+
+class PrometheusServer:
+    """Answers scrapes with the newest samples, from a thread of its own.
+
+    Args:
+        newest: Gives the samples; called at each scrape, from other threads.
+
+    Raises:
+        BrrrtopError: prometheus-client is not installed, or the port is taken.
+    """
+
+    def __init__(self, newest: Callable[[], Iterable[Sample]], host: str, port: int) -> None:
+        try:
+            import prometheus_client as client
+            from prometheus_client.core import GaugeMetricFamily
+        except ImportError:
+            raise BrrrtopError(
+                "metrics are served by prometheus-client, which is not installed",
+                "`pip install 'brrrtop[export]'`",
+            ) from None
+        registry = client.CollectorRegistry()
+        registry.register(_Collector(newest, GaugeMetricFamily))
+        try:
+            self._server, self._thread = client.start_http_server(port, host, registry)
+        except OSError as fault:
+            raise BrrrtopError(
+                f"{host}:{port} cannot be served on: {fault.strerror}",
+                "choose another: --listen HOST:PORT",
+            ) from fault
+        self.port: int = self._server.server_port
+        """Where it listens; of its own choice for port 0."""
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Collector:
+    """What prometheus-client asks at each scrape."""
+
+    def __init__(self, newest: Callable[[], Iterable[Sample]], family: Any) -> None:
+        self._newest, self._family = newest, family
+
+    def collect(self) -> Iterator[Any]:
+        families: dict[str, Any] = {}
+        for sample in self._newest():
+            keys = [*DEVICE_LABELS, *JOB_LABELS]
+            if sample.name in OWN_LABELS:
+                keys.append(OWN_LABELS[sample.name])
+            if sample.name not in families:
+                families[sample.name] = self._family(sample.name, HELP[sample.name], labels=keys)
+            families[sample.name].add_metric([sample.labels[key] for key in keys], sample.value)
+        yield from families.values()
+
+    def describe(self) -> list[Any]:
+        """Nothing: what is there depends on what is watched."""
+        return []

@@ -1,0 +1,139 @@
+"""The part of a trace that stands for the run, and what is named instead of judged.
+
+A trace of a few steps holds things that happen once: the first batch, a library that sets itself up, a
+profiler that begins, one checkpoint. As a share of a second they are large, of a run they are nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.signals.joined import gaps
+from brrrtop.model.estimate import Steps
+from brrrtop.model.intervals import Cover
+from brrrtop.model.snapshot import LeftOut, Once
+from brrrtop.model.tables import I8, Bool, Span, Window
+from collectors.vocabulary import PAINT, CopyKind, MemoryKind
+
+STARTUP_STEPS = 2.0
+"""Median steps before the first whole one: less may be a part of a step."""
+ODD = 2.0
+"""Median steps that the one odd step lasts at least."""
+LEAST_PART = 0.1
+"""Of the window, that what is left out must be."""
+LEAST_STEPS = 3
+"""Of fewer none is the odd one."""
+HOLE_PART, HOLE_TIMES, HOLE_NS = 0.25, 5.0, 5_000_000
+"""A single hole: at least this part of the window, so many times the next longest one, and so long."""
+LEAST_ACTIVITIES = 8
+COVERED = 0.5
+"""Of a hole, that a mark or a call must cover to be its cause."""
+SAVED_COPIES, SAVED_BYTES = 8, 1 << 20
+"""To pageable memory in one step, that are a checkpoint: state_dict's tensors one by one."""
+RECURRING = ("input", "logging", "evaluation", "gc")
+"""Causes that come again: a trace that holds one such wait is a sample of them."""
+
+
+def steady_part(judged: Analysis) -> tuple[Span, tuple[LeftOut, ...]]:
+    """What to judge of a trace, and what is left out of it; all of it and nothing where no part is odd."""
+    window, steps = judged.window, judged.estimate.steps
+    if window.observed is not None or steps.source == "marks":
+        return window.span, ()
+    span, out = _without_startup(window, steps)
+    if len(steps.spans) >= LEAST_STEPS:
+        span, odd = _without_odd_step(window, steps, span)
+        out = (*out, *odd)
+    else:
+        span, hole = _without_hole(window, span)
+        out = (*out, *hole)
+    rows = (window.activities.starts_ns < span.t1_ns) & (window.activities.ends_ns > span.t0_ns)
+    return (span, out) if rows.sum() >= LEAST_ACTIVITIES else (window.span, ())
+
+
+def _without_startup(window: Window, steps: Steps) -> tuple[Span, tuple[LeftOut, ...]]:
+    span = window.span
+    if len(steps.spans) < LEAST_STEPS or not steps.step_ns or steps.source != "annotations":
+        return span, ()
+    begin = steps.spans[0].t0_ns
+    before = begin - span.t0_ns
+    if before < max(STARTUP_STEPS * steps.step_ns, LEAST_PART * span.duration_ns):
+        return span, ()
+    return Span(begin, span.t1_ns), (LeftOut(Span(span.t0_ns, begin), Once.START_UP),)
+
+
+def _without_odd_step(window: Window, steps: Steps, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
+    """The longer side of one step that is far longer than all others."""
+    lengths = np.array([one.duration_ns for one in steps.spans], np.int64)
+    at = int(np.argmax(lengths))
+    usual = float(np.median(np.delete(lengths, at)))
+    others = np.delete(lengths, at).max()
+    excess = float(lengths[at]) - usual
+    if lengths[at] < ODD * max(usual, float(others)) or excess < LEAST_PART * span.duration_ns:
+        return span, ()
+    odd = steps.spans[at]
+    cause = _cause(window, odd, excess)
+    if cause in RECURRING:
+        return span, ()
+    what = Once.CHECKPOINT if cause == "checkpoint" or _saves(window, steps, at) else Once.ODD_STEP
+    if at == 0 and what is Once.ODD_STEP:
+        what = Once.START_UP
+    left = LeftOut(odd, what, cause, at + 1)
+    before, after = Span(span.t0_ns, odd.t0_ns), Span(odd.t1_ns, span.t1_ns)
+    return (before if at > len(lengths) - 1 - at else after), (left,)
+
+
+def _without_hole(window: Window, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
+    """The busier side of the one gap that is most of what the device idles."""
+    _, begins, ends = gaps(window)
+    within = begins > span.t0_ns  # what a step's mark begins with is the step's
+    begins, ends = begins[within], ends[within]
+    if not len(begins):
+        return span, ()
+    lengths = ends - begins
+    at = int(np.argmax(lengths))
+    hole = Span(int(begins[at]), int(ends[at]))
+    second = int(np.delete(lengths, at).max(initial=0))
+    least = max(HOLE_PART * span.duration_ns, HOLE_TIMES * second, HOLE_NS)
+    cause = _cause(window, hole, COVERED * hole.duration_ns)
+    if hole.duration_ns < least or cause in RECURRING or cause == "compile":
+        return span, ()
+    acts = window.activities
+    spent = acts.ends_ns - acts.starts_ns
+    before = int(spent[acts.starts_ns < hole.t0_ns].sum())
+    sides = Span(span.t0_ns, hole.t0_ns), Span(hole.t1_ns, span.t1_ns)
+    judged = sides[0] if before > int(spent.sum()) - before else sides[1]
+    left = LeftOut(hole, Once.HOLE, cause, place=_call_in(window, hole))
+    return judged, (left,)
+
+
+def _cause(window: Window, span: Span, least_ns: float) -> str | None:
+    """What marks say of most of so much time; None where they say nothing."""
+    low, high = np.array([span.t0_ns]), np.array([span.t1_ns])
+    for cause, classes in PAINT:
+        if int(Cover(*window.marks.union(*classes)).between(low, high)[0]) >= COVERED * least_ns:
+            return cause
+    return None
+
+
+def _saves(window: Window, steps: Steps, at: int) -> bool:
+    """Whether a step copies tensor after tensor to pageable memory, as no other one does."""
+    acts = window.activities
+    down = (acts.copy_kinds == CopyKind.DTOH) & (acts.dst_kinds == MemoryKind.PAGEABLE)
+    counts = [_rows_in(acts.starts_ns[down], one) for one in steps.spans]
+    sizes = acts.size_bytes[down][counts[at]]
+    usual = float(np.median([int(rows.sum()) for i, rows in enumerate(counts) if i != at]))
+    return len(sizes) >= usual + SAVED_COPIES and int(sizes.sum()) >= SAVED_BYTES
+
+
+def _rows_in(times: I8, span: Span) -> Bool:
+    return np.asarray((times >= span.t0_ns) & (times < span.t1_ns))
+
+
+def _call_in(window: Window, hole: Span) -> str | None:
+    """The CUDA call that the host was in for most of a hole; None where it was in none."""
+    calls = window.calls
+    inside = np.minimum(calls.ends_ns, hole.t1_ns) - np.maximum(calls.starts_ns, hole.t0_ns)
+    if not len(inside) or inside.max() < COVERED * hole.duration_ns:
+        return None
+    return window.names[int(calls.name_ids[int(np.argmax(inside))])]

@@ -1,0 +1,175 @@
+"""What a trace holds once is named, and not judged by; a step begins with its mark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brrrtop.model.snapshot import Once, Snapshot
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
+from brrrtop.text import phrases
+
+STEP_US = 10_000
+LAUNCH_US = 100
+
+
+class Trace:
+    """A trace of one stream, written as Kineto does; times in microseconds."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.correlation = 0
+
+    def host(self, cat: str, name: str, start: float, us: float, **args: Any) -> None:
+        args_ = {"args": args} if args else {}
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": cat,
+                "name": name,
+                "pid": 1,
+                "tid": 1,
+                "ts": start,
+                "dur": us,
+                **args_,
+            }
+        )
+
+    def kernel(self, start: float, us: float, launched: float | None = None) -> None:
+        self.correlation += 1
+        number = {"correlation": self.correlation}
+        begin = start - 10 if launched is None else launched
+        self.host("cuda_runtime", "cudaLaunchKernel", begin, 5, **number)
+        args = {**number, "device": 0, "stream": 7, "grid": [512, 1, 1], "block": [256, 1, 1]}
+        self.events.append(
+            {"ph": "X", "cat": "kernel", "name": "gemm_kernel", "pid": 0, "tid": 7, "ts": start,
+             "dur": us, "args": args}
+        )  # fmt: skip
+
+    def saved(self, start: float, us: float, size: int) -> None:
+        self.correlation += 1
+        number = {"correlation": self.correlation}
+        self.host("cuda_runtime", "cudaMemcpyAsync", start - 10, us + 10, **number)
+        args = {**number, "device": 0, "stream": 7, "bytes": size}
+        name = "Memcpy DtoH (Device -> Pageable)"
+        self.events.append(
+            {"ph": "X", "cat": "gpu_memcpy", "name": name, "pid": 0, "tid": 7, "ts": start,
+             "dur": us, "args": args}
+        )  # fmt: skip
+
+    def step(self, number: int, start: float, us: float = STEP_US, work: bool = True) -> None:
+        self.host("user_annotation", f"ProfilerStep#{number}", start, us)
+        for place in range(8 if work else 0):
+            self.kernel(start + 200 + place * 1_150, 1_000)
+
+    def judged(self, folder: Path) -> Snapshot:
+        path = folder / "t.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": self.events}).encode()))
+        return analyze(open_source(path))
+
+
+def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.host("user_annotation", "ProfilerStep#6", 0, 30_000)
+    for place in range(10):
+        trace.kernel(20_000 + place * 1_000, 950)
+    shown = trace.judged(tmp_path)
+    assert shown.estimate is not None
+    assert shown.estimate.span.duration_ns == 30_000_000
+    assert shown.estimate.account.idle_total_ns > 20_000_000
+    assert shown.estimate.steps.step_ns == 29_950_000 and not shown.left_out
+
+
+def test_a_step_of_which_nothing_was_recorded_is_no_part_of_the_window(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.step(0, 0, work=False)
+    for number in (1, 2, 3, 4):
+        trace.step(number, number * STEP_US)
+    shown = trace.judged(tmp_path)
+    assert shown.estimate is not None
+    assert shown.estimate.span.duration_ns == 4 * STEP_US * 1000
+
+
+@pytest.mark.parametrize("before", [0, 1, 20])
+def test_one_hole_is_named_and_the_busier_side_of_it_judged(tmp_path: Path, before: int) -> None:
+    trace = Trace()
+    for place in range(before):
+        trace.kernel(place * 1_000, 950)
+    if before:
+        trace.host("cuda_runtime", "cudaFree", before * 1_000, 90_000)
+    for place in range(15):
+        trace.kernel(100_000 + place * 1_000, 950)
+    shown = trace.judged(tmp_path)
+    assert shown.estimate is not None
+    if not before:
+        assert not shown.left_out
+        return
+    [hole] = shown.left_out
+    assert (hole.what, hole.place) == (Once.HOLE, "cudaFree")
+    busier = max(before, 15)
+    assert shown.estimate.span.duration_ns == pytest.approx(busier * 1e6, rel=0.01)
+    account = shown.estimate.account
+    assert account.busy_ns == busier * 950_000
+    assert account.idle_total_ns < 0.06 * account.duration_ns
+    assert "one gap of" in phrases.not_judged(shown) and "(cudaFree)" in phrases.not_judged(shown)
+
+
+def test_waits_that_come_again_are_judged(tmp_path: Path) -> None:
+    two = Trace()
+    for start in (0, 50_000, 100_000):
+        for place in range(10):
+            two.kernel(start + place * 1_000, 950)
+    assert not two.judged(tmp_path).left_out
+    loader = Trace()
+    loader.host("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 10_000, 89_000)
+    for start in (0, 100_000):
+        for place in range(10):
+            loader.kernel(start + place * 1_000, 950)
+    assert not loader.judged(tmp_path).left_out
+
+
+def test_what_comes_before_the_first_whole_step_is_start_up(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.kernel(-60_000, 1_000)
+    for number in range(4):
+        trace.host("user_annotation", "Optimizer.step#Adam.step", number * STEP_US - 500, 400)
+        for place in range(8):
+            trace.kernel(number * STEP_US + 200 + place * 1_150, 1_000)
+    trace.host("user_annotation", "Optimizer.step#Adam.step", 4 * STEP_US - 500, 400)
+    shown = trace.judged(tmp_path)
+    [first] = shown.left_out
+    assert first.what is Once.START_UP and first.step is None
+    assert "start-up, 60.2 ms before the first whole step" in phrases.not_judged(shown)
+
+
+def _with_odd_step(at: int, saves: int = 0) -> Trace:
+    trace, start = Trace(), 0
+    for number in range(6):
+        trace.step(number, start, STEP_US + 50_000 * (number == at))
+        if number == at:
+            for copy in range(saves):
+                trace.saved(start + 12_000 + copy * 300, 250, 1 << 20)
+        start += STEP_US + 50_000 * (number == at)
+    return trace
+
+
+@pytest.mark.parametrize(("at", "steps"), [(1, 4), (4, 4)])
+def test_an_odd_step_is_told_apart(tmp_path: Path, at: int, steps: int) -> None:
+    shown = _with_odd_step(at).judged(tmp_path)
+    [odd] = shown.left_out
+    assert (odd.what, odd.step) == (Once.ODD_STEP, at + 1)
+    assert shown.estimate is not None and shown.estimate.steps.count == steps
+    assert shown.estimate.account.idle_total_ns < 0.25 * shown.estimate.account.duration_ns
+
+
+def test_tensor_after_tensor_to_pageable_memory_is_a_checkpoint(tmp_path: Path) -> None:
+    shown = _with_odd_step(3, saves=134).judged(tmp_path)
+    [odd] = shown.left_out
+    assert (odd.what, odd.step) == (Once.CHECKPOINT, 4)
+    assert "a checkpoint in step 4, which took 60" in phrases.not_judged(shown)
+    assert all(one.kind != "host-stall" for one in shown.advisories)

@@ -1,0 +1,157 @@
+"""One stopped thread of a child, driven step by step in a process of its own, as the worker does it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.attach import by_ptrace
+from collectors.process import process as processes
+from tests.attach import children
+from tests.attach.children import Child, python
+
+pytestmark = pytest.mark.usefixtures("tracing")
+
+ROOT = Path(__file__).resolve().parents[2]
+_TRACER = """
+import json, os, random, signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from collectors.attach.ptrace import calls, injection, threads
+from collectors.attach.ptrace.injection import Injection, InjectionFailed
+job = json.loads(sys.argv[2])
+pid, functions = job["pid"], job["functions"]
+calls.block_signals()
+def visit(tid=pid):
+    return Injection(pid, tid, job["gadgets"], 2.0)
+def others():
+    return [tid for tid in threads.thread_ids(pid) if tid != pid]
+answer = None
+exec(sys.argv[3])
+print(json.dumps(answer))
+"""
+GETPID = 39
+
+
+def trace(one: Child, code: str, **options: Any) -> Any:
+    """What `code` left in `answer`, run in a process that may trace the child."""
+    plan = by_ptrace.make_plan(processes.read(one.pid))
+    job = {"pid": one.pid, "functions": plan.functions, "gadgets": plan.gadgets}
+    command = [sys.executable, "-I", "-S", "-c", _TRACER, str(ROOT), json.dumps(job), code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def settles_in(one: Child, states: str) -> bool:
+    until = time.monotonic() + 5
+    while one.state not in states and time.monotonic() < until:
+        time.sleep(0.002)
+    return one.state in states
+
+
+def test_a_stop_that_comes_while_a_thread_is_held_stops_it_afterwards() -> None:
+    with python(children.BUSY) as one:
+        results = trace(
+            one,
+            f"""
+with visit() as v:
+    answer = [v.syscall({GETPID})]
+    os.kill(pid, signal.SIGSTOP)
+    answer += [v.syscall({GETPID}), v.syscall({GETPID})]
+""",
+        )
+        assert results == [one.pid] * 3, "a held thread goes on with what is asked of it"
+        assert settles_in(one, "T"), "the SIGSTOP got lost"
+        children.resume(one)
+        assert settles_in(one, "R")
+
+
+@pytest.mark.parametrize(
+    ("ignored", "waits"),
+    [(False, 10_000), (True, 1000), pytest.param(False, 100_000, marks=pytest.mark.soak)],
+    ids=["few", "SIGCHLD ignored by the parent", "many"],
+)
+def test_no_wait_lasts_longer_than_its_limit(ignored: bool, waits: int) -> None:
+    """An alarm that ends a wait can come between two steps of it and get lost: 6 hangs in 5,000 waits."""
+    with python(children.SLEEPING) as one:
+        started = {"preexec_fn": _ignore_children} if ignored else {}
+        most_s, ended = trace(
+            one,
+            f"""
+calls.request(calls.SEIZE, pid, 0, calls.O_TRACESYSGOOD)
+most_s = ended = 0
+for _ in range({waits}):
+    limit_s = random.uniform(1e-6, 40e-6)
+    began = time.monotonic()
+    try: calls.wait(pid, began + limit_s)
+    except calls.TimedOut: ended += 1
+    most_s = max(most_s, time.monotonic() - began)
+answer = most_s, ended
+""",
+            **started,
+        )
+        assert ended == waits
+        assert most_s < 2
+
+
+def _ignore_children() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+SPINNING = """
+import ctypes, threading, time
+library = ctypes.CDLL(None)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+def tick():
+    while True: print("tick", flush=True); time.sleep(0.01)
+threading.Thread(target=tick, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("tid", ["pid", "others()[0]"], ids=["main thread", "another thread"])
+def test_a_call_that_makes_system_calls_without_end_is_given_up_in_time(tid: str) -> None:
+    """Each of its stops comes in time, and the call never returns."""
+    with python(SPINNING + "time.sleep(600)") as one:
+        took_s, says = trace(
+            one,
+            f"""
+began = time.monotonic()
+try:
+    with visit({tid}) as v:
+        # A loop of nothing but a system call, in memory of our own: mov eax, 39; syscall; jmp back.
+        code = v.map(4096)
+        v.write_code(code, bytes.fromhex("b827000000 0f05 ebf7".replace(" ", "")))
+        v.call(code)
+except InjectionFailed as fault:
+    answer = time.monotonic() - began, str(fault)
+""",
+        )
+        assert 0.4 < took_s < 1.5
+        assert "did not return in time" in says
+        assert one.status("TracerPid") == "0"
+        one.output = b""
+        assert one.hears(b"tick") and one.alive
+        # The main thread is back where it was; another is left to end the call by itself.
+        assert (len(busy(one)) == 1) == (tid != "pid")
+        assert one.pid not in busy(one)
+
+
+def busy(one: Child) -> set[int]:
+    """Threads that run, at each of a few looks."""
+    tids = {int(path.name) for path in Path(f"/proc/{one.pid}/task").iterdir()}
+    for _ in range(8):
+        tids = {tid for tid in tids if _state(one, tid) == "R"}
+        time.sleep(0.01)
+    return tids
+
+
+def _state(one: Child, tid: int) -> str:
+    text = Path(f"/proc/{one.pid}/task/{tid}/stat").read_text()
+    return text[text.rindex(")") + 2]
