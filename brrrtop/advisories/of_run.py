@@ -94,12 +94,12 @@ def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
 def _measured(of: Sampled) -> dict[str, WhatIf]:
     """Edits that take away what the ledger measured."""
     waits = sum(one.waits_ns for one in of.run.phases) / max(1, of.run.duration_ns)
-    found = (
+    measured = (
         ("loader-ready", ("input",), waits, loader.line()),
         ("async-save", ("checkpoint",), 0.0, ASYNC_SAVE),
         ("quiet-host", QUIET, 0.0, "gc.freeze(); log every N steps, from a thread"),
     )  # fmt: skip
-    rows = (_row(edit, causes, most, line, of) for edit, causes, most, line in found)
+    rows = (_row(edit, causes, most, line, of) for edit, causes, most, line in measured)
     return {row.edit: row for row in rows if row.saves >= LEAST_ROW}
 
 

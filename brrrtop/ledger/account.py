@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.ledger.bursts import Burst
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -78,7 +79,9 @@ def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
     idle = {c: known.steps * ns / steps for c, ns in _idle(bursts).items()}
     # A traced host is slower: what its steps took beyond the others is idle time that tracing made.
     made_ns = known.steps * max(0.0, traced_rest_ns - rest_ns)
-    return _settle(known, busy, _less(idle, made_ns))
+    account = _settle(known, busy, _less(idle, made_ns))
+    taken_ns = known.steps * _sum(bursts, "taken_ns") // steps
+    return replace(account, taken_ns=taken_ns, busy_ns=account.busy_ns + taken_ns)
 
 
 def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:

@@ -21,7 +21,7 @@ from brrrtop.timeline.timeline import Timeline
 NOW_NS = 10_000_000_000
 """What a person calls now: long enough for a few steps, short enough to follow a change."""
 OPEN_NS = 60_000_000_000
-"""So much of the run is looked at anew each time; what is older stays as it was found."""
+"""So much of the run is looked at anew each time; what is older stays as it was measured."""
 CLOSED_NS = 30_000_000_000
 """So much is closed at a time: phases are told by what is usual in a minute or more around them."""
 MOST_STRETCHES = 600
@@ -32,7 +32,8 @@ MOST_KEYS = 64
 class Ledger:
     """What is known of one device's run, from the first mark on."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_ns: int = OPEN_NS, closed_ns: int = CLOSED_NS) -> None:
+        self._kept_open_ns, self._closed_at_once_ns = open_ns, closed_ns
         self._bursts = Bursts()
         self._closed: dict[Key, PhaseSums] = {}
         self._begin_ns: int | None = None
@@ -50,10 +51,11 @@ class Ledger:
             self._begin_ns = self._open_ns = begin_ns
         if now_ns <= self._open_ns:
             return None
-        while now_ns - self._open_ns > OPEN_NS + CLOSED_NS:
-            self._close(timeline, device_id, self._open_ns + OPEN_NS + CLOSED_NS)
+        most_ns = self._kept_open_ns + self._closed_at_once_ns
+        while now_ns - self._open_ns > most_ns:
+            self._close(timeline, device_id, self._open_ns + most_ns)
         span = Span(self._open_ns, now_ns)
-        evidence, phases = _found(timeline, span, device_id)
+        evidence, phases = _evidence_and_phases(timeline, span, device_id)
         fresh = self._sums(timeline, evidence, phases, span, device_id)
         every = self._with_closed(fresh)
         return self._made(
@@ -73,10 +75,10 @@ class Ledger:
 
     def _close(self, timeline: Timeline, device_id: int | None, until_ns: int) -> None:
         """Keeps the sums of the oldest part alone."""
-        evidence, phases = _found(timeline, Span(self._open_ns, until_ns), device_id)
-        cut_ns = self._open_ns + CLOSED_NS
+        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
+        cut_ns = self._open_ns + self._closed_at_once_ns
         inside = phases.starts < cut_ns
-        if inside.any() and int(phases.ends[inside][-1]) <= until_ns - CLOSED_NS // 2:
+        if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
             cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle
         part = Span(self._open_ns, cut_ns)
         self._closed = self._with_closed(self._sums(timeline, evidence, phases, part, device_id))
@@ -158,7 +160,9 @@ def first_ns(timeline: Timeline) -> int | None:
     return min(first, default=None)
 
 
-def _found(timeline: Timeline, span: Span, device_id: int | None) -> tuple[Evidence, Phases]:
+def _evidence_and_phases(
+    timeline: Timeline, span: Span, device_id: int | None
+) -> tuple[Evidence, Phases]:
     evidence = gather(timeline, span, device_id)
     return evidence, find_phases(evidence)
 

@@ -143,8 +143,8 @@ def _foreign(
             by_key.setdefault((_kind(frame, places[name_id]), frame), []).append(row)
     layers = []
     for key, rows in by_key.items():
-        held = Cover(*intervals.merge(samples.lows_ns[rows], samples.highs_ns[rows]))
-        cut = intervals.subtract(held.starts, held.ends, _outside(evidence, among))
+        reach = Cover(*intervals.merge(samples.lows_ns[rows], samples.highs_ns[rows]))
+        cut = intervals.subtract(reach.starts, reach.ends, _outside(evidence, among))
         layers.append((key, *cut))
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
 
@@ -155,10 +155,12 @@ def _outside(evidence: Evidence, inside: tuple[I8, I8]) -> tuple[I8, I8]:
 
 
 def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str | None:
-    """The outermost function that no usual step is in, or else the innermost line; None: it is usual."""
-    for frame in place.functions:
-        if frame not in usual:
-            return frame
+    """The outermost function that no usual step is in, of those whose names say what they do if there are any;
+    or else the innermost line. None: it is usual."""
+    others = [frame for frame in place.functions if frame not in usual]
+    telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
+    if others:
+        return next(telling, others[0] if usual else others[-1])
     line = place.frames[0][0]
     return None if line in usual else line
 

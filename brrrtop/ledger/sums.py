@@ -20,6 +20,8 @@ from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
+LEAST_SAMPLES = 20
+"""Of a phase: fewer put too wide an error on a share."""
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""
 
@@ -150,11 +152,11 @@ def _by_hand(
     samples = evidence.samples
     inside = intervals.holders(*phase, samples.times_ns) >= 0
     inside &= intervals.holders(*marked, samples.times_ns) < 0
-    held = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
-    if not held.sum():
+    times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
+    if len(times) < LEAST_SAMPLES:
         return 0.0, 0.0
     making, reading = (
-        float(held[kind[inside]].sum() / held.sum())
+        float(times[kind[inside]].sum() / max(1.0, times.sum()))
         for kind in (samples.makes_batches, samples.reads_files)
     )
     return making, reading

@@ -62,24 +62,16 @@ def analyze(
     ids = timeline.active_devices(span)
     if not ids or (device is not None and device not in ids):
         raise _without_activity(source, device, ids)
-    chosen = None
-    if steps is not None:
-        chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
-        span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
     left_out: tuple[LeftOut, ...] = ()
-    if chosen is None:
+    if steps is None:
         every, left_out = steady_analyses(timeline, device)
     else:
-        every = tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
+        every = _analyses_of_steps(timeline, span, ids[0] if device is None else device, steps)
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    chosen_by_hand = steps is not None or trimmed
-    runs = (
-        {}
-        if chosen_by_hand
-        else {one.estimate.device.device_id: _run(timeline, one) for one in every}
-    )
+    by_hand = steps is not None or trimmed
+    runs = {} if by_hand else {o.estimate.device.device_id: _run(timeline, o) for o in every}
     run = runs.get(shown.estimate.device.device_id)
     sampled = run if timeline.observed is not None else None
     verdict = verdicts.verdict(timeline, shown, details, sampled)
@@ -167,6 +159,15 @@ def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int,
     chosen = result.spans[first - 1 : last]
     usual = int(np.median([one.duration_ns for one in chosen]))
     return replace(result, count=len(chosen), step_ns=usual, spans=chosen)
+
+
+def _analyses_of_steps(
+    timeline: Timeline, span: Span, device: int, steps: tuple[int, int]
+) -> tuple[Analysis, ...]:
+    """All GPUs from the first to the last of the steps that were chosen."""
+    chosen = _chosen_steps(timeline, span, device, steps)
+    span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
+    return tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
 
 
 def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:

@@ -218,6 +218,7 @@ class Session:
         """The runs up to now; advice on one that has become another is made anew."""
         if self.timeline.observed is None:
             return
+        now = min(now, self.timeline.newest_ns or now)
         ids = [one.device.device_id for one in self._devices] or [None]
         for device_id in ids:
             ledger = self._ledgers.setdefault(device_id, Ledger())

@@ -128,12 +128,9 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
 
 def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
-    judged = f"{units.duration(estimate.account.duration_ns)} judged"
-    if steps.count:
-        which = " of" if steps.count == 1 else ", median"
-        judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
-        if steps.source == "period":
-            judged += " (inferred from the kernel sequence)"
+    judged = phrases.judged(estimate)
+    if steps.count and steps.source == "period":
+        judged += " (inferred from the kernel sequence)"
     judged += ", still warming up" if steps.warming_up else ""
     yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
 
@@ -299,8 +296,6 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None and estimate.roofs is None and estimate.device.is_amd:
         name = estimate.device.name
         notes.append(f"No ceilings are known of {name}: its products have no side.")
-    if estimate is not None and estimate.observed_share < 1:
-        notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:
         notes.append(_samples_line(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
     if notes:
