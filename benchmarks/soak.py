@@ -1,7 +1,7 @@
 """Torments a trainer with attaches, detaches and dying monitors, and checks that it never notices.
 
     python benchmarks/soak.py --out DIR [--parts cycles,graphs,kills,exact] [--cycles 300]
-        [--kills 100] [--limit 240] [--site DIR] [--device cuda|cpu]
+        [--kills 100] [--limit 240] [--site DIR] [--device cuda|cpu] [--waits]
 
 cycles  attach, trace, detach, again and again, on a trainer that allocates, loads and compiles;
         each fifth time until kernels have come; every so often torch.profiler has a turn in it
@@ -9,7 +9,8 @@ graphs  the same on one that also replays CUDA graphs
 kills   `kill -9` of the monitor at random moments; the losses must be those of an unwatched run
 exact   kernels of whole steps in a burst against torch.profiler's, by name, and their durations
 
-The first three run side by side, `exact` alone after them. `--limit` bounds each part, in seconds.
+With `--waits` the trainers of `cycles` and `graphs` also have a thread in each system call that a stop could
+cut short (`waiting.py`), and none of those calls may end in EINTR. The first three run side by side, `exact` alone after them. `--limit` bounds each part, in seconds.
 Prints a line a part and writes soak.json; the exit code is 1 when a part failed.
 """
 
@@ -37,6 +38,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import gpu_options  # noqa: E402
 import soak_compare  # noqa: E402
 from tormented import Tormented  # noqa: E402
+from waiting import Waiting  # noqa: E402
 
 BESIDE = ("cycles", "graphs", "kills")
 START_LIMIT_S = 150.0
@@ -100,7 +102,10 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     order = (args.out / f"order-{'graphs' if graphs else 'cycles'}.json").resolve()
     order.unlink(missing_ok=True)
     words += ["--order", str(order)]
-    trainer = Tormented(args.out, "graphs" if graphs else "cycles", words)
+    name = "graphs" if graphs else "cycles"
+    waiting = Waiting(args.out, name) if args.waits else None
+    environment = waiting.environment if waiting else None
+    trainer = Tormented(args.out, name, words, environment=environment)
     failures: Counter[str] = Counter()
     buffered: list[int] = []
     done = kernels = with_kernels = by_command = profiles = 0
@@ -133,13 +138,16 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
                 break
         size = trainer.size()
         time.sleep(2)
+        calls = waiting.result() if waiting else {}
+        if calls.get("eintr") or (waiting and not calls["system_calls"]):
+            failures[f"system calls: {calls}"] += 1
         if trainer.process.poll() is not None or trainer.size() == size:
             failures[f"it no longer trains: {trainer.tail()}"] += 1
     finally:
         trainer.kill()
     return {
         "cycles": done, "wanted": args.cycles, "by_command_line": by_command, "profiles": profiles,
-        "failures": dict(failures),
+        "failures": dict(failures), **calls,
         "kernels": kernels, "with_kernels": with_kernels, "longest_silence_s": trainer.silence_s,
         "held_ms": statistics.median(buffered) / 1e6 if buffered else None,
         "held_p95_ms": sorted(buffered)[int(0.95 * len(buffered))] / 1e6 if buffered else None,
@@ -360,6 +368,9 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--limit", type=float, default=240.0)
+    parser.add_argument(
+        "--waits", action="store_true", help="with threads in system calls that wait"
+    )
     args = parser.parse_args()
     gpu_options.prepare(args)
     parts = [part for part in args.parts.split(",") if part]

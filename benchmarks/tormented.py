@@ -17,7 +17,12 @@ class Tormented:
     """A trainer in a process of its own; it shows life by a file that grows."""
 
     def __init__(
-        self, folder: Path, name: str, words: list[str], grows: Path | None = None
+        self,
+        folder: Path,
+        name: str,
+        words: list[str],
+        grows: Path | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.output_path = folder / f"{name}.out"
         self._grows = grows or self.output_path
@@ -25,7 +30,7 @@ class Tormented:
         with self.output_path.open("wb") as out:
             self.process = subprocess.Popen(
                 command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                env=trainer_environment(), cwd=folder,
+                env=trainer_environment() | (environment or {}), cwd=folder,
             )  # fmt: skip
         self._size, self._grown_s = 0, time.monotonic()
         self.silence_s = 0.0

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from brrrtop.cli import rank_files
 from brrrtop.cli.commands import demo
 from brrrtop.cli.files import FromFirstActivity
 from brrrtop.cli.options import Options
@@ -113,7 +112,7 @@ def played(scenario: str | Path, place: float) -> list[Snapshot]:
 
     if path.is_dir():
         files = sorted(map(str, path.iterdir()))
-        replay: Replay = rank_files.open_job(files, Options(), clock=clock)
+        replay: Replay = files.open_job(files, Options(), clock=clock)
     else:
         source = FromFirstActivity(open_source(str(path)))
         replay = Replay(Session(source, keep_ns=None), clock=clock)

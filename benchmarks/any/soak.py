@@ -1,6 +1,6 @@
 """Watches programs without an optimizer or without torch, and switches CUPTI in them again and again.
 
-    python benchmarks/any/soak.py --out DIR [--site DIR] [--limit 270] [--switches 10000] [--only cpp/jax,jax_graphs]
+    python benchmarks/any/soak.py --out DIR [--site DIR] [--limit 270] [--switches 10000] [--only cpp/jax,jax_graphs] [--waits]
 
 Each program is started twice and stopped once it runs. Then, group by group (those between two slashes), the
 watched ones are attached to: how long the first verdict took. All of a group are traced in bursts of a
@@ -8,7 +8,8 @@ millisecond side by side, each burst switching CUPTI on and off, until they have
 time is over. At last those unwatched run until they have caught up with the watched.
 Passes where every program got a verdict, was switched and left, lives, and computed at each of its lines what
 it computes unwatched: each line depends on all that was launched before it. All are traced as
-by default. Prints a line a program and writes any.json; the exit code is 1 where one failed.
+by default. With `--waits` the watched ones have a thread in each system call that a stop could cut short: none may end in
+EINTR. Prints a line a program and writes any.json; the exit code is 1 where one failed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
 import gpu_options  # noqa: E402
 from first_verdict import ask, verdict  # noqa: E402
+from waiting import Waiting  # noqa: E402
 
 GROUPS = "cpp/by_hand,jax,jax_graphs,cupy"
 START_S = 90.0
@@ -46,11 +48,13 @@ JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 class Program:
     """One that runs, and what it has printed."""
 
-    def __init__(self, name: str, out: Path, launcher: Path | None) -> None:
+    def __init__(self, name: str, out: Path, launcher: Path | None, waits: bool = False) -> None:
         self.name, self.digests, self.stopped = name, {}, False
         words = [sys.executable, str(HERE / "programs.py"), name]
         env = {**os.environ, **JAX, **(WITHOUT_GRAPHS if name == "jax" else {})}
         env["XLA_FLAGS"] = env.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
+        self.waiting = Waiting(out, name) if waits else None
+        env |= self.waiting.environment if self.waiting else {}
         self.errors = (out / f"{name}.err").open("w")
         self.process = subprocess.Popen(
             [str(launcher)] if name == "cpp" else words,
@@ -191,13 +195,16 @@ def fails(result: dict[str, Any]) -> bool:
         or result["died"] is not None
         or bool(result.get("differ"))
         or not result.get("compared")
+        or bool(result.get("eintr"))
     )
 
 
-def started(names: list[str], out: Path, launcher: Path | None) -> list[tuple[Program, Program]]:
+def started(
+    names: list[str], out: Path, launcher: Path | None, waits: bool
+) -> list[tuple[Program, Program]]:
     """Those that run here, each twice, warm and stopped: to be left alone, and to be watched."""
     begun = []
-    pairs = [(Program(n, out / "alone", launcher), Program(n, out, launcher)) for n in names]
+    pairs = [(Program(n, out / "alone", launcher), Program(n, out, launcher, waits)) for n in names]
     until = time.monotonic() + START_S
     for pair in pairs:
         for one in pair:
@@ -233,6 +240,9 @@ def switched(watched: list[Program], until: float, most: int, result: dict[str, 
     """All of them at once, switched again and again; then they end."""
     for one in watched:
         one.go_on()
+    for one in watched:
+        if one.waiting:
+            one.waiting.begin()
     soaks = [
         threading.Thread(target=switch, args=(one, until, most, result[one.name]), daemon=True)
         for one in watched
@@ -243,6 +253,8 @@ def switched(watched: list[Program], until: float, most: int, result: dict[str, 
         soak.join(max(until - time.monotonic(), 0) + 60)
     time.sleep(0.5)
     for one in watched:
+        if one.waiting:
+            result[one.name] |= one.waiting.result()
         result[one.name] |= {"died": one.end()}
         print(one.name, json.dumps(result[one.name]), flush=True)
 
@@ -268,6 +280,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=270.0, help="seconds in all")
     parser.add_argument("--switches", type=int, default=10_000, help="of each program at most")
     parser.add_argument("--only", default=GROUPS, help="names; a slash: after those before it")
+    parser.add_argument(
+        "--waits", action="store_true", help="with threads in system calls that wait"
+    )
     args = parser.parse_args()
     until = time.monotonic() + args.limit - 5
     gpu_options.prepare(args)
@@ -276,7 +291,7 @@ def main() -> int:
     groups = [part.split(",") for part in args.only.split("/")]
     names = [n for part in groups for n in part if n != "cpp" or launcher is not None]
     result: dict[str, dict[str, Any]] = {}
-    pairs = started(names, args.out, launcher)
+    pairs = started(names, args.out, launcher, args.waits)
     try:
         for number, part in enumerate(groups):
             mine = [pair for pair in pairs if pair[0].name in part]

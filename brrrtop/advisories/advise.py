@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
-from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
+from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch
 from brrrtop.advisories.of_run import rows_after
-from brrrtop.advisories.registry import Finding, Rule
+from brrrtop.advisories.registry import TRUST, Finding, Rule
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
@@ -23,13 +23,15 @@ MOSTLY_WAITING = 0.5
 """A step that is twice as fast once its data is there waits for nothing else."""
 BESIDE_WAITING = 0.1
 """Such a step has a larger cause: what wins less than a tenth comes after it."""
-_NOT_TORCH = ("jax",)
-"""Origins of windows of other frameworks: what to try is worded and priced for PyTorch."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
-BIGGER_BATCH, CHANGES_TRAINING = "bigger-batch", 0.1
-"""It changes what is learned, and only spreads over more samples what is wrong with a step: what wins a
-tenth by itself comes first, however much more a sample would gain."""
+LEAST_SURE, MOST_SURE = 0.55, 0.95
+"""Confidence in a simulated gain of which nothing is sure, and all."""
+OFFERS = frozenset({"bigger-batch", "underfilled-kernels"})
+"""These change what is learned, and only spread over more samples what is wrong with a step: offers beside
+the list, after whatever else wins anything."""
+CROSSES_ZERO = 0.01
+"""Less than this is the order of what may as well lose, and of offers; more than this of what wins."""
 
 
 class Advice(Struct, frozen=True):
@@ -48,14 +50,18 @@ class Advice(Struct, frozen=True):
 def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
     window = judged.window
-    if not len(window.activities) or window.hello.get("origin") in _NOT_TORCH:
+    if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
     context = context_of(judged, run)
-    for one in RULES:
+    rules = RULES
+    if not runs_torch(window):  # what to try is worded and simulated for PyTorch
+        context = replace(context, priced=None)
+        rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
+    for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
             return Advice((gate,), loaders=context.loaders)
     edits, kinds = _edit_advice(context)
-    others = [a for one in RULES if (a := _without_price(context, one, edits)) is not None]
+    others = [a for one in rules if (a := _without_price(context, one, edits)) is not None]
     given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
     present = {a.kind for a in given}
     covered = {kind for one in RULES if one.kind in present for kind in one.covers}
@@ -72,7 +78,7 @@ def advise(judged: Analysis, run: Run | None = None) -> Advice:
     if context.sampled_run is not None and after:
         after = rows_after(after, context.sampled_run)
     return Advice(
-        tuple(sorted(given, key=rank)),
+        _with_waste(sorted(given, key=rank), context.waste),
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,
@@ -85,7 +91,7 @@ def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]
     given: dict[str, Advisory] = {}
     kinds: dict[str, str] = {}
     for row in context.rows:
-        if not context.worth(row.saves) or _comes_later(context, row):
+        if not context.worth(row.most) or _comes_later(context, row):
             continue
         for one in RULES:
             finding = one.check(context, row) if row.edit in one.edits else None
@@ -124,9 +130,10 @@ def _advisory(
         return None
     confidence, saves, evidence = finding.confidence, finding.saves, finding.evidence
     if row is not None:
-        # By how much of the gain is left where everything unknown turns out badly.
+        # How much of the gain is left where everything unknown turns out badly.
         kept = row.saves_low / row.saves if row.saves > 0 else 0.0
-        confidence, saves = 0.55 + 0.4 * min(max(kept, 0.0), 1.0), row.saves_high
+        confidence = LEAST_SURE + (MOST_SURE - LEAST_SURE) * min(max(kept, 0.0), 1.0)
+        saves = row.saves_high
         evidence = {"edit": row.edit, "predicted_step_ns": row.step_ns, **evidence}
     if saves is not None:
         saves = min(max(float(saves), 0.0), 0.99)
@@ -141,8 +148,15 @@ def _advisory(
         suggests=finding.suggests,
         saves=None if row is None else round(row.saves, 4),
         saves_low=None if row is None else round(row.saves_low, 4),
-        waste=finding.waste or context.waste,
+        safe=None if row is None else round(row.safe if row.safe is not None else row.saves_low, 4),
+        waste=finding.waste or "",
     )
+
+
+def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
+    """What wins nothing is said once, with the first advice that has no waste of its own."""
+    at = next((at for at, one in enumerate(given) if not one.waste), None)
+    return tuple(replace(one, waste=waste) if i == at else one for i, one in enumerate(given))
 
 
 def parted(
@@ -155,12 +169,16 @@ def parted(
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:
-    """Order of advice: largest predicted gain first, else bound times confidence; what saves nothing last."""
+    """Order of advice, by `worth`; what saves nothing last."""
     return (-worth(advisory), -advisory.confidence, advisory.kind)
 
 
 def worth(advisory: Advisory) -> float:
-    """The predicted gain, else the bound times the confidence."""
-    bound = (advisory.saves_at_most or 0.0) * advisory.confidence
-    gain = bound if advisory.saves is None else advisory.saves
-    return min(gain, CHANGES_TRAINING) if advisory.kind == BIGGER_BATCH else gain
+    """What advice is ordered by: the low end of a simulated gain, else the bound times the confidence. What
+    may lose comes after all that wins, however large its gain may be."""
+    if advisory.saves is None:
+        return (advisory.saves_at_most or 0.0) * advisory.confidence
+    low = advisory.saves if advisory.safe is None else advisory.safe
+    if advisory.kind in OFFERS:
+        return CROSSES_ZERO**2 * max(advisory.saves, 0.0)
+    return CROSSES_ZERO + low if low > 0 else CROSSES_ZERO * max(advisory.saves, 0.0)

@@ -6,6 +6,8 @@ only as far as the device idled for it.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +17,7 @@ from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.traits import used
+from brrrtop.analysis.kernels.traits import Trait, used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.host_activity import Occurrences, Syncs, occurrences, syncs
 from brrrtop.analysis.signals.joined import Joined, joined
@@ -28,10 +30,10 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
-from brrrtop.model.tables import Bool
-from brrrtop.text import loader
+from brrrtop.model.tables import Bool, Window
+from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
-from brrrtop.whatif.price import Priced, priced
+from brrrtop.whatif.price import EDITS, Priced, priced
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -45,7 +47,10 @@ HEALTHY_GAIN = 0.05
 NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,
 is a waste of time."""
-ONE_AT_A_TIME = "several changes at once: nobody will know which one helped"
+SEEN_SHARE = 0.05
+"""A bucket with so much of the time is not empty: its edit may win something."""
+
+_OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
 
 
 class Context(Struct, frozen=True):
@@ -82,7 +87,7 @@ class Context(Struct, frozen=True):
     def matters(self, row: WhatIf) -> bool:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
         and wins some 5 % wherever kernels are large already."""
-        return row.saves >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
+        return row.most >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
 
     def with_line(self, row: WhatIf) -> WhatIf:
         """The same with the number of workers that the loader needs in its line, where that is known."""
@@ -105,12 +110,20 @@ class Context(Struct, frozen=True):
 
     @property
     def waste(self) -> str:
-        """Edits that were simulated and win nothing, each with its figure."""
-        none = [row for row in self.rows if row.saves < NO_GAIN and row.saves_high < NO_HOPE]
-        if not none:
-            return ONE_AT_A_TIME
-        listed = ", ".join(f"{row.edit} ({_loss(row)})" for row in none)
-        return f"simulated, these win nothing: {listed.replace('-0%', '0%').replace('+0%', '0%')}"
+        """Edits that were simulated and win nothing, each with its figure; empty without any."""
+        listed = ", ".join(f"{row.edit} ({_loss(row)})" for row in self.rows if self._is_waste(row))
+        listed = listed.replace("-0%", "0%").replace("+0%", "0%")
+        return f"simulated, these win nothing: {listed}" if listed else ""
+
+    def _is_waste(self, row: WhatIf) -> bool:
+        """What takes time as recorded is not called a win of nothing, whatever the simulation says."""
+        if row.saves >= NO_GAIN or row.saves_high >= NO_HOPE:
+            return False
+        if row.saves_high < 0:
+            return True
+        taken = dict(phrases.buckets(self.estimate.account))
+        spent = sum(taken.get(bucket, 0) for bucket in EDITS[row.edit].empties)
+        return self.share(spent) < SEEN_SHARE
 
     @property
     def compiled(self) -> bool:
@@ -126,6 +139,13 @@ class Context(Struct, frozen=True):
         if runs is None or not runs.fused_ns or runs.kernels < 8:
             return False
         return runs.fused_ns <= 0.25 * runs.total_ns and self.share(runs.total_ns) >= 0.1
+
+    @property
+    def trains(self) -> bool:
+        """Whether a backward pass or an update runs."""
+        step = self.priced.step.kernels if self.priced else None
+        launched = step is not None and bool((step.backward | step.optimizer).any())
+        return launched or self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
 
     @property
     def memory_used(self) -> float | None:
@@ -244,6 +264,20 @@ class Context(Struct, frozen=True):
     def worth(self, saves: float) -> bool:
         """Whether a bound is worth showing at all."""
         return saves >= max(WORTH_SHARE, self.share(WORTH_STEP_NS * (self.steps or 1)))
+
+
+def runs_torch(window: Window) -> bool:
+    """Whether PyTorch launched the window's kernels: its profiler or its agent recorded it, or kernels of
+    ATen or Inductor are in it."""
+    hello = window.hello
+    if (
+        hello.get("origin") == "kineto"
+        or hello.get("torch")
+        or not hello.keys() & {"origin", "torch"}
+    ):
+        return True
+    names = (window.names[i] for i in used(window.activities.name_ids))
+    return bool(window.ops) or any(_OF_TORCH.search(name) for name in names)
 
 
 def _loss(row: WhatIf) -> str:

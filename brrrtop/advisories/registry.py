@@ -72,6 +72,8 @@ class Rule(Struct, frozen=True):
     """Asked of all ranks of a job, not of one window: `check` takes what they are judged from."""
     is_last: bool = False
     """Asked only where nothing else wins much."""
+    any_program: bool = False
+    """Said of programs without PyTorch, too, as all about trust and hardware is."""
     covers: tuple[str, ...] = ()
     """Advice that this one includes: shown once, as the larger."""
 

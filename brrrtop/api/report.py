@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from brrrtop.exporters import html, registry
+from brrrtop.exporters import html, tables
 from brrrtop.model.account import Account, Split
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate, KernelRow, Regime
@@ -130,7 +130,7 @@ class Report:
             brrrtop.errors.UsageError: There is something at `path`, or no such format.
             brrrtop.errors.BrrrtopError: It cannot be written.
         """
-        registry.export(self.snapshot, format, Path(path))
+        tables.export(self.snapshot, format, Path(path))
 
     def __str__(self) -> str:
         return to_text(self.snapshot)

@@ -250,7 +250,7 @@ for _name in ("--once", "--interval"):
 
 def _exports() -> tuple[str, dict[str, Any]]:
     """Made when it is asked for: the formats take long to import."""
-    from brrrtop.exporters.registry import FORMATS
+    from brrrtop.exporters.tables import FORMATS
 
     says = "write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items())
     return "--export", _value(("FORMAT", "PATH"), says, nargs="+", action="append")

@@ -19,8 +19,7 @@ from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched
 from collectors.errors import CollectorError
-from collectors.process.candidates import Candidate
-from collectors.process.jobs import ranks_of
+from collectors.process.candidates import Candidate, ranks_of
 
 LOOK_S = 0.5
 """Between two looks into the folder of sockets of a command that was started."""

@@ -6,8 +6,14 @@ Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `h
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from socket import AF_INET, AF_INET6, SHUT_RDWR
+from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from msgspec import Struct
 
@@ -16,9 +22,15 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
+from collectors.printable import printable
 from collectors.vocabulary import Metric
 
 DEVICE_LABELS = ("gpu", "UUID", "modelName", "Hostname")
+MOST_CONNECTIONS = 32
+"""Prometheus keeps one or two open; a board with its own scraper a few more."""
+REQUEST_LIMIT_S = 5.0
+"""From accepting a connection to the last byte of the answer; a scrape takes some 10 ms."""
+LONGEST_LABEL = 128
 JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")
 
 _OF_VERDICTS = {
@@ -84,6 +96,8 @@ def samples(
         device = estimate.device
         labels |= {"gpu": str(device.device_id), "UUID": device.uuid or ""}
         labels["modelName"] = device.name or ""
+    # One label that cannot be encoded would take the answer away from all trainers of the host.
+    labels = {key: printable(text)[:LONGEST_LABEL] for key, text in labels.items()}
     gone = (Freshness.ENDED, Freshness.STALE)
     watched = snapshot is not None and snapshot.freshness not in gone
     yield Sample("brrrtop_up", labels, float(watched))
@@ -137,34 +151,75 @@ class PrometheusServer:
         newest: Gives the samples; called at each scrape, from other threads.
 
     Raises:
-        BrrrtopError: prometheus-client is not installed, or the port is taken.
+        BrrrtopError: The port is taken.
     """
 
     def __init__(self, newest: Callable[[], Iterable[Sample]], host: str, port: int) -> None:
-        try:
-            import prometheus_client as client
-            from prometheus_client.core import GaugeMetricFamily
-        except ImportError:
-            raise BrrrtopError(
-                "metrics are served by prometheus-client, which is not installed",
-                "`pip install 'brrrtop[export]'`",
-            ) from None
-        registry = client.CollectorRegistry()
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+        from prometheus_client.core import GaugeMetricFamily
+
+        registry = CollectorRegistry()
         registry.register(_Collector(newest, GaugeMetricFamily))
         try:
-            self._server, self._thread = client.start_http_server(port, host, registry)
+            self._server = _Server((host, port), _Handler)
         except OSError as fault:
             raise BrrrtopError(
                 f"{host}:{port} cannot be served on: {fault.strerror}",
                 "choose another: --listen HOST:PORT",
             ) from fault
+        self._server.set_app(make_wsgi_app(registry))
         self.port: int = self._server.server_port
         """Where it listens; of its own choice for port 0."""
+        self._thread = Thread(
+            target=self._server.serve_forever, name="brrrtop-metrics", daemon=True
+        )
+        self._thread.start()
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Bounded in connections and in time: whoever can reach it may not know us well.
+
+    A thread and a descriptor of the monitor stand behind each connection, and it has trainers to watch.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
+        self._began: dict[Any, float] = {}
+        """When each open connection was accepted, on the monotonic clock."""
+        super().__init__(address, handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return len(self._began) < MOST_CONNECTIONS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._began[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Hangs up on all that took too long; twice a second."""
+        for request, began in list(self._began.items()):
+            if time.monotonic() - began > REQUEST_LIMIT_S:
+                with suppress(OSError):
+                    request.shutdown(SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._began.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a scrape that ends early is its sender's business."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
 
 
 class _Collector:

@@ -155,7 +155,7 @@ def _outside(evidence: Evidence, inside: tuple[I8, I8]) -> tuple[I8, I8]:
 
 
 def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str | None:
-    """The outermost function that no usual step is in, of those whose names say what they do if there are any;
+    """The outermost function that no usual step is in, of those whose names say what they do, if any;
     or else the innermost line. None: it is usual."""
     others = [frame for frame in place.functions if frame not in usual]
     telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)

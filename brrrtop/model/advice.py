@@ -29,6 +29,8 @@ class Advisory(Struct, frozen=True):
     """Share of the step that the simulated edit saves; None where no edit was simulated."""
     saves_low: float | None = None
     """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
+    safe: float | None = None
+    """`WhatIf.safe` of the simulated edit: what advice is ordered by."""
 
 
 class StepWork(Struct, frozen=True):
@@ -42,8 +44,16 @@ class StepWork(Struct, frozen=True):
     """Of the thread that launches, without its waits for the device."""
 
 
+class Unprofiled(Struct, frozen=True):
+    """What an edit would save of a step without the profiler that recorded it."""
+
+    saves: float
+    step_ns: float
+    """Of the edited step."""
+
+
 class WhatIf(Struct, frozen=True):
-    """What one edit is predicted to do to a step."""
+    """What one edit is predicted to do to a step: of a profiler's trace to the recorded one."""
 
     edit: str
     """Its id: `compile`, `channels-last` and so on."""
@@ -64,9 +74,26 @@ class WhatIf(Struct, frozen=True):
     """Of the edited one, per unit of the present step's work."""
     saves_of_step: float | None = None
     """Of a step of its phase, where `saves` is of the run; None: they are the same."""
+    safe: float | None = None
+    """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
+    and of that without the profiler; None: `saves_low`."""
+    changed_ns: float | None = None
+    """Time a step now spends in kernels that it changes or takes away; None where nobody told."""
+    unprofiled: Unprofiled | None = None
+    """None: no profiler slowed the step. The range holds both."""
 
     @property
     def present_ns(self) -> float:
         """Time of the step without the edit."""
         saves = self.saves if self.saves_of_step is None else self.saves_of_step
         return self.step_ns / (1 - saves) if saves < 1 else math.nan
+
+    @property
+    def most(self) -> float:
+        """The larger gain, of the recorded step or of that without the profiler."""
+        return max(self.saves, self.unprofiled.saves if self.unprofiled else self.saves)
+
+    @property
+    def changed_share(self) -> float:
+        """Part of the present step in kernels that it changes."""
+        return (self.changed_ns or 0.0) / self.present_ns

@@ -13,7 +13,6 @@ from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
-from brrrtop.freed import give_back
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run, whole_run
 from brrrtop.model.estimate import Steps
@@ -23,6 +22,7 @@ from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
+from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
@@ -57,7 +57,7 @@ def analyze(
     details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
-    give_back()
+    malloc_trim()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
     if not ids or (device is not None and device not in ids):
@@ -70,9 +70,9 @@ def analyze(
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    by_hand = steps is not None or trimmed
-    runs = {} if by_hand else {o.estimate.device.device_id: _run(timeline, o) for o in every}
-    run = runs.get(shown.estimate.device.device_id)
+    whole = steps is None and not trimmed
+    runs = {_id(one): _run(timeline, one) for one in every if whole}
+    run = runs.get(_id(shown))
     sampled = run if timeline.observed is not None else None
     verdict = verdicts.verdict(timeline, shown, details, sampled)
     if worst:
@@ -85,7 +85,7 @@ def analyze(
         progress=1.0,
         estimate=of_run(shown, run),
         run=run,
-        devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
+        devices=tuple(of_run(one, runs.get(_id(one))) for one in every),
         since_attach=since_attach(shown),
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
@@ -94,11 +94,15 @@ def analyze(
     return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
 
 
+def _id(judged: Analysis) -> int:
+    return judged.estimate.device.device_id
+
+
 def _run(timeline: Timeline, judged: Analysis) -> Run | None:
     """The run that bursts are samples of; where everything was traced it is the window."""
     if timeline.observed is None or timeline.newest_ns is None:
         return whole_run(judged.estimate)
-    return Ledger().run(timeline, judged.estimate.device.device_id, timeline.newest_ns)
+    return Ledger().run(timeline, _id(judged), timeline.newest_ns)
 
 
 def steady_analyses(

@@ -3,6 +3,8 @@ this machine it may take before somebody says `--force`.
 
 A file of 2 MB can hold 2 GB of text, and a sound one more than the machine has memory for. Real
 traces and recordings hold 3 to 30 times their own size.
+
+Memory that was freed, given back to the system.
 """
 
 from __future__ import annotations
@@ -129,3 +131,15 @@ def _of_elsewhere() -> tuple[int, int]:
 
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return resident, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - resident
+
+
+def malloc_trim() -> None:
+    """Lets go of the pages that nothing uses any more, where the C library can.
+
+    glibc keeps what lies below the last block in use: between the stages of a large file that is
+    more than the next stage needs.
+    """
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

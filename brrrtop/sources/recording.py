@@ -4,11 +4,14 @@ Layout: `BRRR`, u16 format version, u16 flags (0), then one zstd stream of wire 
 first; since format 2 with their records column by column (`record_columns`). The stream is flushed
 at least once a second or megabyte while frames come, so that a file whose writer died, or is still
 at work, lacks that much at most. A finished file ends with END.
+
+A trace as a recording that says where it is from.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +26,7 @@ from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.record_columns import by_column, by_row
-from brrrtop.sources.source import with_hello
+from brrrtop.sources.source import Source, with_hello
 from collectors.printable import printable
 from collectors.protocol.frames import (
     LONGEST_NS,
@@ -377,3 +380,40 @@ class _Stamps:
             return self._last_ns
         self._last_ns = sent_ns or self._last_ns
         return sent_ns
+
+
+LEVEL = 19
+"""Of zstd: a conversion is written once, with nobody waiting on each frame."""
+
+
+def convert(source: Source, path: str | Path) -> None:
+    """Writes every frame of a finished source to a new recording.
+
+    Args:
+        source: Read from where it stands to its end.
+        path: Must not exist.
+
+    Raises:
+        UsageError: `path` exists.
+        BrrrtopError: The source or the file fails.
+    """
+    frames = list(source.frames())
+    facts: dict[str, Any] = {
+        "converted_from": f"{source.info.label} ({source.info.kind})",
+        "date": _date(min((f.sent_ns for f in frames if f.sent_ns), default=0)),
+    }
+    names = [f.body.get("name") for f in frames if f.kind == Kind.DEVICE]
+    if names and names[0]:
+        facts["device"] = names[0]
+    with RecordingWriter(path, facts, LEVEL) as writer:
+        for frame in frames:
+            writer.write(frame)
+
+
+def _date(time_ns: int) -> str | None:
+    """The day of a time since 1970; None for clocks that count from elsewhere."""
+    if time_ns < 10**18:
+        return None
+    return (
+        datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.timezone.utc).date().isoformat()
+    )

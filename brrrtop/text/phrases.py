@@ -22,6 +22,15 @@ SIDE_LETTERS = {
 }
 """One letter a side, for screens and printers without colour."""
 
+SIDES = {
+    Side.COMPUTE: "compute-bound",
+    Side.MEMORY: "memory-bound",
+    Side.UNDERFILLED: "too small to fill the GPU",
+    Side.COMM: "a collective",
+    Side.COPY: "a copy from or to the host",
+    Side.UNKNOWN: "what bounds it is not known",
+}
+
 HEADLINES = {
     Regime.COMPUTE: "COMPUTE-BOUND",
     Regime.MEMORY: "MEMORY-BOUND",

@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
-from brrrtop.model.intervals import holders, subtract
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest, holders, subtract
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.sources.agent_state import RECOVERY_NS, with_recovery
 from brrrtop.timeline import columns

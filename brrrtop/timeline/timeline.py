@@ -24,11 +24,11 @@ from brrrtop.model.tables import (
 )
 from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import columns, windows
+from brrrtop.timeline.columns import Track, in_order
 from brrrtop.timeline.correlation import NONE as NO_LINKS
 from brrrtop.timeline.correlation import launches_in_order
 from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.op_shapes import StepShapes, insert
-from brrrtop.timeline.track import Track, in_order
 from collectors.protocol.frames import FARTHEST_NS, Frame, Kind, plausible
 from collectors.protocol.status import MPS
 from collectors.vocabulary import MarkClass, Metric

@@ -335,10 +335,6 @@ class BrrrtopApp(PaintedApp[int]):
         dialog = SaveDialog("save" in self._can, self.page is not None)
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
-    def record(self, path: str) -> None:
-        """Has the driver write the recording, or says why there is none to write."""
-        self.ask("save", lambda d: d.save(path))
-
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
         self.take_theme(name)

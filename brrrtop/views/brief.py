@@ -42,9 +42,6 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     ]
     if edits:
         yield f"simulated savings of the step: {', '.join(edits[:_EDITS])}"
-    losers = [row.edit for row in snapshot.whatif if row.saves <= 0]
-    if losers:
-        yield f"do not try (wins nothing): {', '.join(losers)}"
     waste = next((one.waste for one in snapshot.advisories if one.waste), None)
     if waste:
         yield f"a waste of time: {waste}"
@@ -56,12 +53,12 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
     yield f"source: {snapshot.source.label}, {name}, {phrases.judged(estimate)}"
-    if snapshot.left_out:
-        yield phrases.not_judged(snapshot)
     yield (
         f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
         f" {phrases.because(estimate)}"
     )
+    if snapshot.left_out:
+        yield phrases.not_judged(snapshot)
     split = estimate.split
     shares = (
         f"{name} {units.share(getattr(split, name))}"
@@ -83,7 +80,7 @@ def _lost_time(estimate: Estimate) -> Iterator[str]:
 
 def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     tables = snapshot.tables
-    for stall in tables.stalls[:_STALLS]:
+    for stall in [row for row in tables.stalls if row.share >= _LEAST][:_STALLS]:
         inside = f" in {stall.inside}" if stall.inside else ""
         yield f"GPU idle {units.share(stall.share)} while the host was at {stall.place}{inside}"
     leaves = sorted(tables.modules, key=lambda row: -row.device_self_ns)[:3]
@@ -93,7 +90,7 @@ def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     for row in estimate.kernels[:_KERNELS]:
         roof = f", {units.share(row.roof_share)} of its roof" if row.roof_share is not None else ""
         yield (
-            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {row.side}-bound{roof},"
+            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {phrases.SIDES[row.side]}{roof},"
             f" {units.count(row.count)} × {units.duration(row.mean_ns)}"
         )
     if tables.memory is not None:

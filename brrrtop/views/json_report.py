@@ -184,11 +184,14 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
 
 def _whatif(row: WhatIf) -> dict[str, Any]:
     works = (("now", row.now), ("then", row.then))
+    quiet = row.unprofiled
     return {
         "edit": row.edit,
-        "step_ms": row.step_ns / 1e6,
-        **pick(row, "saves saves_low saves_high advisory line"),
-        "saves_of_step": row.saves if row.saves_of_step is None else row.saves_of_step,
+        "step_ms": (quiet or row).step_ns / 1e6,
+        "saves": (quiet or row).saves,
+        **pick(row, "saves_low saves_high advisory line"),
+        "saves_recorded": row.saves if quiet is not None else None,
+        "saves_of_step": (quiet or row).saves if row.saves_of_step is None else row.saves_of_step,
         **{
             f"{name}_{when}": work and getattr(work, name)
             for name in ("kernels", "device_ns", "host_ns")

@@ -67,12 +67,12 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
     else:
         yield from _judged(snapshot, estimate)
         yield from _verdict(estimate, signs)
+        yield from _advice(snapshot)
         yield from _account(estimate)
         if snapshot.run is not None:
             yield from run_view.lines(snapshot.run)
         yield from _launching(estimate)
         yield from _kernels(estimate)
-        yield from _advice(snapshot)
         if snapshot.whatif:
             yield ""
             yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
@@ -236,15 +236,19 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.advisories:
         yield ""
         yield "What to try"
+    wasted: set[str] = set()
     for place, advisory in enumerate(snapshot.advisories, 1):
-        yield from _advisory(place, advisory)
+        yield from _advisory(
+            place, advisory, advisory.waste if advisory.waste not in wasted else ""
+        )
+        wasted.add(advisory.waste)
     if snapshot.silenced:
         ids = ", ".join(one.kind for one in snapshot.silenced)
         yield ""
         yield from _wrap(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
 
 
-def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
+def _advisory(place: int, advisory: Advisory, waste: str) -> Iterator[str]:
     head = f"{place:>3} {advisory.kind}"
     gain = whatif_text.gain(advisory)
     if gain is not None:
@@ -252,7 +256,7 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     yield f"{head}, {units.share(advisory.confidence)} sure"
     yield from _wrap(advisory.says, "    ")
     yield from _wrap(advisory.suggests, "    try    ")
-    yield from _wrap(advisory.waste, "    waste  ")
+    yield from _wrap(waste, "    waste  ")
 
 
 def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:

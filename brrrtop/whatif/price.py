@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.model.advice import StepWork, WhatIf
+from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
 from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, sdpa, tf32
 from brrrtop.whatif.edits.loop import (
+    QUIET,
     double_batch,
     loader_ready,
     no_sync,
@@ -30,6 +32,9 @@ Bases = list[tuple[Assumptions, Step]]
 """A step under each guess."""
 
 
+GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
+
+
 class Edit(Struct, frozen=True):
     """Something that one can change in a step."""
 
@@ -39,6 +44,8 @@ class Edit(Struct, frozen=True):
     """The step with it; None where it does not apply."""
     needs_roofs: bool = False
     """Only on a GPU whose rates are known."""
+    empties: tuple[str, ...] = ()
+    """Buckets of the account that it is there for."""
 
 
 GRAPHS = "compile-reduce-overhead"
@@ -48,19 +55,27 @@ _PINNED = "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)"
 _BUCKETS = "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
 _FUSED = "torch.optim.AdamW(model.parameters(), lr, fused=True)"
 EDITS: dict[str, Edit] = {
-    "compile": Edit("model = torch.compile(model)", compiled, needs_roofs=True),
-    GRAPHS: Edit(_REDUCE, reduce_overhead, needs_roofs=True),
+    "compile": Edit(
+        "model = torch.compile(model)", compiled, needs_roofs=True, empties=("idle_launch",)
+    ),
+    GRAPHS: Edit(_REDUCE, reduce_overhead, needs_roofs=True, empties=("idle_launch",)),
     "channels-last": Edit(_LAST, channels_last, needs_roofs=True),
     "tf32": Edit('torch.set_float32_matmul_precision("high")', tf32, needs_roofs=True),
     "bf16": Edit('with torch.autocast("cuda", torch.bfloat16):', bf16, needs_roofs=True),
     "double-batch": Edit("DataLoader(..., batch_size=2 * batch_size)", double_batch),
     "fused-optimizer": Edit(_FUSED, fused_optimizer),
     "sdpa": Edit("F.scaled_dot_product_attention(q, k, v)", sdpa, needs_roofs=True),
-    "loader-ready": Edit(loader.line(), loader_ready),
-    "no-sync": Edit("total += loss.detach()  # read it every N steps", no_sync),
-    "pinned-copies": Edit(_PINNED, pinned_copies),
-    "overlap-communication": Edit(_BUCKETS, overlap_communication),
-    "quiet-host": Edit("gc.freeze(); log and save every N steps, from a thread", quiet_host),
+    "loader-ready": Edit(loader.line(), loader_ready, empties=("idle_input",)),
+    "no-sync": Edit(
+        "total += loss.detach()  # read it every N steps", no_sync, empties=("idle_sync",)
+    ),
+    "pinned-copies": Edit(_PINNED, pinned_copies, empties=("exposed_copy",)),
+    "overlap-communication": Edit(_BUCKETS, overlap_communication, empties=("exposed_comm",)),
+    "quiet-host": Edit(
+        "gc.freeze(); log and save every N steps, from a thread",
+        quiet_host,
+        empties=tuple(f"idle_{cause}" for cause in QUIET),
+    ),
 }
 """By the id that the contract gives it."""
 _NOWHERE = Roofs(None, float("nan"))
@@ -81,12 +96,14 @@ class Priced(Struct, frozen=True, eq=False):
     """A step and what each edit would make of it."""
 
     step: Step
-    """As it runs without a profiler."""
+    """As it is shown: of a profiler's trace the recorded one, live the one between bursts."""
     present_ns: float
     rows: tuple[WhatIf, ...]
     """Edits that apply, best first."""
     following: tuple[WhatIf, ...] = ()
     """The best edit with one more after it, best first; empty where no edit wins."""
+    unprofiled_ns: float | None = None
+    """What the step would take without the profiler that recorded it; None: nothing slowed it."""
 
     def scaled(self, part: float) -> float:
         """Share of the step saved with the device's time down to `part` of it, and nothing else changed."""
@@ -107,19 +124,27 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
     step = _pace(step)
-    guesses = (MIDDLE, CAUTIOUS, HOPEFUL)
-    bases = list(zip(guesses, unprofiled(step, guesses), strict=True))
-    present = _present(bases)
-    made = _each(EDITS, bases, roofs)
-    rows = _rows({(name,): steps for name, steps in made.items()}, present)
+    without = list(zip(GUESSES, unprofiled(step, GUESSES), strict=True))
+    worlds = [without]
+    if step.profiled and step.undisturbed_ns is None:
+        worlds = [[(guess, step) for guess in GUESSES], without]
+    presents = [_present(bases) for bases in worlds]
+    made = [_each(EDITS, bases, roofs) for bases in worlds]
+    rows = _rows([(name,) for name in made[0]], [list(each.values()) for each in made], presents)
     following: tuple[WhatIf, ...] = ()
     if rows and rows[0].saves > 0:
         first = rows[0].edit
         later = [row.edit for row in rows[1:] if row.edit not in INCLUDED.get(first, ())]
-        pairs = _each(later, made[first] or [], roofs)
-        following = _rows({(first, name): steps for name, steps in pairs.items()}, present)
-        following = following[:FOLLOWING]
-    return Priced(bases[0][1], present.times_ns[0], rows, following)
+        pairs = [_each(later, each[first] or [], roofs) for each in made]
+        names = [(first, name) for name in later]
+        following = _rows(names, [list(each.values()) for each in pairs], presents)[:FOLLOWING]
+    return Priced(
+        step=worlds[0][0][1],
+        present_ns=presents[0].times_ns[0],
+        rows=rows,
+        following=following,
+        unprofiled_ns=presents[1].times_ns[0] if len(worlds) > 1 else None,
+    )
 
 
 def _each(names: Iterable[str], bases: Bases, roofs: Roofs | None) -> dict[str, Bases | None]:
@@ -133,9 +158,21 @@ def _each(names: Iterable[str], bases: Bases, roofs: Roofs | None) -> dict[str, 
     return made
 
 
-def _rows(made: dict[tuple[str, ...], Bases | None], present: PresentStep) -> tuple[WhatIf, ...]:
-    """Best first; edits that do not apply are left out."""
-    rows = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
+def _rows(
+    names: Sequence[tuple[str, ...]],
+    made: Sequence[Sequence[Bases | None]],
+    presents: Sequence[PresentStep],
+) -> tuple[WhatIf, ...]:
+    """Best first; edits that do not apply are left out.
+
+    Args:
+        made: By kind of step (as shown, without the profiler) what each of the edits makes of it.
+    """
+    rows = (
+        _row(name, presents, steps)
+        for name, *steps in zip(names, *made, strict=True)
+        if steps[0] is not None
+    )
     return tuple(sorted((row for row in rows if row is not None), key=lambda row: -row.saves))
 
 
@@ -173,33 +210,74 @@ class PresentStep(Struct, frozen=True):
 
     times_ns: tuple[float, ...]
     """Under each guess."""
-    work: StepWork
+    step: Step
+    """Under the likeliest one."""
+
+    @property
+    def work(self) -> StepWork:
+        return _work(self.step, 1)
 
 
 def _present(bases: Bases) -> PresentStep:
-    return PresentStep(tuple(period_ns(step) for _, step in bases), _work(bases[0][1], 1))
+    return PresentStep(tuple(period_ns(step) for _, step in bases), bases[0][1])
 
 
-def _row(names: tuple[str, ...], present: PresentStep, made: Bases) -> WhatIf | None:
+class _Gain(Struct, frozen=True):
+    """What edits save of one kind of step."""
+
+    step_ns: float
+    saves: float
+    low: float
+    high: float
+
+
+def _row(
+    names: tuple[str, ...], presents: Sequence[PresentStep], made: Sequence[Bases | None]
+) -> WhatIf | None:
     """What the edits make of the step; None where it takes no time as it is, or nothing is left of it."""
     units = math.prod(UNITS.get(one, 1) for one in names)
+    gains = [
+        gain
+        for present, steps in zip(presents, made, strict=True)
+        if steps is not None and (gain := _gain(present, steps, units)) is not None
+    ]
+    if len(gains) < len(presents):
+        return None
+    shown, quiet = gains[0], gains[1] if len(gains) > 1 else None
+    return WhatIf(
+        edit="+".join(names),
+        step_ns=shown.step_ns,
+        saves=shown.saves,
+        saves_low=min(gain.low for gain in gains),
+        saves_high=max(gain.high for gain in gains),
+        advisory=None,
+        line="; ".join(EDITS[one].line for one in names),
+        now=presents[0].work,
+        then=_work((made[0] or [])[0][1], units),
+        safe=sum(gain.low for gain in gains) / len(gains),
+        changed_ns=_changed_ns(presents[0].step, (made[0] or [])[0][1]),
+        unprofiled=None if quiet is None else Unprofiled(quiet.saves, quiet.step_ns),
+    )
+
+
+def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     times = [period_ns(with_host(step, guess.host_again)) / units for guess, step in made]
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
     doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
-    return WhatIf(
-        edit="+".join(names),
-        step_ns=times[0],
-        saves=saves[0],
-        saves_low=low,
-        saves_high=max(min(high, 0.99), saves[0]),
-        advisory=None,
-        line="; ".join(EDITS[one].line for one in names),
-        now=present.work,
-        then=_work(made[0][1], units),
-    )
+    return _Gain(times[0], saves[0], low, max(min(high, 0.99), saves[0]))
+
+
+def _changed_ns(now: Step, then: Step) -> float:
+    """Time a step of activities that take another time in the edited one, or are gone from it."""
+    rows = np.flatnonzero(now.rows >= 0)
+    left = np.zeros(int(now.rows.max(initial=0)) + 1)
+    stays = then.rows >= 0
+    left[then.rows[stays]] = then.device_ns[stays]
+    spent = now.device_ns[rows]
+    return float(spent[left[now.rows[rows]] != spent].sum()) / now.count
 
 
 def _work(step: Step, units: int) -> StepWork:

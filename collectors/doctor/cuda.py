@@ -1,15 +1,18 @@
-"""What stands between us and a GPU: its driver, and for one trainer CUDA, CUPTI, other tools."""
+"""What stands between us and a GPU: its driver, and for one trainer CUDA, CUPTI, other tools.
+
+The shape of one finding of the doctor.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from collectors.attach import cupti_file
 from collectors.attach.agent_library import COUNTERS_ALONE
-from collectors.doctor.check import Check, bad, fine, note, wait
 from collectors.gpu.nvidia.sampler_thread import GaugeThread
 from collectors.process import maps
 from collectors.process.process import Process, has_ptrace_capability, yama_scope
@@ -219,3 +222,46 @@ def _sharing(process: Process) -> Iterator[Check]:
         yield note(
             "kineto", "KINETO_USE_DAEMON is set: a daemon may start torch's profiler unasked"
         )
+
+
+class Status(str, Enum):
+    """How a check came out."""
+
+    FINE = "fine"
+    NOTE = "note"
+    """Works, and there is something to know."""
+    WAIT = "wait"
+    """Passes by itself."""
+    BAD = "bad"
+    """Attaching, or tracing kernels, does not work until this is mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at or tried."""
+
+    name: str
+    status: Status
+    says: str
+    fix: str = ""
+    """The command or change that helps; empty when there is nothing to mend."""
+    blocks: str = ""
+    """What it prevents while it is bad, or to be waited for: `attach`, `kernels` or `counters`."""
+    denied: bool = False
+    """It is bad for want of a permission."""
+
+
+def fine(name: str, says: str) -> Check:
+    return Check(name, Status.FINE, says)
+
+
+def note(name: str, says: str, fix: str = "") -> Check:
+    return Check(name, Status.NOTE, says, fix)
+
+
+def wait(name: str, says: str, fix: str = "", blocks: str = "") -> Check:
+    return Check(name, Status.WAIT, says, fix, blocks)
+
+
+def bad(name: str, says: str, fix: str, blocks: str = "attach", *, denied: bool = False) -> Check:
+    return Check(name, Status.BAD, says, fix, blocks, denied)

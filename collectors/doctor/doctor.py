@@ -19,7 +19,7 @@ from collectors.attach.method import why_not_remote
 from collectors.attach.ptrace import calls
 from collectors.attach.ptrace import threads as ptrace_threads
 from collectors.doctor import cuda
-from collectors.doctor.check import Check, Status, bad, fine, note, wait
+from collectors.doctor.cuda import Check, Status, bad, fine, note, wait
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
 from collectors.process import candidates
 from collectors.process import process as processes

@@ -133,7 +133,7 @@ class HostLoad:
         if self._workers is not None:
             self._workers.sample()
             figures += self._workers.figures.items()
-        at_ns = time.time_ns()
+        at_ns = time.time_ns() >> 20 << 20
         rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)
 

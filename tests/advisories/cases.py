@@ -46,7 +46,7 @@ class Cases:
             advice = scene().advice()
             assert kind in advice
             for advisory in advice.values():
-                assert advisory.says and advisory.suggests and advisory.waste and advisory.evidence
+                assert advisory.says and advisory.suggests and advisory.evidence
                 assert 0.5 <= advisory.confidence < 1
                 assert advisory.saves_at_most is None or 0 < advisory.saves_at_most < 1
                 assert advisory.saves is None or advisory.saves <= advisory.saves_at_most

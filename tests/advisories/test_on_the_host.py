@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from brrrtop.advisories.advise import advise
 from brrrtop.model.tables import OpSignature
 from collectors.vocabulary import CallClass, MarkClass
 
@@ -121,6 +122,32 @@ def ahead(scene: Scene) -> Scene:
 )
 def test_no_profiler_is_blamed_where_none_holds_launches_up(scene: Scene) -> None:
     assert "monitor-cost" not in scene.advice()
+
+
+def waiting_for_batches() -> Scene:
+    """A loop that launches and loads by turns; without the profiler's part it is ahead of the GPU."""
+
+    def body(s: Scene) -> None:
+        s.idle(4_000.0, MarkClass.INPUT, "DataLoader(num_workers=0)")
+        for _ in range(300):
+            s.mark(MarkClass.OP, 24.0, "aten::mm")
+            s.kernel(GEMM, 20.0, late=10.0, op=OpSignature("aten::mm", ((4, 4),)))
+
+    return looped(body)
+
+
+def test_a_profilers_step_is_simulated_as_recorded_and_the_range_holds_both() -> None:
+    advice = advise(waiting_for_batches().judged())
+    row = next(row for row in advice.whatif if row.edit == "loader-ready")
+    estimate = waiting_for_batches().judged().estimate
+    seen = estimate.account.idle_ns["input"] / estimate.account.duration_ns
+    assert row.saves == pytest.approx(seen, abs=0.05) and seen > 0.2
+    assert row.unprofiled is not None
+    assert row.saves_low <= min(row.saves, row.unprofiled.saves)
+    assert row.saves_high >= max(row.saves, row.unprofiled.saves)
+    assert not any("loader-ready (" in one.waste for one in advice.given)
+    (given,) = [one for one in advice.given if one.kind == "dataloader-stall"]
+    assert given.saves == pytest.approx(row.saves, abs=1e-4)
 
 
 # ---------------------------------------------------------------- updates

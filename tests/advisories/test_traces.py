@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Links, Marks, Span, Window
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import CallClass, MarkClass
@@ -89,3 +90,15 @@ def test_the_plant_is_found_and_nothing_forbidden_is_said(
         assert list(given) == wanted
     elif name not in LAUNCHING:
         assert next(iter(given)) in wanted
+
+
+@pytest.mark.parametrize("name", ["kineto-v100-resnet50-workers0"])
+def test_what_the_loader_won_in_public_pairs_is_predicted(traces: Path, name: str) -> None:
+    """The same program with four workers: 176 ms a step became 128 in one recording, 122 in another."""
+    source = open_source(traces / "peers" / f"{name}.json.gz")
+    snapshot = analyze(source)
+    source.close()
+    row = next(row for row in snapshot.whatif if row.edit == "loader-ready")
+    assert 0.25 <= row.saves <= 0.34
+    assert row.saves_low <= 0.27 and row.saves_high >= 0.32
+    assert "dataloader-stall" in [one.kind for one in snapshot.advisories][:2]

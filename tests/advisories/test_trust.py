@@ -26,6 +26,12 @@ def a_run_that_mostly_idles() -> Scene:
     return looped(lambda s: (s.idle(20_000, MarkClass.INPUT), large(s)))
 
 
+@silent("none-healthy")
+def nothing_to_edit_beside_much_idle_time() -> Scene:
+    """Work of the host that no mark and no edit stands for."""
+    return looped(lambda s: (large(s, 10), s.idle(900.0)))
+
+
 @calls_for("exposed-communication")
 def collectives_alone() -> Scene:
     return looped(lambda s: (large(s), s.kernel(NCCL, 3_000.0, blocks=24, stream=20)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collectors.attach import agent_library, c_library
-from tests import shared
+from tests import shared, waits
 from tests.agent.rig import Monitor, Trainer
 
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-shared")
@@ -59,6 +59,7 @@ def build_few(folder: Path, *flags: str) -> dict[str, Path]:
         "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
         "cuda": build(folder / "libcuda.so.1", CUDA, *flags),
         "launchers": build(folder / "liblaunchers.so", FAKES / "launchers.c", *flags),
+        "waits": build(folder / "libwaits.so", waits.SOURCE, "-lrt", *flags),
     }
 
 

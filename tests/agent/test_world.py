@@ -12,6 +12,7 @@ from collectors.process import process as processes
 from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
+from tests.waits import read_report
 
 Connect = Callable[[Trainer], Monitor]
 TURNS = 4
@@ -66,6 +67,33 @@ def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
         monitor.traced(turn + 1)
     assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
     assert trainer.do(BESIDE) == 0
+
+
+WAITING = """
+waiting = load({library!r}); text = ctypes.create_string_buffer(1 << 14)
+def report():
+    waiting.waits_report(text, len(text))
+    return text.value.decode()
+waiting.waits_begin()
+"""
+
+
+def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
+    trainer: Trainer, connect: Connect
+) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do(WAITING.format(library=str(trainer.built["waits"])))
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
+    for turn in range(2 * TURNS):
+        monitor.burst(longest_s=0.02)
+        monitor.traced(turn + 1)
+    assert trainer.do("answer = launchers.launchers_end()") == 0
+    assert trainer.do(BESIDE) == 0
+    waits = read_report(trainer.do("answer = report()"))
+    trainer.do("waiting.waits_end()")
+    assert len(waits) > 30
+    assert {name: wait.cut_short for name, wait in waits.items() if wait.cut_short} == {}
+    assert {name: wait for name, wait in waits.items() if wait.early or wait.odd} == {}
 
 
 def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:

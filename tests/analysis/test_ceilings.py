@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis import calibrated
-from brrrtop.analysis.calibrated import Calibration, calibration_of, keep
-from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis import ceilings
+from brrrtop.analysis.ceilings import Calibration, calibration_of, ceilings_for, keep
 from brrrtop.analysis.estimate import estimate
 from brrrtop.cli.commands import calibrate as verb
 from brrrtop.cli.options import Options
@@ -40,7 +39,7 @@ def no_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def forget() -> None:
-    calibrated._kept.cache_clear()
+    ceilings._kept.cache_clear()
     ceilings_for.cache_clear()
 
 
@@ -114,8 +113,8 @@ def test_a_part_nobody_knows_gets_its_ceilings_from_its_calibration() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "brrrtop.calibration/1", "gpus": [{}]}'])
 def test_a_file_that_makes_no_sense_counts_as_none(text: str) -> None:
-    calibrated.path().parent.mkdir(parents=True, exist_ok=True)
-    calibrated.path().write_text(text)
+    ceilings.path().parent.mkdir(parents=True, exist_ok=True)
+    ceilings.path().write_text(text)
     assert calibration_of(H200) is None
 
 

@@ -28,7 +28,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.trace.reader import Inflater
 from brrrtop.sources.registry import open_source
-from brrrtop.text.python_frames import is_users
+from brrrtop.text.units import is_users
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
 

@@ -23,7 +23,7 @@ from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
-from collectors.gpu.nvidia import processes
+from collectors.gpu.nvidia import devices
 from collectors.process import proc
 from collectors.protocol.frames import Decoder, Frame, Kind, encode
 from collectors.protocol.status import MPS
@@ -147,7 +147,7 @@ def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
 ) -> None:
     """From a sampler, and from a recording of before there were facts beside the sentences."""
     monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
-    here = processes.tenants([5], None)
+    here = devices.tenants([5], None)
     assert here.says is not None and here.mps
     body = {"gauges": [here.says], **({"facts": [MPS]} if with_facts else {})}
     if with_facts:

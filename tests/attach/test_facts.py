@@ -25,7 +25,7 @@ from collectors.attach import by_ptrace, elf
 from collectors.attach.access import refusal
 from collectors.attach.files import AgentFiles
 from collectors.doctor import cuda
-from collectors.doctor.check import Check, Status, bad, fine, wait
+from collectors.doctor.cuda import Check, Status, bad, fine, wait
 from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps

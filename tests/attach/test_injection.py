@@ -39,12 +39,12 @@ print(json.dumps(answer))
 GETPID = 39
 
 
-def trace(one: Child, code: str, **options: Any) -> Any:
+def trace(one: Child, code: str, limit_s: float = 60, **options: Any) -> Any:
     """What `code` left in `answer`, run in a process that may trace the child."""
     plan = by_ptrace.make_plan(processes.read(one.pid))
     job = {"pid": one.pid, "functions": plan.functions, "gadgets": plan.gadgets}
     command = [sys.executable, "-I", "-S", "-c", _TRACER, str(ROOT), json.dumps(job), code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, **options)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

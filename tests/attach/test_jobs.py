@@ -20,8 +20,7 @@ from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live_job import JobProcesses
 from brrrtop.cli.options import Options
 from collectors.attach.files import AgentFiles
-from collectors.process.candidates import Candidate, candidates
-from collectors.process.jobs import ranks_of
+from collectors.process.candidates import Candidate, candidates, ranks_of
 from collectors.process.process import Process
 from tests.agent.conftest import built
 from tests.attach import children

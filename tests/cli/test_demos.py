@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.steady import APPEARS_AFTER
-from brrrtop.cli import rank_files
 from brrrtop.cli.commands import demo
 from brrrtop.cli.commands import replay as replay_verb
 from brrrtop.cli.commands.demo import scenarios
@@ -188,7 +187,7 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     assert waited["place"] == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
     ticks = count()
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
-    driver = rank_files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
+    driver = files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
     replay_verb.to_first_verdict(driver, after=replay_verb.DEMO_OF_RANKS_AFTER)
     assert driver.advance().advisories[0].suggests.startswith("do on every rank"), "of the line"
     try:

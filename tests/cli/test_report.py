@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from msgspec.structs import replace
 
 from brrrtop.cli.commands import demo
 from brrrtop.model.account import Split
-from brrrtop.model.advice import StepWork, WhatIf
+from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
 from collectors.vocabulary import Metric
@@ -70,12 +72,15 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
         "saves_of_step": 0.34, "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
         "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
-        "host_ns_now": 20e6, "host_ns_then": 18e6,
+        "host_ns_now": 20e6, "host_ns_then": 18e6, "saves_recorded": None,
     }  # fmt: skip
     assert report["whatif_after"] is None
     assert report["whatif"][1]["saves"] == -0.05
     assert report["whatif"][1]["saves_high"] is None and report["whatif"][1]["advisory"] is None
     assert report["whatif"][1]["kernels_now"] is None
+    recorded = replace(rows[0], unprofiled=Unprofiled(0.2, 25e6))
+    one = json.loads(to_json(replace(make_snapshot(), whatif=(recorded,))))["whatif"][0]
+    assert (one["saves"], one["step_ms"], one["saves_recorded"]) == (0.2, 25.0, 0.34)
     pair = replace(rows[0], edit="compile+bf16", step_ns=29.0e6)
     report = json.loads(to_json(replace(make_snapshot(), whatif=rows, whatif_after=(pair,))))
     assert report["whatif_after"]["first"] == "compile"
@@ -360,3 +365,18 @@ def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
         assert [row["side"] for row in report["kernels"]] == [side]
         booked = {"memory": "memory_ns", "copy": "exposed_copy_ns"}[side]
         assert report["account"][booked] == 9 * 50_000
+
+
+def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> None:
+    source = open_source(str(demo.scenarios()["launch-bound"]))
+    try:
+        shown = analyze(source)
+    finally:
+        source.close()
+    assert len(shown.advisories) > 1
+    twice = tuple(replace(one, waste="a faster GPU") for one in shown.advisories)
+    text = to_text(replace(shown, advisories=twice))
+    assert text.splitlines().index("What to try") < 25
+    assert text.index("What to try") < text.index("Where the time went") < text.index("Kernels by")
+    assert text.count("a faster GPU") == 1
+    assert not re.search(r"(underfilled|unknown|copy|comm)-bound", to_brief(shown))

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
+from brrrtop.cli import in_browser
 from brrrtop.cli.in_browser import address_of, serve
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
+from collectors.attach.users import run_as
+from collectors.process.tcp import is_loopback, uid_of_client
 
 ROOT = Path(__file__).parents[2]
+NOBODY = 65534
 
 
 @pytest.mark.parametrize(
@@ -48,215 +53,259 @@ def test_a_verb_without_a_screen_is_refused() -> None:
         serve(["analyze"], Options(verb="analyze"))
 
 
-def server() -> tuple[subprocess.Popen[str], int]:
-    """A brrrtop that serves its demo, and the port."""
-    pytest.importorskip("textual_serve")
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A brrrtop that serves its demo, and the address with its token."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
-    serving = subprocess.Popen(
-        [sys.executable, "-m", "brrrtop", "demo", "--serve", "--listen", f"127.0.0.1:{number}"],
+        port = int(free.getsockname()[1])
+    running = subprocess.Popen(
+        [sys.executable, "-m", "brrrtop", "demo", "--serve", "--listen", f"127.0.0.1:{port}"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while True:
-        assert serving.poll() is None and time.monotonic() < deadline
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", number)) == 0:
-                return serving, number
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Of a brrrtop that serves its demo."""
-    serving, number = server()
     try:
-        yield number
-        serving.send_signal(signal.SIGINT)
-        assert serving.wait(10) == 0
+        assert running.stderr is not None
+        address = re.search(r"http://\S+", running.stderr.readline())
+        assert address is not None
+        deadline = time.monotonic() + 30
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", port)) != 0:
+                assert running.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+        yield running, address[0]
     finally:
-        serving.kill()
-        assert serving.stderr is not None
-        serving.stderr.close()
-        serving.wait()
+        running.kill()
+        assert running.stderr is not None
+        running.stderr.close()
+        running.wait()
 
 
-async def first_screen(port: int) -> str:
-    """What a browser's terminal is sent until the verdict is in it."""
-    import aiohttp
-
-    shown = ""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"http://127.0.0.1:{port}/ws?width=120&height=40") as page,
-    ):
-        async for message in page:
-            data: Any = message.data
-            shown += data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)
-            if "OVERHEAD" in shown:
-                break
-    return shown
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving() as (running, url):
+        yield url
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 0
 
 
-async def page(port: int) -> tuple[str, str]:
-    """The page that a browser gets, and what it may load for it."""
-    import aiohttp
-
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/") as answer,
-    ):
-        return await answer.text(), answer.headers["Content-Security-Policy"]
+Get = Callable[..., Awaitable["aiohttp.ClientResponse"]]
 
 
-async def status(port: int, **headers: str) -> int:
-    import aiohttp
+@asynccontextmanager
+async def visitor(address: str, knows: bool = True) -> AsyncIterator[tuple[Get, str]]:
+    """Asks for paths below the address, as a browser that has opened it or, else, never saw it."""
+    bare = address.partition("?")[0]
+    jar = aiohttp.CookieJar(unsafe=True)  # cookies of numeric addresses too
+    async with aiohttp.ClientSession(cookie_jar=jar) as session:
+        if knows:
+            async with session.get(address) as answer:
+                assert answer.status == 200 and str(answer.url) == bare, (
+                    "the token leaves the address"
+                )
 
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/", headers=headers) as answer,
-    ):
-        return answer.status
+        async def get(path: str, **headers: str) -> aiohttp.ClientResponse:
+            async with session.get(bare + path, headers=headers) as answer:
+                await answer.read()
+                return answer
+
+        yield get, bare
 
 
-@pytest.mark.timeout(120)
-def test_a_browser_sees_the_screen_and_pages_of_others_are_refused(port: int) -> None:
-    assert asyncio.run(status(port)) == 200
-    assert asyncio.run(status(port, Origin=f"http://localhost:{port}")) == 200
-    assert asyncio.run(status(port, Origin="http://evil.example")) == 403
-    assert asyncio.run(status(port, Host="evil.example")) == 403
-    text, allowed = asyncio.run(page(port))
-    own = f"127.0.0.1:{port}"
+async def test_nobody_without_the_token_gets_anything(address: str) -> None:
+    port = urlsplit(address).port
+    wrong = "?token=" + "A" * len(urlsplit(address).query.partition("=")[2])
+    async with visitor(address, knows=False) as (get, _):
+        for path in (
+            "",
+            wrong,
+            "?token=%FF",
+            "ws",
+            "ws" + wrong,
+            "static/js/textual.js",
+            "download/1",
+        ):
+            answer = await get(path)
+            assert answer.status == 403 and not answer.cookies, path
+        rebound = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
+        assert (await get("", **rebound)).status == 403
+    async with visitor(address, knows=False) as (get, _):
+        answer = await get("?" + urlsplit(address).query)
+        kept = answer.history[0].cookies[f"brrrtop-{port}"]
+        assert kept["httponly"] and kept["samesite"] == "Lax"
+
+
+async def test_whoever_has_the_token_is_served_but_not_through_pages_of_others(
+    address: str,
+) -> None:
+    own = urlsplit(address).netloc
+    async with visitor(address) as (get, bare):
+        answer = await get("")
+        text, allowed = await answer.text(), answer.headers["Content-Security-Policy"]
+        assert (await get("static/js/textual.js")).status == 200
+        assert (await get("", Origin=f"http://{own}")).status == 200
+        for origin in (
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:1",
+            f"http://{own}.evil.example",
+        ):
+            assert (await get("", Origin=origin)).status == 403, origin
     loaded = re.findall(
         r"""(?:src|href)=["']?(?:\w+:)?//([^/"']+)|url\(["']?\w+://([^/"')]+)""", text
     )
     assert loaded and {one or other for one, other in loaded} == {own}, "nothing from elsewhere"
-    assert "textual.js" in text and f"ws://{own}/" in text
-    hosts = re.findall(r"\w+://([^\s;]+)", allowed)
-    assert set(hosts) == {own} and "*" not in allowed
-    shown = asyncio.run(asyncio.wait_for(first_screen(port), 60))
-    assert "OVERHEAD" in shown
+    assert f"ws://{own}/" in text and bare in text
+    assert set(re.findall(r"\w+://([^\s;]+)", allowed)) == {own} and "*" not in allowed
 
 
-async def end_beside_a_tab(serving: subprocess.Popen[str], port: int, number: int) -> list[Path]:
-    """Ends the server by a signal while a tab is open; the screens that were there."""
-    import aiohttp
+async def test_the_page_works_under_the_name_that_it_was_opened_by(address: str) -> None:
+    async with visitor(address.replace("127.0.0.1", "localhost")) as (get, bare):
+        assert f"ws{bare.removeprefix('http')}" in await (await get("")).text()
 
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_is_refused_with_the_token_too(address: str) -> None:
+    def ask() -> tuple[int, str]:
+        parts = urlsplit(address)
+        client = HTTPConnection(parts.netloc)
+        client.request("GET", f"/?{parts.query}")
+        answer = client.getresponse()
+        return answer.status, answer.read().decode()
+
+    assert ask()[0] == 302
+    assert run_as(NOBODY, NOBODY, ask) == (
+        403,
+        f"this screen is for user 0, and user {NOBODY} asks\n",
+    )
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_user_behind_a_connection_is_known_while_it_is_open(family: int) -> None:
+    with socket.socket(socket.AF_INET6) as server:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(("::", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        client = socket.socket(family)
+        client.connect(("127.0.0.1" if family == socket.AF_INET else "::1", port))
+        there, peer = server.accept()
+        with there:
+            own = there.getsockname()
+            assert is_loopback(peer[0])
+            assert uid_of_client(peer[:2], own[:2]) == os.geteuid()
+            assert uid_of_client((peer[0], peer[1] ^ 1), own[:2]) is None
+            client.close()
+            assert uid_of_client(peer[:2], own[:2]) is None, (
+                "the kernel says root of a closed socket"
+            )
+
+
+class Connection:
+    """Two ends as aiohttp names them."""
+
+    def __init__(self, client: str) -> None:
+        self.ends = {"peername": (client, 40000), "sockname": (client, 8765)}
+        self.get_extra_info = self.ends.get
+
+
+class Request:
+    """As much of aiohttp's as is asked."""
+
+    host = "127.0.0.1:8765"
+    headers: ClassVar[dict[str, str]] = {}
+    cookies: ClassVar[dict[str, str]] = {}
+    query: ClassVar[dict[str, str]] = {"token": "T"}
+
+    def __init__(self, client: str = "127.0.0.1") -> None:
+        self.transport = Connection(client)
+
+
+@pytest.mark.parametrize(
+    ("own", "sudo", "asking", "served"),
+    [(1000, None, 1000, True), (1000, None, 0, True), (1000, None, 1001, False), (1000, None, None, True),
+     (0, None, 1000, False), (0, "1000", 1000, True), (0, "1000", 1001, False), (0, None, None, False),
+     (1000, "1001", 1001, False)],
+)  # fmt: skip
+def test_who_is_served_over_loopback(
+    monkeypatch: pytest.MonkeyPatch, own: int, sudo: str | None, asking: int | None, served: bool
+) -> None:
+    monkeypatch.setattr(in_browser, "uid_of_client", lambda *_: asking)
+    monkeypatch.setattr(os, "geteuid", lambda: own)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    if sudo is not None:
+        monkeypatch.setenv("SUDO_UID", sudo)
+    assert (in_browser.Access("T", 8765).refusal(Request()) is None) is served
+    assert in_browser.Access("T", 8765).refusal(Request("192.0.2.1")) is None
+    assert in_browser.Access("U", 8765).refusal(Request("192.0.2.1")) is not None
+
+
+class Tab:
+    """The terminal of a page, without a browser."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket, self.shown = socket, ""
+
+    async def until(self, text: str) -> None:
+        """Reads what is sent, until the text is in it."""
+        while text not in self.shown:
+            data = (await self.socket.receive()).data
+            self.shown += data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)
+
+    async def press(self, keys: str) -> None:
+        await self.socket.send_json(["stdin", keys])
+
+
+@pytest.mark.timeout(120)
+async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
+    address: str, tmp_path: Path
+) -> None:
+    aim = tmp_path / "pwn.html"
+    bare = address.partition("?")[0]
+    query = urlsplit(address).query
+    jar = aiohttp.CookieJar(unsafe=True)
     async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"http://127.0.0.1:{port}/ws?width=80&height=24") as page,
+        aiohttp.ClientSession(cookie_jar=jar) as session,
+        session.ws_connect(f"{bare}ws?width=120&height=40&{query}", max_msg_size=0) as page,
     ):
-        await page.receive()
-        children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
-        serving.send_signal(number)
-        serving.wait(10)
-    return [Path(f"/proc/{child}/exe") for child in children]
+        tab = Tab(page)
+        await asyncio.wait_for(tab.until("OVERHEAD"), 60)
+        await asyncio.sleep(1.0)
+        await tab.press("S")
+        await asyncio.wait_for(tab.until("Save what was seen"), 30)
+        await asyncio.sleep(0.5)  # the words that it proposes have the cursor then
+        await tab.press("\x15" + str(aim))
+        await asyncio.sleep(0.5)
+        await tab.press("\r")
+        await asyncio.wait_for(tab.until("deliver_file_start"), 30)
+        announced = re.search(r'"deliver_file_start", "([^"]+)"', tab.shown)
+        assert announced is not None
+        async with session.get(f"{bare}download/{announced[1]}?{query}") as answer:
+            assert "filename=pwn.html" in answer.headers["Content-Disposition"]
+            content = b""
+            reading = asyncio.ensure_future(answer.read())
+            while not reading.done():  # the tab goes on to be drawn
+                await asyncio.wait({reading}, timeout=0.05)
+            content = await reading
+    assert b"<html" in content and b"OVERHEAD" in content.upper()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_screen_of_a_tab_ends_with_its_server(number: int) -> None:
-    serving, port = server()
-    screens = asyncio.run(end_beside_a_tab(serving, port, number))
-    assert serving.stderr is not None
-    serving.stderr.close()
+async def test_the_screen_of_a_tab_ends_with_its_server(number: int) -> None:
+    with serving() as (running, address):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(address.replace("?", "ws?width=80&height=24&")) as page,
+        ):
+            await page.receive()
+            children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            running.send_signal(number)
+            running.wait(10)
+    screens = [Path(f"/proc/{child}/exe") for child in children]
     deadline = time.monotonic() + 10
     while any(os.path.lexists(screen) for screen in screens):
         assert time.monotonic() < deadline, "nothing of ours outlives its terminal"
-        time.sleep(0.05)
+        await asyncio.sleep(0.05)
     assert screens
-
-
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-
-
-class Tab:
-    """A page in a headless browser, by the DevTools protocol."""
-
-    def __init__(self, socket: Any) -> None:
-        self.socket, self.sent, self.session = socket, 0, ""
-        self.shown, self.hosts, self.complaints = "", set[str](), list[str]()
-
-    async def ask(self, method: str, **words: Any) -> dict[str, Any]:
-        """The answer to a command; events that come before it are noted."""
-        self.sent += 1
-        request = {"id": self.sent, "method": method, "params": words}
-        await self.socket.send_json(request | ({"sessionId": self.session} if self.session else {}))
-        while True:
-            message = await self.socket.receive_json()
-            if message.get("id") == self.sent:
-                assert "error" not in message, message
-                return dict(message["result"])
-            self.note(message)
-
-    def note(self, event: dict[str, Any]) -> None:
-        words = event.get("params", {})
-        match event.get("method"):
-            case "Network.webSocketFrameReceived":
-                frame = words["response"]
-                data = frame["payloadData"]
-                raw = data.encode() if frame["opcode"] == 1 else base64.b64decode(data)
-                self.shown += raw.decode("utf-8", "replace")
-            case "Network.requestWillBeSent":
-                self.hosts.add(urlsplit(words["request"]["url"]).netloc)
-            case "Log.entryAdded" if words["entry"]["source"] in ("security", "network"):
-                self.complaints.append(words["entry"]["text"])
-
-    async def wait_for(self, text: str) -> None:
-        while text not in self.shown:
-            self.note(await self.socket.receive_json())
-
-
-async def browse(tools: str, url: str) -> Tab:
-    """Opens the page, waits for the verdict, asks for help by a key."""
-    import aiohttp
-
-    async with (
-        aiohttp.ClientSession() as client,
-        client.ws_connect(tools, max_msg_size=0) as socket,
-    ):
-        tab = Tab(socket)
-        target = await tab.ask("Target.createTarget", url="about:blank", width=1400, height=900)
-        attached = await tab.ask("Target.attachToTarget", flatten=True, **target)
-        tab.session = attached["sessionId"]
-        for domain in ("Network", "Log", "Page"):
-            await tab.ask(f"{domain}.enable")
-        await tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
-        await tab.ask("Page.navigate", url=url)
-        await tab.wait_for("OVERHEAD")
-        for kind in ("mousePressed", "mouseReleased"):
-            await tab.ask(
-                "Input.dispatchMouseEvent", type=kind, x=700, y=70, button="left", clickCount=1
-            )
-        await tab.ask("Input.dispatchKeyEvent", type="char", text="?")
-        await tab.wait_for("this help")
-        return tab
-
-
-@pytest.mark.timeout(120)
-def test_a_real_browser_shows_the_screen_takes_keys_and_asks_nobody_else(
-    port: int, tmp_path: Path
-) -> None:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium here")
-    running = subprocess.Popen(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-         f"--user-data-dir={tmp_path}"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert running.stderr is not None
-        lines = iter(running.stderr.readline, "")
-        tools = next(line.split()[-1] for line in lines if line.startswith("DevTools listening"))
-        url = f"http://127.0.0.1:{port}/"
-        tab = asyncio.run(asyncio.wait_for(browse(tools, url), 60))
-        assert tab.hosts == {f"127.0.0.1:{port}"}
-        assert not tab.complaints
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)  # with the renderers, which would stay
-        assert running.stderr is not None
-        running.stderr.close()
-        running.wait()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, perfetto
-from brrrtop.exporters.registry import FORMATS, default_path, export
+from brrrtop.exporters.tables import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -23,14 +24,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.export import job_of
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
+from brrrtop.exporters import prometheus
 from brrrtop.exporters.prometheus import (
     DEVICE_LABELS,
     HELP,
     JOB_LABELS,
+    LONGEST_LABEL,
+    MOST_CONNECTIONS,
     OWN_LABELS,
     PrometheusServer,
     Sample,
@@ -41,6 +45,8 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from collectors.printable import printable
+from collectors.process import process as processes
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "prometheus"
@@ -134,7 +140,6 @@ def get(url: str) -> str:
 
 
 def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
-    pytest.importorskip("prometheus_client")
     port = free_port()
     evil = {"pid": "7", "pod": 'a"b\\c\nd'}
     server = PrometheusServer(lambda: samples(judged, evil, "h"), "127.0.0.1", port)
@@ -152,10 +157,82 @@ def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
         assert done.returncode in (0, 3)
 
 
+def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) -> None:
+    trainer = subprocess.Popen(
+        ["sleep", "60"],
+        env={
+            b"SLURM_JOB_ID": b"\xff\xfe\x1b[2J" + b"x" * 1000,
+            b"RANK": b"1" * 100_000,
+            b"KUBERNETES_SERVICE_HOST": b"1",
+            b"POD_NAME": b"\xed\xa0\x80",
+        },
+    )
+    try:
+        until(lambda: b"POD_NAME" in Path(f"/proc/{trainer.pid}/environ").read_bytes())
+        labels = job_of(processes.read(trainer.pid))
+    finally:
+        trainer.kill()
+        trainer.wait()
+    hostile = list(samples(judged, labels, "h\udcff"))
+    server = PrometheusServer(
+        lambda: [*hostile, *samples(judged, {"pid": "8"}, "h")], "127.0.0.1", 0
+    )
+    try:
+        text = get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.close()
+    assert 'pid="8"' in text and f'pid="{trainer.pid}"' in text
+    given = [value for one in hostile for key, value in one.labels.items() if key in JOB_LABELS]
+    assert {len(value) for value in given} <= set(
+        range(LONGEST_LABEL + 1)
+    ) and "1" * 10 not in given
+    assert all(printable(value) == value for value in given)
+    assert "???[2Jxxx" in text and 'rank=""' in text
+
+
+def test_connections_are_few_and_end_in_time(
+    judged: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "REQUEST_LIMIT_S", 1.0)
+    server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
+    threads = threading.active_count()
+    with ExitStack() as stack:
+        stack.callback(server.close)
+        address = ("127.0.0.1", server.port)
+        idle = [
+            stack.enter_context(socket.create_connection(address))
+            for _ in range(MOST_CONNECTIONS + 20)
+        ]
+        for one in idle[:MOST_CONNECTIONS]:
+            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for one in idle[MOST_CONNECTIONS:]:
+            one.settimeout(5)
+            assert one.recv(1) == b"", "refused at once"
+        assert threading.active_count() - threads <= MOST_CONNECTIONS
+        began = time.monotonic()
+        while time.monotonic() - began < 4:  # a byte now and then is no reason to wait longer
+            try:
+                idle[0].sendall(b"x")
+            except OSError:
+                break
+            time.sleep(0.1)
+        assert time.monotonic() - began < 4
+        text = until(lambda: get(f"http://127.0.0.1:{server.port}/metrics"))
+        assert "brrrtop_up{" in text
+        until(lambda: threading.active_count() <= threads + 1)
+
+
+def test_a_process_that_is_not_there_is_nothing_to_export() -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    command = [sys.executable, "-m", "brrrtop", "export", "prometheus", str(dead.pid)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and f"{dead.pid}" in done.stderr
+
+
 def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
     judged: Snapshot,
 ) -> None:
-    pytest.importorskip("prometheus_client")
     server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
     try:
         with pytest.raises(BrrrtopError) as taken:
@@ -231,10 +308,9 @@ def scraping(stack: ExitStack, folder: Path, ours: int) -> str:
 def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
     stack: ExitStack, tmp_path: Path
 ) -> None:
-    pytest.importorskip("prometheus_client")
     shutil.which("prometheus") or pytest.skip("no prometheus here")
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
-    driver = rank_files.open_job(files, Options())
+    driver = files.open_job(files, Options())
     driver.seek(1.0)
     job = driver.advance().job
     driver.close()
@@ -272,7 +348,6 @@ def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
 
 @pytest.mark.timeout(180)
 def test_a_real_prometheus_scrapes_a_real_trainer(stack: ExitStack, tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client")
     pytest.importorskip("torch")
     shutil.which("prometheus") or pytest.skip("no prometheus here")
     trainer = begun(stack, sys.executable, "tests/attach/torch_training.py")

@@ -23,11 +23,13 @@ IMPORTED = {
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
     "platformdirs": (
         "platformdirs",
-        r"brrrtop/(analysis/calibrated|cli/settings)\.py|collectors/attach/c_library\.py",
+        r"brrrtop/(analysis/ceilings|cli/settings)\.py|collectors/attach/c_library\.py",
     ),
     "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
     "shtab": ("shtab", r"brrrtop/cli/arguments\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
+    "textual_serve": ("textual-serve", r"brrrtop/cli/in_browser\.py"),
+    "prometheus_client": ("prometheus-client", r"brrrtop/exporters/prometheus\.py"),
 }
 """Module imported → the dependency that brings it, and the files that may import it."""
 INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
@@ -35,8 +37,6 @@ INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
 WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
-    "brrrtop/cli/in_browser.py": {"textual_serve"},
-    "brrrtop/exporters/prometheus.py": {"prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.convert import convert
+from brrrtop.sources.recording import convert
 from brrrtop.sources.registry import open_source
 from collectors.vocabulary import CallClass, MarkClass
 from tests.session.handmade import Received

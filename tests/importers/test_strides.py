@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from brrrtop.model.tables import OpSignature
-from brrrtop.sources.convert import convert
 from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.recording import convert
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from tests.session.handmade import Received, kernel, launch, op, text_of, written

@@ -18,8 +18,8 @@ import pytest
 from brrrtop.sources.samplers import Feeds
 from collectors.gpu.counters import process as counter_process
 from collectors.gpu.counters.process import CounterProcess, worker_command
-from collectors.gpu.nvidia.processes import tenants
-from collectors.process.parent import end_with
+from collectors.gpu.nvidia.devices import tenants
+from collectors.process.proc import end_with
 from collectors.protocol.frames import OBSERVED, Frame, Kind
 from collectors.vocabulary import Metric
 from tests.live.counter_hardware import MS, until
@@ -30,7 +30,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.gpu.counters.worker import serve
 from collectors.gpu.counters.sampler import CounterThread
-from collectors.process.parent import end_with
+from collectors.process.proc import end_with
 from tests.live.counter_hardware import Hardware
 end_with(int(sys.argv[1]))
 counters = CounterThread(Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})

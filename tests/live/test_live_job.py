@@ -30,7 +30,7 @@ from brrrtop.sources.live import LiveSource
 from brrrtop.text.ranks import sentence
 from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch
-from collectors.process.jobs import ranks_of
+from collectors.process.candidates import ranks_of
 from collectors.process.process import read
 from collectors.protocol.frames import KERNEL, OBSERVED, Frame, Kind
 from collectors.protocol.requests import Op

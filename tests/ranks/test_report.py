@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli import rank_files
-from brrrtop.cli.files import files_of
+from brrrtop.cli.files import files_of, open_job, read_all
 from brrrtop.cli.main import main
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
@@ -92,7 +91,7 @@ def test_an_empty_folder_says_what_it_lacks(
     assert "has no recording or trace in it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("opened", [rank_files.read_all, rank_files.open_job])
+@pytest.mark.parametrize("opened", [read_all, open_job])
 def test_files_of_jobs_of_different_sizes_are_refused(
     opened: Callable[[list[str], Options], object],
 ) -> None:
@@ -112,7 +111,7 @@ def as_of_job(recording: Path, target: Path, job: str) -> str:
     return str(target)
 
 
-@pytest.mark.parametrize("opened", [rank_files.read_all, rank_files.open_job])
+@pytest.mark.parametrize("opened", [read_all, open_job])
 def test_files_of_two_jobs_of_one_size_are_refused(
     opened: Callable[[list[str], Options], object], tmp_path: Path
 ) -> None:
@@ -127,7 +126,7 @@ def test_files_of_two_jobs_of_one_size_are_refused(
 
 def test_files_of_one_job_are_one(tmp_path: Path) -> None:
     names = [as_of_job(file, tmp_path / file.name, "29500 none -") for file in files("ddp-hidden")]
-    job = rank_files.read_all(names, Options(files=tuple(names))).job
+    job = read_all(names, Options(files=tuple(names))).job
     assert job is not None and job.waited_for is not None and job.waited_for.rank == 1
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
 
-from brrrtop.cli import rank_files
+from brrrtop.cli.files import open_job
 from brrrtop.cli.options import Options
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.screens.main import MainView
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 async def replayed(width: int, height: int) -> AsyncIterator[tuple[BrrrtopApp, Pilot[int]]]:
     """The app over both ranks, at their end."""
     names = tuple(map(str, files("ddp-sleep")))
-    driver = rank_files.open_job(names, Options(files=names, speed=1.0))
+    driver = open_job(names, Options(files=names, speed=1.0))
     driver.seek(1.0)
     app = BrrrtopApp(driver, interval_s=0.05)
     async with app.run_test(size=(width, height)) as pilot:

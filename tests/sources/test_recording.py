@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.sources import recording
-from brrrtop.sources.convert import convert
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.record_columns import by_column, by_row
-from brrrtop.sources.recording import RecordingSource, RecordingWriter
+from brrrtop.sources.recording import RecordingSource, RecordingWriter, convert
 from brrrtop.sources.registry import open_source
 from collectors.protocol import frames as wire
 from collectors.protocol.frames import Frame, Kind, encode

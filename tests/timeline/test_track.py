@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.model.tables import Gauges, Span
+from brrrtop.timeline.columns import MANY, SMALL, Track
 from brrrtop.timeline.timeline import Timeline
-from brrrtop.timeline.track import MANY, SMALL, Track
 from collectors.protocol.frames import GAUGE, Frame, Kind
 from collectors.vocabulary import Metric
 

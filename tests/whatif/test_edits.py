@@ -59,7 +59,7 @@ def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf |
     made: Bases | None = bases
     for name in names:
         made = edited(name, made, roofs) if made is not None else None
-    return None if made is None else _row(names, _present(bases), made)
+    return None if made is None else _row(names, [_present(bases)], [made])
 
 
 def stepped(scene: Scene) -> Step:

@@ -83,7 +83,7 @@ def are_for_readbacks(context: Context) -> bool:
 @rule(
     "readback-traffic", OVERHEAD, "Large copies back to the host",
     when="at least 1 MB a step and 2 % of the time, with nothing beside it",
-    unless="scalars read back: those are sync-points; the copies of a save",
+    unless="scalars read back: those are sync-points; the copies of a save", any_program=True,
 )  # fmt: skip
 def readback_traffic(context: Context) -> Finding | None:
     """What the host does with the copies goes with them, as far as it takes no longer than they do: more
@@ -97,7 +97,7 @@ def readback_traffic(context: Context) -> Finding | None:
     return finding(
         f"{units.size(size)} {context.per} are copied back to the host, "
         f"{units.share(context.share(exposed))} of the time with nothing beside it",
-        "reduce on the device first, and copy to pinned memory with non_blocking=True",
+        "reduce on the device first, and copy to pinned memory without waiting for it",
         confidence=0.75,
         saves=context.share(exposed) + max(waits, context.share(min(after, exposed))),
         bytes_a_step=size,

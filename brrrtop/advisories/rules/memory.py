@@ -46,12 +46,15 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     runs, line = context.chains, compile_line(context)
     if context.host_sets_the_pace or context.partly_compiled:
         return None
+    says = f"{units.share(row.changed_share)} of the time goes to kernels that generated ones would replace"
+    if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
+        says += f": {row.then.kernels:.0f} launches a step for {row.now.kernels:.0f}"
     if runs is None or not runs.count:
-        return finding("generated kernels would be faster than the ones that run here", line)
+        return finding(says, line, changed_share=row.changed_share)
     return finding(
-        f"{units.share(context.share(runs.total_ns))} of the time goes to runs of unfused kernels, "
-        f"{context.a_step(runs.kernels):.0f} {context.per}: each reads and writes whole tensors again",
+        f"{says}; each of a run reads and writes whole tensors again",
         line,
+        changed_share=row.changed_share,
         chains_a_step=context.a_step(runs.count),
         longest=runs.longest,
         chain_share=context.share(runs.total_ns),
@@ -68,9 +71,8 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
     seen = context.joined
     conv, layout = seen.is_role(Role.CONV), seen.is_role(Role.LAYOUT)
     first, images = seen.has(Trait.NCHW), ~of_sequences(seen)
-    share = context.spent((first | layout) & images)
     return finding(
-        f"{units.share(share)} of the time goes to channels-first convolutions, the "
+        f"{units.share(row.changed_share)} of the time goes to channels-first convolutions, the "
         "conversions around them and norms over them",
         "model = model.to(memory_format=torch.channels_last); the same for the images",
         conv_share=context.spent(conv),

@@ -43,12 +43,13 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
+    usual = loader.wait_for_each(waited) if waited is not None else ""
     then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
     if needed is not None:
         then = f"{loader.line(needed.count)}, a core each; where fewer are free, cheaper decoding"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
-        + (f"; the loop waits {units.duration(wait_ns)} for each, in the mean" if wait_ns else ""),
+        + (f"; the loop waits {usual}" if usual else ""),
         then,
         input_idle_share=stalled, wait_mean_ns=wait_ns,
         workers_needed=needed.count if needed is not None else None,
@@ -177,6 +178,8 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
+    if row.saves > context.idle("sync"):
+        where += "; without them the host would prepare the next launches while the GPU works"
     return finding(
         f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
         "keep values on the device (total += loss.detach()) and read them every N steps; "
@@ -244,8 +247,10 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     if not context.matters(row) or (used is not None and used > ROOMY):
         return None
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
+    price = "it changes the training" if context.trains else "for throughput, not latency"
+    rescale = " (rescale the learning rate)" if context.trains else ""
     return finding(
-        f"{units.share(fixed)} of a step does not grow with the batch{room}",
-        f"double the batch{'' if room else ', if memory allows'} (rescale the learning rate)",
+        f"an offer, {price}: twice the batch takes {2 - fixed:.2f} times as long{room}",
+        f"double the batch{'' if room else ', if memory allows'}{rescale}",
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip

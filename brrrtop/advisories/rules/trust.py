@@ -26,6 +26,10 @@ BUSY = 0.25
 """Of the time the GPU works, from which a loop may well be bound by it without the profiler."""
 UNKNOWN = 0.25
 """With more of the time unclassed nobody can call a run healthy."""
+MOST_IDLE = 0.15
+"""Of the time: with more of it idle something holds the GPU up, whether an edit is known or not."""
+LARGE_KERNEL, LOW_ROOF = 0.2, 0.5
+"""A kernel with a fifth of the time at less than half its roof is worth a look."""
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
@@ -153,23 +157,24 @@ def monitor_cost(context: Context) -> Finding | None:
         )  # fmt: skip
     step, busy = context.priced, context.share(context.estimate.account.busy_ns)
     # With less at work the device waits for launches without a profiler too.
-    if step is None or not step.step.profiled or busy < BUSY or step.step.measured_ns <= 0:
+    if step is None or step.unprofiled_ns is None or busy < BUSY or step.present_ns <= 0:
         return None
-    part = 1 - step.present_ns / step.step.measured_ns
+    part = 1 - step.unprofiled_ns / step.present_ns
     if part < PROFILING or context.idle("launch") < PROFILING:
         return None
     return finding(
         f"torch.profiler holds the launching thread up: without it a step would take some "
-        f"{units.duration(step.present_ns)} of these {units.duration(step.step.measured_ns)}",
+        f"{units.duration(step.unprofiled_ns)} of these {units.duration(step.present_ns)}",
         "time some steps without the profiler, or watch them: brrrtop attach",
         waste="believing the idle time before launches to the last percent",
-        confidence=0.7, profiler_share=part, step_ns=step.present_ns,
+        confidence=0.7, profiler_share=part, step_ns=step.unprofiled_ns,
     )  # fmt: skip
 
 
 @rule(
     "none-healthy", COMPUTE, "Nothing worth an edit", is_last=True,
-    when="no edit that was simulated wins 5 %, and no other advice does",
+    when="no edit that was simulated wins 5 %, no other advice does, the GPU is idle for 15 % of the time at "
+    "most, and no kernel with a fifth of it is below half its roof",
     unless="weak evidence about much of the time",
 )  # fmt: skip
 def none_healthy(context: Context) -> Finding | None:
@@ -178,14 +183,25 @@ def none_healthy(context: Context) -> Finding | None:
         return None
     if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
         return None
+    if context.share(estimate.account.idle_total_ns) > MOST_IDLE or _is_below_its_roof(context):
+        return None
     best = rows[0] if rows else None
     tried = "none applies"
     if best is not None:
         tried = f"the best of {len(rows)} is {best.edit}, with {units.share(max(best.saves, 0.0))}"
     return finding(
-        f"no edit that brrrtop knows wins 5%: {tried}",
-        "stop tuning and train",
+        f"no edit known here wins 5%: {tried}",
+        "stop tuning and train" if context.trains else "leave it as it is",
         confidence=0.9 if best is not None and best.saves_high < 2 * HEALTHY_GAIN else 0.7,
         compute_share=estimate.split.compute, memory_share=estimate.split.memory,
         best_edit=best.edit if best else None, best_saves=best.saves if best else None,
     )  # fmt: skip
+
+
+def _is_below_its_roof(context: Context) -> bool:
+    """Whether a kernel that matters could be twice as fast, by the roof that it stands below."""
+    return any(
+        row.roof_share is not None and row.roof_share < LOW_ROOF
+        for row in context.estimate.kernels
+        if context.share(row.total_ns) >= LARGE_KERNEL
+    )

@@ -13,8 +13,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.intervals import EMPTY
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import EMPTY, Nest
 from brrrtop.model.tables import I8, Marks, Window
 from collectors.vocabulary import MarkClass
 

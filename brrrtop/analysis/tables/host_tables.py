@@ -29,9 +29,9 @@ from brrrtop.model.host_tables import (
     PhaseRow,
     Queue,
 )
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import F8, I8, ActivityType, Window, picked
-from brrrtop.text.python_frames import is_users
+from brrrtop.text.units import is_users
 from collectors.vocabulary import CallClass, MarkClass
 
 FULL = 1_000

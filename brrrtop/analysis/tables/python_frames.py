@@ -20,9 +20,9 @@ from brrrtop.analysis.tables.launched import (
 from brrrtop.analysis.tables.ops import OpTimes
 from brrrtop.model.host_details import HostDetails, HostOps
 from brrrtop.model.host_tables import FrameRow, ModuleRow, StallRow
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool, picked
-from brrrtop.text.python_frames import without_object
+from brrrtop.text.units import without_object
 
 _MODULE = "nn.Module: "
 _SAMPLES = 4096

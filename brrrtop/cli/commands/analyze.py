@@ -7,10 +7,10 @@ from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import output
-from brrrtop.cli.files import files_of, read
+from brrrtop.cli.files import files_of, read, read_all
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
-from brrrtop.exporters.registry import FORMATS, default_path, export
+from brrrtop.exporters.tables import FORMATS, default_path, export
 
 
 def run(options: Options) -> int:
@@ -20,9 +20,7 @@ def run(options: Options) -> int:
     if len(files) == 1:
         snapshot = read(files[0], options, worst=bool(exports))
     else:
-        from brrrtop.cli import rank_files
-
-        snapshot = rank_files.read_all(files, options)
+        snapshot = read_all(files, options)
     for format_id, target in exports:
         export(snapshot, format_id, target)
         output.say(f"brrrtop: wrote {target}")

@@ -14,8 +14,7 @@ from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, check_trains
-from collectors.process.jobs import ranks_of
+from collectors.process.candidates import Candidate, check_trains, ranks_of
 from collectors.process.process import Process, mapped_bytes
 
 _CUPTI = "libcupti.so"

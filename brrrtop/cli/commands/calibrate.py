@@ -8,9 +8,8 @@ import json
 
 from msgspec.structs import asdict
 
-from brrrtop.analysis import calibrated
-from brrrtop.analysis.calibrated import Calibration
-from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis import ceilings
+from brrrtop.analysis.ceilings import Calibration, ceilings_for
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.model.tables import Device
@@ -24,10 +23,10 @@ def run(options: Options) -> int:
     measured = calibrate(uuid, options.python)
     today = datetime.datetime.now(datetime.timezone.utc).date()
     made = Calibration(**dataclasses.asdict(measured), date=today.isoformat())
-    where = calibrated.keep(made)
+    where = ceilings.keep(made)
     ceilings_for.cache_clear()
     if options.json:
-        document = {"schema": calibrated.SCHEMA, "kept_in": str(where), **asdict(made)}
+        document = {"schema": ceilings.SCHEMA, "kept_in": str(where), **asdict(made)}
         output.write(json.dumps(document))
     else:
         output.write("\n".join([*_lines(made), f"kept in {where}"]))

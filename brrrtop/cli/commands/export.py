@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from brrrtop.cli import live, live_job, output
 from brrrtop.cli.commands.find import compute_pids
@@ -24,8 +24,7 @@ from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, candidates
-from collectors.process.jobs import job_key
+from collectors.process.candidates import Candidate, candidates, job_key
 from collectors.process.process import Process
 
 EXPORTERS = ("prometheus",)
@@ -33,7 +32,7 @@ PORT = 9877
 SEARCH_EVERY_S = 15.0
 REMEMBERED_S = 900.0
 """How long `brrrtop_up` is 0 for a process that ended: alerts wait some minutes."""
-_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_RANK = re.compile("[0-9]{1,9}")
 
 
 @dataclass
@@ -93,9 +92,9 @@ class Host:
             if candidate is not None and (key := job_key(candidate)) is not None:
                 self._join(one, key, rank)
             output.say(f"brrrtop: watching process {pid}")
-        except (CollectorError, BrrrtopError) as fault:
+        except Exception as fault:  # noqa: BLE001 - of one trainer, and there are others
             self._leave(one)
-            output.say(f"brrrtop: process {pid} is not watched: {fault.message}")
+            output.say(f"brrrtop: process {pid} is not watched: {_reason(fault)}")
 
     def _join(self, one: Watched, key: tuple[str, ...], rank: Member) -> None:
         """Compares a rank with the others of its job on this host."""
@@ -130,8 +129,8 @@ class Host:
         try:
             whole = job.advance()
             rows = {row.key: row for row in (whole.job.ranks if whole.job else ())}
-        except (CollectorError, BrrrtopError) as fault:
-            job.snapshots, says = {}, fault.message
+        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
+            job.snapshots, says = {}, _reason(fault)
         ranks = [w for w in self.watched.values() if w.job_key == key and w.driver is not None]
         for one in ranks:
             name = str(one.process.pid)
@@ -147,8 +146,8 @@ class Host:
         why = ""
         try:
             one.snapshot = driver.advance()
-        except (CollectorError, BrrrtopError) as fault:
-            one.snapshot, why = None, fault.message
+        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
+            one.snapshot, why = None, _reason(fault)
         self._leave_if_over(one, why)
 
     def _leave_if_over(self, one: Watched, why: str) -> None:
@@ -174,12 +173,20 @@ class Host:
 
 
 def run(options: Options) -> int:
+    """Exports until `^C`.
+
+    Raises:
+        UsageError: What is asked for cannot be.
+        NoSuchProcess: One that was named is not there.
+    """
     if options.exporter not in EXPORTERS:
         raise UsageError(
             f"there is no export {options.exporter!r}", f"one of {', '.join(EXPORTERS)}"
         )
     if options.record is not None:
         raise UsageError("several trainers cannot be recorded into one file", "leave out --record")
+    for pid in options.pids:
+        processes.read(pid)
     host = Host(options)
     with ExitStack() as closing:
         closing.callback(_begin(host, options))
@@ -193,6 +200,10 @@ def run(options: Options) -> int:
             time.sleep(options.interval)
 
 
+def _reason(fault: Exception) -> str:
+    return fault.message if isinstance(fault, (CollectorError, BrrrtopError)) else repr(fault)
+
+
 def _begin(host: Host, options: Options) -> Callable[[], None]:
     """Begins to export what the host has newest; returns what ends that."""
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
@@ -202,18 +213,19 @@ def _begin(host: Host, options: Options) -> Callable[[], None]:
 
 
 def job_of(process: Process) -> dict[str, str]:
-    """Whose process it is, as Slurm and Kubernetes tell: values of `JOB_LABELS`."""
+    """Whose process it is, as Slurm and Kubernetes tell: values of `JOB_LABELS`.
+
+    They are its own words: its environment says what its user wants it to.
+    """
     labels = {"pid": str(process.pid)}
     try:
         environ = process.environ
     except (CollectorError, OSError):
         return labels
     rank = next((environ[key] for key in ("RANK", "SLURM_PROCID") if key in environ), "")
-    labels |= {"rank": rank, "hpc_job": environ.get("SLURM_JOB_ID", "")}
+    labels["rank"] = rank if _RANK.fullmatch(rank) else ""
+    labels["hpc_job"] = environ.get("SLURM_JOB_ID", "")
     if "KUBERNETES_SERVICE_HOST" in environ:
         labels["pod"] = environ.get("POD_NAME") or environ.get("HOSTNAME", "")
         labels["namespace"] = environ.get("POD_NAMESPACE", "")
-        if not labels["namespace"]:
-            with suppress(OSError, UnicodeDecodeError):
-                labels["namespace"] = Path(f"{process.root}{_NAMESPACE}").read_text()[:256].strip()
     return labels

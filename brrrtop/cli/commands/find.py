@@ -23,8 +23,7 @@ from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler_thread import GpuOverview
 from collectors.printable import printable
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, candidates, short_name
-from collectors.process.jobs import ranks_of
+from collectors.process.candidates import Candidate, candidates, ranks_of, short_name
 
 LIST_WIDTH = 75
 """With the number before it, a line of the list fits into 80 columns."""

@@ -64,16 +64,16 @@ def _play_ranks(paths: Sequence[str], options: Options, loop: bool) -> int:
         BadInput: None of them can be used, or they are of several jobs.
         UsageError: Lines of JSON are wanted: those are of one rank.
     """
-    from brrrtop.cli import rank_files
+    from brrrtop.cli import files
 
     if options.once or not show.on_a_terminal():
         if options.json and not options.once:
             raise UsageError(
                 "lines of JSON over time are of one rank", "name one file, or add --once for all"
             )
-        output.report(rank_files.read_all(paths, options), options)
+        output.report(files.read_all(paths, options), options)
         return 0
-    driver = rank_files.open_job(paths, options, loop=loop)
+    driver = files.open_job(paths, options, loop=loop)
     to_first_verdict(driver, after=DEMO_OF_RANKS_AFTER if loop else 0.0)
     return show.screen(driver, options, f"{len(paths)} ranks")
 

@@ -89,7 +89,8 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
         ("" if i else "evidence", f"{label}: {value}")
         for i, (label, value) in enumerate(evidence_pairs(advisory.evidence))
     ]
-    known.append(("waste", advisory.waste))
+    if advisory.waste:
+        known.append(("waste", advisory.waste))
     if gain is not None:
         known.append(("gain", _gain(advisory)))
     known.append(("id", f"{advisory.kind}; x silences it, or --silence {advisory.kind}"))

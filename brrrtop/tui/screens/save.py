@@ -1,10 +1,15 @@
-"""What the key S writes: the recording, a picture of the screen, or the report, by the end of its name."""
+"""What the key S writes: the recording, a picture of the screen, or the report, by the end of its name.
+
+In a browser it is a download: whoever sees the screen there names no file of this machine.
+"""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +18,7 @@ from textual.containers import Vertical
 from textual.widgets import Input, Label
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.tui.driver import Driver
 from brrrtop.tui.screens.view import Dialog
 
 if TYPE_CHECKING:
@@ -49,22 +55,41 @@ class SaveDialog(Dialog):
 
 
 def save(app: BrrrtopApp, name: str) -> None:
-    """Writes what the end of the name says."""
+    """Writes, or has a browser download, what the end of the name says."""
     path = Path(name).expanduser()
     page = app.page
     if path.suffix == ".svg":  # once the dialog has gone from the screen
         app.call_after_refresh(_write, app, path, lambda: svg_of(app))
     elif path.suffix == ".html" and page is not None:
         _write(app, path, lambda: page(app.snapshot))
+    elif app.is_web:
+        app.ask("save", lambda driver: _download_recording(app, driver, path.name))
     else:
-        app.record(name)
+        app.ask("save", lambda driver: driver.save(name))
 
 
 def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
     try:
-        app.say(written(path, text()))
+        if app.is_web:
+            app.say(_download(app, path.name, text().encode()))
+        else:
+            app.say(written(path, text()))
     except BrrrtopError as fault:
         app.say(f"{fault.message} – {fault.action}", failed=True)
+
+
+def _download(app: BrrrtopApp, name: str, content: bytes) -> str:
+    """Hands a file to the browser, from any thread; says so."""
+    app.call_later(app.deliver_binary, BytesIO(content), save_filename=name)
+    return f"{name} goes to the browser as a download"
+
+
+def _download_recording(app: BrrrtopApp, driver: Driver, name: str) -> str:
+    """Through a folder that nobody else can enter; on the feed's thread."""
+    with tempfile.TemporaryDirectory(prefix="brrrtop-") as folder:
+        path = Path(folder, "download.brrr")
+        driver.save(str(path))
+        return _download(app, name, path.read_bytes())
 
 
 def svg_of(app: BrrrtopApp) -> str:

@@ -222,7 +222,7 @@ def detail_lines(
     pieces = (
         ("try", advisory.suggests, "good"),
         ("evidence", evidence_text(advisory.evidence), "muted"),
-        ("waste", advisory.waste, "muted"),
+        *([("waste", advisory.waste, "muted")] if advisory.waste else []),
     )
     lines = []
     for label, words, hue in pieces:

@@ -32,6 +32,7 @@
 #define GAP_MOST_NS (60000)
 #define GAP_CALL_NS (200000)     /* of one that waits in the kernel */
 #define GAP_STUCK_NS (4 * MS)    /* of one that gets no processor */
+#define STILL_NS (10 * MS)       /* in one system call */
 #define NEAR_WORDS 256           /* of the stack of a thread in code that may be called by CUDA */
 #define OWN_WORDS 1024           /* of one in CUDA */
 #define FAR_WORDS 4096           /* of one in the C library: its frames may be large */
@@ -197,25 +198,47 @@ BARE static bool is_wait(uint64_t number)
 {
     switch (number) {
     case SYS_futex: case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_poll: case SYS_ppoll:
-    case SYS_select: case SYS_pselect6: case SYS_epoll_wait: case SYS_epoll_pwait: case 441:
-    case SYS_read: case SYS_readv: case SYS_write: case SYS_pread64: case SYS_recvfrom: case SYS_recvmsg:
-    case SYS_sendto: case SYS_sendmsg: case SYS_accept: case SYS_accept4: case SYS_wait4: case SYS_waitid:
-    case SYS_rt_sigtimedwait: case SYS_rt_sigsuspend: case SYS_pause: case SYS_restart_syscall:
-    case SYS_io_uring_enter: case SYS_sched_yield: case SYS_ioctl: case SYS_connect: case SYS_fsync:
+    case SYS_select: case SYS_pselect6: case SYS_epoll_wait: case SYS_epoll_pwait: case 441 /* epoll_pwait2 */:
+    case SYS_read: case SYS_readv: case SYS_write: case SYS_writev: case SYS_pread64: case SYS_recvfrom:
+    case SYS_recvmsg: case SYS_recvmmsg: case SYS_sendto: case SYS_sendmsg: case SYS_sendmmsg: case SYS_accept:
+    case SYS_accept4: case SYS_connect: case SYS_wait4: case SYS_waitid: case SYS_rt_sigtimedwait:
+    case SYS_rt_sigsuspend: case SYS_pause: case SYS_restart_syscall: case SYS_io_uring_enter: case SYS_ioctl:
+    case SYS_io_getevents: case 333 /* io_pgetevents */: case SYS_semop: case SYS_semtimedop: case SYS_msgrcv:
+    case SYS_msgsnd: case SYS_sched_yield: case SYS_fsync:
         return true;
     default:
         return false;
     }
 }
 
-/* Waits that the kernel ends with EINTR where others start again: they shall too. */
-BARE static void start_again(int tid, struct user_regs_struct *registers)
+/* Calls that allocators and the C library's threads make with a lock, however long they take. */
+BARE static bool is_of_memory(uint64_t number)
 {
-    switch (registers->orig_rax) {
-    case SYS_epoll_wait: case SYS_epoll_pwait: case 441: case SYS_read: case SYS_recvfrom:
-        if ((long)registers->rax == -EINTR)
-            CALL(SYS_ptrace, PTRACE_POKEUSR, tid, offsetof(struct user_regs_struct, rax), -514);
+    switch (number) {
+    case SYS_brk: case SYS_mmap: case SYS_munmap: case SYS_mremap: case SYS_mprotect: case SYS_madvise:
+    case SYS_clone: case 435 /* clone3 */: case SYS_exit:
+        return true;
+    default:
+        return false;
     }
+}
+
+/* Whether a thread in the C library waits in the kernel with no lock: any call but those of memory takes that
+ * long only where it waits. */
+BARE static bool waits(const struct traced_thread *thread, const struct user_regs_struct *registers)
+{
+    if ((long)registers->orig_rax < 0 || is_of_memory(registers->orig_rax))
+        return false;
+    return is_wait(registers->orig_rax) || now_ns() - thread->still_ns > STILL_NS;
+}
+
+/* A call that our interrupt ended with EINTR, which says that it did nothing, begins again as others do by
+ * themselves, unless a signal of its own comes with it; not so close, whose descriptor is gone. */
+BARE static void start_again(int tid, const struct user_regs_struct *registers)
+{
+    if ((long)registers->rax == -EINTR && (long)registers->orig_rax >= 0 && registers->orig_rax != SYS_close &&
+        registers->orig_rax != 436 /* close_range */)
+        CALL(SYS_ptrace, PTRACE_POKEUSR, tid, offsetof(struct user_regs_struct, rax), -514);
 }
 
 BARE static uint32_t random_below(struct world_tracer *all, int64_t most)
@@ -242,6 +265,7 @@ BARE static void set_due(struct world_tracer *all, struct traced_thread *thread,
         thread->call_ns = now;
     }
     if (at != thread->at) {
+        thread->still_ns = now;
         int64_t more_ns = (now - thread->call_ns) / GAP_GROWS, half_ns = thread->gap_ns / 2;
         int64_t usual_ns = GAP_LEAST_NS + (more_ns < GAP_MOST_NS ? more_ns : GAP_MOST_NS);
         thread->gap_ns = usual_ns > half_ns || half_ns < GAP_MOST_NS ? usual_ns : half_ns;
@@ -275,7 +299,7 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
     }
     if (interrupted_in_cuda(all, stacked))
         return INSIDE;
-    if (library && !((long)registers.orig_rax >= 0 && is_wait(registers.orig_rax)))
+    if (library && !waits(thread, &registers))
         return INSIDE; /* perhaps with the lock of an allocator */
     return OUTSIDE;
 }

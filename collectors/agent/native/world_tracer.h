@@ -43,7 +43,8 @@ struct traced_thread {
     int64_t in_ns; /* inside ever since, at each try; 0: outside at the last */
     int64_t due_ns;           /* not tried before */
     int64_t gap_ns;           /* from the last try to that */
-    uint64_t at;              /* its registers at the last try */
+    uint64_t at;              /* its registers at the last try, */
+    int64_t still_ns;         /* and since when */
     uint64_t call;            /* where the outermost of CUDA's frames returned to then, */
     int64_t call_ns;          /* and since when */
 };

@@ -19,6 +19,8 @@ _HANDOVER_NS = 150_000
 """What the interpreter's way to us and back costs the thread that had it, beside the sample itself
 (240 us a sample in all, 110 of them ours: one every 25 ms in a loop on a CPU; benchmarks/upkeep.py)."""
 _NEWEST = 0.1
+_FINEST_NS = 1 << 17
+"""A sample lies anywhere in its period; what jitters below this fills recordings."""
 
 
 class Stacks(Probe):
@@ -67,7 +69,8 @@ class Stacks(Probe):
         return cost_ns
 
     def sample(self, now_ns: int) -> None:
-        """Mark where the training thread is at this moment."""
+        """Mark where the training thread is at this moment, to `_FINEST_NS`."""
+        now_ns -= now_ns % _FINEST_NS
         frames, ident = sys._current_frames(), self._steps.thread_ident
         main = threading.main_thread().ident or 0
         if ident not in frames:

@@ -22,7 +22,7 @@ from typing import Any
 from collectors.attach.ptrace import calls, machine_code, threads, x86_64
 from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
 from collectors.errors import RUN_INSTEAD
-from collectors.process import parent
+from collectors.process import proc
 
 _PAGE = 4096
 _STARTER_BYTES, _CODE_BYTES = 512, 1024
@@ -105,7 +105,7 @@ def _rehearse(job: dict[str, Any]) -> None:
     ours = os.getpid()
     child = os.fork()
     if child == 0:
-        parent.end_with(ours)
+        proc.end_with(ours)
         while True:
             time.sleep(1)
     with contextlib.suppress(InjectionFailed, calls.Gone, calls.TimedOut, OSError):

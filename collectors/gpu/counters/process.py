@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.gpu.feed import SamplerFeed
-from collectors.gpu.nvidia.processes import OURS
+from collectors.gpu.nvidia.devices import OURS
 from collectors.protocol.frames import Decoder, Kind, WireError
 
 _WORKER = (

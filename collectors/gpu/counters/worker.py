@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from collectors.gpu.counters.sampler import CounterThread
-from collectors.process.parent import end_with
+from collectors.process.proc import end_with
 from collectors.protocol.frames import OBSERVED, Frame, Kind, encode
 
 _EVERY_S = 0.05

@@ -1,6 +1,6 @@
 """Turns what NVML says of the trainer's GPUs into gauges. Knows nothing of threads or the screen.
 
-`fast` is GPM, due a few times a second; `sample` everything else, each at its own pace.
+`fast` is how active the GPU is, due a few times a second; `sample` everything else, each at its own pace.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectors.gpu.feed import time_of_gauges
 from collectors.gpu.nvidia import nvml as fields
-from collectors.gpu.nvidia.devices import NvmlDevice
+from collectors.gpu.nvidia.devices import NvmlDevice, Tenants, tenants
 from collectors.gpu.nvidia.gpm import GpmSampler
 from collectors.gpu.nvidia.nvml import Fields, Questions, Rate, code_of
-from collectors.gpu.nvidia.processes import Tenants, tenants
 from collectors.protocol.frames import GAUGE
 from collectors.protocol.status import MPS
 from collectors.vocabulary import Metric
@@ -94,8 +94,8 @@ class DeviceSampler:
         return True
 
     def fast(self) -> list[Reading]:
-        """GPM's means since the call before."""
-        return self.gpm.sample()
+        """How active the GPU is: GPM's means since the call before, else nvidia-smi's figure."""
+        return self.gpm.sample() if self.gpm.supported else self._utilisation()
 
     def sample(self) -> list[Reading]:
         """Everything else that is due and answers."""
@@ -107,11 +107,14 @@ class DeviceSampler:
             readings += self._tenants_now()
         return [(metric, float(value)) for metric, value in readings if value is not None]
 
+    def _utilisation(self) -> list[Reading]:
+        if self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
+            return []
+        rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
+        return [] if rates is None else [(Metric.SMI_UTIL, rates.gpu / 100)]
+
     def _usage(self) -> list[Answer]:
-        answers: list[Answer] = []
-        if not self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
-            rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
-            answers.append((Metric.SMI_UTIL, None if rates is None else rates.gpu / 100))
+        answers: list[Answer] = [*self._utilisation()] if self.gpm.supported else []
         memory = self.questions.get("nvmlDeviceGetMemoryInfo", self._device.handle)
         if memory is not None:
             answers.append((Metric.MEMORY_USED_BYTES, memory.used))
@@ -225,7 +228,7 @@ class NvmlSampler:
         }
 
     def fast(self) -> npt.NDArray[np.void]:
-        """GPM, as an array of `wire.GAUGE`."""
+        """How active they are, as an array of `GAUGE`."""
         return self._gather(DeviceSampler.fast)
 
     def sample(self) -> npt.NDArray[np.void]:
@@ -236,7 +239,7 @@ class NvmlSampler:
         rows = []
         for number, device in self._devices.items():
             readings = read(device)
-            at_ns = time.time_ns()
+            at_ns = time_of_gauges()
             rows += [(at_ns, value, number, int(metric)) for metric, value in readings]
         return np.array(rows, GAUGE)
 

@@ -8,7 +8,7 @@ from brrrtop.errors import BadInput
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
 from brrrtop.sources.importers.jax.columns import Profile
-from brrrtop.sources.importers.trace import rocm
+from brrrtop.sources.importers.trace import names
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
@@ -32,8 +32,8 @@ class JaxSource(TraceSource):
         notes = [_NO_ADVICE, *profile.notes]
         if profile.broken_off and not profile.notes:
             notes.append("the file breaks off: what came after is missing")
-        if amd or rocm.is_rocm({}, collected.names):
-            notes.append(rocm.NOTE)
+        if amd or names.is_rocm({}, collected.names):
+            notes.append(names.ROCM_NOTE)
         starts = [line.events[0].start_ns for line in profile.lines if line.events]
         base_ns = profile.base_ns if max(starts) < xplane.ABSOLUTE_NS else 0
         hello = {"notes": notes}
@@ -79,7 +79,7 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
         if isinstance(facts.get("clock_rate"), int):
             device["sm_clock_max_hz"] = facts["clock_rate"] * 1e3  # of kHz
         if facts.get("device_vendor") == "AMD":
-            device["name"] = rocm.UNNAMED
+            device["name"] = names.ROCM_UNNAMED
         else:
             device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
         devices.append(bodies.plausible_device(device))

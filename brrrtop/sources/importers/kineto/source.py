@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.freed import give_back
+from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import events as kineto_events
+from brrrtop.sources.importers.trace import names, reader
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace import reader, rocm
 from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
 from brrrtop.sources.importers.trace.events import Torn
 from brrrtop.sources.importers.trace.source import TraceSource
@@ -53,10 +53,10 @@ class KinetoSource(TraceSource):
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected)
-        give_back()
-        amd = rocm.is_rocm(facts, collected.names)
+        malloc_trim()
+        amd = names.is_rocm(facts, collected.names)
         if amd:
-            notes.append(rocm.NOTE)
+            notes.append(names.ROCM_NOTE)
         distributed = facts.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         hello = {
@@ -219,7 +219,7 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 reader.HOW_TO_TRACE,
             )
         if any(map(_launches, collected.names)):
-            api = "HIP" if rocm.is_rocm({}, collected.names) else "CUDA"
+            api = "HIP" if names.is_rocm({}, collected.names) else "CUDA"
             raise BadInput(
                 f"{label} has {api} launches and no GPU activity: what ran on the GPU was not recorded",
                 "record it again with ProfilerActivity.CUDA, no other profiler at work (Nsight, DCGM), "
@@ -245,7 +245,7 @@ def _devices(facts: dict[str, Any], active: list[int], amd: bool) -> list[dict[s
         if isinstance(p, dict) and isinstance(p.get("id"), int)
     }
     if amd:
-        known = rocm.by_node(known, active)
+        known = names.by_node(known, active)
     devices = []
     for device_id in active:
         properties = known.get(device_id, {})

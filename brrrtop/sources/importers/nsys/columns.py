@@ -4,6 +4,8 @@ Tables and columns are those of the user guide's "SQLite Schema Reference", chec
 2024.6 and 2026.2. Tables are written only where something was recorded, and columns came over time
 (`graphNodeId`, `graphId`), so whatever is missing counts as not recorded. Left out on purpose:
 CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIND_RUNTIME too.
+
+A report of Nsight Systems, exported as SQLite, as a `Source`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from brrrtop.errors import BadInput
 from brrrtop.model.tables import I8
-from brrrtop.sources.importers.nsys.database import Database
+from brrrtop.sources.files import open_input
+from brrrtop.sources.importers.nsys.database import Database, open_database
 from brrrtop.sources.importers.trace.columns import (
     CALL,
     COPY,
@@ -28,6 +32,9 @@ from brrrtop.sources.importers.trace.columns import (
 )
 from brrrtop.sources.importers.trace.events import BAD_NS
 from brrrtop.sources.importers.trace.marks import rows_of
+from brrrtop.sources.importers.trace.source import TraceSource
+from collectors.protocol import bodies
+from collectors.protocol.frames import Frame
 from collectors.vocabulary import COPY_NAMES, MEMORY_NAMES
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -261,3 +268,43 @@ def _tell_processes_apart(tables: list[Columns]) -> None:
     for table in tables:
         numbers = np.searchsorted(keys, _key(table)) + 1
         table["correlationId"] = np.where(table["correlationId"] == 0, 0, numbers)
+
+
+_HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
+
+
+class NsysSource(TraceSource):
+    """A trace of Nsight Systems (`nsys export --type sqlite`)."""
+
+    kind = "nsys"
+
+    def _read(self) -> list[Frame]:
+        file, size_bytes = open_input(self._path)
+        file.close()
+        with open_database(self._path, size_bytes, self._force) as database:
+            if TABLES.isdisjoint(database.tables):
+                raise BadInput(
+                    f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
+                    "exported",
+                    _HOW_TO_RECORD,
+                )
+            collected, notes = collect(database)
+            if not collected.has_gpu_work:
+                raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
+            known, _ = devices(database)
+            hello = {"notes": notes}
+            base_ns = _start_ns(database)
+
+        def described(active: list[int]) -> list[dict[str, Any]]:
+            return [
+                bodies.plausible_device({"device_id": gpu, **known.get(gpu, {})}) for gpu in active
+            ]
+
+        return self._framed(collected, base_ns, hello, described)
+
+
+def _start_ns(database: Database) -> int:
+    """Time of day at the export's time 0; 0 where it is not told."""
+    integers = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0}, "rowid = 1")
+    start = int(integers["utcEpochNs"][0]) if len(integers["utcEpochNs"]) else 0
+    return start if 0 < start < 1 << 62 else 0

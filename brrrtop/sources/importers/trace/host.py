@@ -10,10 +10,10 @@ import numpy as np
 
 from brrrtop.model import intervals
 from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Links
 from brrrtop.sources.importers.trace.columns import Array, Columns, Interned
-from brrrtop.text.python_frames import is_users, placed
+from brrrtop.text.units import is_users, placed
 from collectors.printable import printable
 from collectors.protocol.frames import MARK
 from collectors.vocabulary import MarkClass

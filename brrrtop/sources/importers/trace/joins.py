@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.sources.importers.trace.columns import Array, Columns
 

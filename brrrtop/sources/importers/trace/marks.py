@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from brrrtop.model import intervals
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import Array, Columns

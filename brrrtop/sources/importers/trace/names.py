@@ -1,9 +1,27 @@
-"""What a name in a trace means: which call, which mark, which copy. Looked at once per name."""
+"""What a name in a trace means: which call, which mark, which copy. Looked at once per name.
+
+What is different in a trace of an AMD GPU: libkineto writes it from roctracer or rocprofiler.
+
+The file is Kineto's. Calls are named after HIP's, activities carry the number of their HSA node and
+not that of `deviceProperties`, copies say `Host` for pageable and pinned memory alike, and
+`computeMajor` is that of a gfx name (9 of gfx942), no compute capability. The grid is as the call got
+it: of `hipExtModuleLaunchKernel`, which rocBLAS and MIOpen use, in threads (HIP's hip_ext.h).
+
+How a framework op was called, as a trace writes it: shapes, types, constants and strides.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.tables import Bool
+from collectors.protocol import bodies
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 _CALLS: tuple[tuple[str, CallClass], ...] = (
@@ -128,3 +146,137 @@ def copy_kinds(name: str) -> tuple[int, int, int]:
 def memory_kind(word: str | None) -> int:
     name = (word or "").strip().upper().replace(" ", "_")
     return int(MemoryKind.__members__.get(name, MemoryKind.UNKNOWN))
+
+
+ROCM_NOTE = (
+    "An AMD GPU: sides come from names, shapes and AMD's data sheets, and gains are simulated as on "
+    "NVIDIA's; neither was checked against an AMD GPU's counters."
+)
+ROCM_UNNAMED = "AMD GPU of unknown model"
+"""Some builds write an empty name."""
+_IN_THREADS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
+_KEYS = ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version")
+
+
+def is_rocm(facts: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether the trace is of an AMD GPU, by what stands around its events or by its calls."""
+    if any(key in facts for key in _KEYS):
+        return True
+    properties = facts.get("deviceProperties")
+    for one in properties if isinstance(properties, list) else []:
+        if isinstance(one, dict) and str(one.get("name", "")).startswith("AMD"):
+            return True
+    return any(name.startswith("hip") for name in names)
+
+
+def by_node(
+    properties: Mapping[Any, dict[str, Any]], nodes: list[int]
+) -> dict[Any, dict[str, Any]]:
+    """The properties by the numbers that activities carry, which count a host's CPUs too.
+
+    Where all GPUs are alike, or there is one, it does not matter which is meant. Otherwise a number
+    means the GPU of that id only where all numbers are ids; of others only the maker is known.
+    """
+    alike = {
+        repr(sorted((k, str(v)) for k, v in p.items() if k != "id")) for p in properties.values()
+    }
+    known: dict[Any, dict[str, Any]] = {}
+    if len(alike) == 1:
+        known = dict.fromkeys(nodes, next(iter(properties.values())))
+    elif set(nodes) <= set(properties):
+        known = dict(properties)
+    return {
+        node: {**known.get(node, {}), "name": known.get(node, {}).get("name") or ROCM_UNNAMED}
+        for node in nodes
+    }
+
+
+def grids_in_blocks(
+    kernels: Mapping[str, npt.NDArray[Any]],
+    calls: Mapping[str, npt.NDArray[Any]],
+    names: Sequence[str],
+) -> None:
+    """Makes blocks of the grids that were written in threads, in place."""
+    wanted = [row for row, name in enumerate(names) if name in _IN_THREADS]
+    if not wanted:
+        return
+    ids = calls["correlation"][np.isin(calls["name_id"], wanted)]
+    rows = np.isin(kernels["correlation"], ids[ids != 0])
+    blocks = np.maximum(kernels["block"][rows], 1)
+    kernels["grid"][rows] = -(-kernels["grid"][rows] // blocks)
+
+
+_NO_TENSOR = frozenset(
+    {"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double"}
+)
+
+
+def signatures_of(
+    calls: Iterable[tuple[str, bytes, bytes, bytes, bytes]],
+) -> tuple[Bool, list[list[Any]], list[bytes]]:
+    """Which calls speak of tensors, all as `[name, dims, types, concrete]`, their strides as text.
+
+    Args:
+        calls: Name, dims, types, concrete and strides, the last four as JSON.
+    """
+    rows: list[list[Any]] = []
+    strides: list[bytes] = []
+    for name, *texts, steps in calls:
+        rows.append([name, *map(_list, texts)])
+        strides.append(steps)
+    return np.array([_says_shapes(*row[:3]) for row in rows], np.bool_), rows, strides
+
+
+def _list(text: bytes) -> list[Any]:
+    try:
+        value = msgspec.json.decode(text) if text else []
+    except bodies.FAULTS:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _says_shapes(name: str, dims: list[Any], types: list[Any]) -> bool:
+    if "::" not in name or name.startswith("autograd::"):
+        return False
+    return any(dims) or any(isinstance(t, str) and t not in _NO_TENSOR for t in types)
+
+
+def sendable(number: int, row: list[Any], strides: bytes) -> list[Any]:
+    """An op as a frame may carry it: without its inputs where they are nothing that torch writes."""
+    op = [number, *row, *_strides_of(row[1], strides)]
+    try:
+        msgspec.convert(op, bodies.Op)
+    except msgspec.ValidationError:
+        return [*op[:2], [], [], []]
+    return op
+
+
+def _strides_of(shapes: list[Any], text: bytes) -> tuple[list[list[int]], ...]:
+    """The strides of one call, one list an input; none where nobody tells.
+
+    Contiguous tensors and lists of tensors have an empty one, and dimensions of one have stride 0: calls
+    that differ in nothing else are one.
+
+    Args:
+        shapes: One entry an input.
+        text: The strides of the same as JSON.
+    """
+    steps = _list(text)
+    if not any(shapes) or len(shapes) != len(steps):
+        return ()
+    return ([_odd(*both) for both in zip(shapes, steps, strict=True)],)
+
+
+def _odd(shape: Any, strides: Any) -> list[int]:
+    """The strides of a tensor that does not lie contiguous."""
+    if not _plain(shape) or not _plain(strides) or len(shape) != len(strides) or 0 in shape:
+        return []
+    reach, odd = 1, False
+    for size, step in zip(reversed(shape), reversed(strides), strict=True):
+        odd = odd or (size != 1 and step != reach)
+        reach *= size
+    return [0 if n == 1 else step for n, step in zip(shape, strides, strict=True)] if odd else []
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int for n in value)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
-from brrrtop.model.nesting import Nest
+from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.sources.importers.trace import host, rocm
+from brrrtop.sources.files import malloc_trim
+from brrrtop.sources.importers.trace import host
 from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import (
@@ -30,7 +30,7 @@ from brrrtop.sources.importers.trace.columns import (
 )
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
-from brrrtop.sources.importers.trace.signatures import sendable, signatures_of
+from brrrtop.sources.importers.trace.names import sendable, signatures_of
 from collectors.protocol import frames as wire
 from collectors.protocol.frames import FARTHEST_NS, LINK, Kind
 from collectors.vocabulary import CallClass, CopyKind, MarkClass
@@ -61,7 +61,7 @@ def _tables(collected: Collected, base_ns: int) -> list[Columns]:
     """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
     ops, old_ranges = collected.split_ranges(collected.joined(OP))
     tables = [*map(collected.joined, (KERNEL, COPY, CALL)), ops, old_ranges]
-    give_back()  # the batches lay between each other
+    malloc_trim()  # the batches lay between each other
     tables += map(collected.joined, (RANGE, OVERHEAD, FRAME, MEMORY))
     return _on_one_clock(collected, tables, base_ns)
 
@@ -83,7 +83,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
-    rocm.grids_in_blocks(kernels, calls, names)
+    kineto_names.grids_in_blocks(kernels, calls, names)
     shaped, signatures, strides = signatures_of(collected.signatures)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)

@@ -1,0 +1,304 @@
+"""Programs whose data is not a file: games, graphs, tensors that lie on the GPU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from clock import args, clock, size
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def prepare() -> None:
+    """Nothing is read."""
+
+
+class CartPole:
+    """The environment of every tutorial, in Python."""
+
+    def reset(self) -> list[float]:
+        self.state, self.age = [random.uniform(-0.05, 0.05) for _ in range(4)], 0
+        return self.state
+
+    def step(self, action: int) -> tuple[list[float], float, bool]:
+        x, v, angle, spin = self.state
+        push, sine, cosine = (10.0 if action else -10.0), math.sin(angle), math.cos(angle)
+        drive = (push + 0.05 * spin * spin * sine) / 1.1
+        turn = (9.8 * sine - cosine * drive) / (0.5 * (4 / 3 - 0.1 * cosine * cosine / 1.1))
+        gain = drive - 0.05 * turn * cosine / 1.1
+        self.state = [x + 0.02 * v, v + 0.02 * gain, angle + 0.02 * spin, spin + 0.02 * turn]
+        self.age += 1
+        done = abs(self.state[0]) > 2.4 or abs(self.state[2]) > 0.2095 or self.age >= 500
+        return self.state, 1.0, done
+
+
+def ppo() -> None:
+    """vwxyzjn/cleanrl, ppo.py: a rollout of many environments on the CPU, then epochs of minibatches."""
+    count, length = size(64, 4), size(128, 8)
+    environments = [CartPole() for _ in range(count)]
+    actor = nn.Sequential(
+        nn.Linear(4, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 2)
+    ).to(args.device)
+    critic = nn.Sequential(
+        nn.Linear(4, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1)
+    ).to(args.device)
+    optimizer = torch.optim.Adam([*actor.parameters(), *critic.parameters()], 2.5e-4, eps=1e-5)
+    observed = torch.tensor([one.reset() for one in environments], device=args.device)
+
+    def collect(observed: torch.Tensor) -> Any:
+        rows = []
+        for _ in range(length):
+            with torch.no_grad():
+                chances = torch.distributions.Categorical(logits=actor(observed))
+                actions = chances.sample()
+                rows.append(
+                    [observed, actions, chances.log_prob(actions), critic(observed).flatten()]
+                )
+            unique_nodes, rewards, ends = [], [], []
+            for one, action in zip(environments, actions.cpu().numpy(), strict=True):
+                state, reward, done = one.step(int(action))
+                unique_nodes.append(one.reset() if done else state)
+                rewards.append(reward)
+                ends.append(float(done))
+            observed = torch.tensor(unique_nodes, device=args.device)
+            rows[-1] += [
+                torch.tensor(rewards, device=args.device),
+                torch.tensor(ends, device=args.device),
+            ]
+        return [torch.stack(column) for column in zip(*rows, strict=True)], observed
+
+    def advantages(rewards: torch.Tensor, ends: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        gains, last = torch.zeros_like(rewards), torch.zeros(count, device=args.device)
+        for t in range(length - 2, -1, -1):
+            delta = rewards[t] + 0.99 * values[t + 1] * (1 - ends[t]) - values[t]
+            gains[t] = last = delta + 0.99 * 0.95 * (1 - ends[t]) * last
+        return gains
+
+    while True:
+        with clock.phase("rollout"):
+            (states, actions, chances, values, rewards, ends), observed = collect(observed)
+        with clock.phase("train"):
+            gains = advantages(rewards, ends, values)
+            goals, flat = (gains + values).flatten(), gains.flatten()
+            for _ in range(4):
+                for index in torch.randperm(count * length, device=args.device).chunk(4):
+                    now = torch.distributions.Categorical(logits=actor(states.flatten(0, 1)[index]))
+                    ratio = (
+                        now.log_prob(actions.flatten()[index]) - chances.flatten()[index]
+                    ).exp()
+                    gain = (flat[index] - flat[index].mean()) / (flat[index].std() + 1e-8)
+                    loss = (
+                        torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
+                        - 0.01 * now.entropy().mean()
+                    )
+                    loss = (
+                        loss
+                        + 0.5
+                        * (critic(states.flatten(0, 1)[index]).flatten() - goals[index])
+                        .square()
+                        .mean()
+                    )
+                    optimizer.zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(actor.parameters(), 0.5)
+                    optimizer.step()
+                    clock.step()
+            print("return", float(goals.mean()), flush=True)
+
+
+def dqn() -> None:
+    """The tutorial's DQN: a step of the environment, a batch from the replay memory, an update."""
+
+    def network() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2)
+        ).to(args.device)
+
+    policy, target = network(), network()
+    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4, amsgrad=True)
+    memory: deque[Any] = deque(maxlen=10000)
+    environment = CartPole()
+    state = environment.reset()
+
+    def optimize() -> None:
+        began = clock.now()
+        states, actions, rewards, following, ends = zip(*random.sample(memory, 128), strict=True)
+        batch = [
+            torch.tensor(np.array(x, np.float32), device=args.device)
+            for x in (states, rewards, following, ends)
+        ]
+        chosen = torch.tensor(actions, device=args.device)[:, None]
+        clock.waited(began, by_hand=True)
+        with torch.no_grad():
+            goal = batch[1] + 0.99 * target(batch[2]).max(1).values * (1 - batch[3])
+        loss = F.smooth_l1_loss(policy(batch[0]).gather(1, chosen).flatten(), goal)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_value_(policy.parameters(), 100)
+        optimizer.step()
+        for old, new in zip(target.parameters(), policy.parameters(), strict=True):
+            old.data.lerp_(new.data, 0.005)
+
+    for number in itertools.count():
+        with clock.phase("rollout"):
+            if random.random() < 0.1 + 0.8 * math.exp(-number / 1000):
+                action = random.randrange(2)
+            else:
+                with torch.no_grad():
+                    action = int(policy(torch.tensor([state], device=args.device)).argmax())
+            following, reward, done = environment.step(action)
+            memory.append((state, action, reward, following, float(done)))
+            state = environment.reset() if done else following
+        if len(memory) >= 128:
+            with clock.phase("train"):
+                optimize()
+                clock.step()
+
+
+def graph() -> None:
+    """GraphSAGE as PyG's examples train it: neighbours are sampled in the loader's workers, accuracy every epoch."""
+    nodes, degree, features = size(400_000, 2000), 12, size(256, 16)
+    neighbours = np.random.default_rng(0).integers(0, nodes, (nodes, degree))
+    inputs = torch.randn(nodes, features)
+    labels = torch.randint(0, 40, (nodes,))
+
+    def sample(seeds: list[int]) -> Any:
+        layers, now = [], np.asarray(seeds)
+        for fan in (10, 10):
+            picked = neighbours[now][:, np.random.permutation(degree)[:fan]]
+            unique_nodes, place = np.unique(
+                np.concatenate([now, picked.ravel()]), return_inverse=True
+            )
+            source, goal = place[len(now) :], np.repeat(place[: len(now)], fan)
+            layers.append(
+                (torch.from_numpy(np.stack([source, goal])), torch.from_numpy(place[: len(now)]))
+            )
+            now = unique_nodes
+        return inputs[now], labels[seeds], layers[::-1]
+
+    class Sage(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            widths = [features, 256, 40]
+            self.own = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(widths)])
+            self.near = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(widths)])
+
+        def forward(self, x: torch.Tensor, layers: Any) -> torch.Tensor:
+            for depth, (edges, kept) in enumerate(layers):
+                mean = torch.zeros_like(x).index_add_(0, edges[1], x[edges[0]]) / 10
+                x = (self.own[depth](x) + self.near[depth](mean))[kept]
+                x = x.relu() if depth == 0 else x
+            return x
+
+    model = Sage().to(args.device)
+    optimizer = torch.optim.Adam(model.parameters(), 0.003)
+
+    def to_device(batch: Any) -> Any:
+        x, y, layers = batch
+        return (
+            x.to(args.device),
+            y.to(args.device),
+            [(e.to(args.device), k.to(args.device)) for e, k in layers],
+        )
+
+    options: dict[str, Any] = {
+        "batch_size": size(1024, 32),
+        "num_workers": 3,
+        "collate_fn": sample,
+        "persistent_workers": True,
+    }
+    chosen: Any = range(size(120_000, 400))
+    loader, test = DataLoader(chosen, shuffle=True, **options), DataLoader(chosen[::6], **options)
+    while True:
+        with clock.phase("train"):
+            end = clock.now()
+            for batch in loader:
+                clock.waited(end)
+                x, y, layers = to_device(batch)
+                optimizer.zero_grad()
+                F.cross_entropy(model(x, layers), y).backward()
+                optimizer.step()
+                clock.step()
+                end = clock.now()
+        with clock.phase("evaluation"), torch.no_grad():
+            right, end = 0, clock.now()
+            for batch in test:
+                clock.waited(end)
+                x, y, layers = to_device(batch)
+                right += int((model(x, layers).argmax(1) == y).sum())
+                end = clock.now()
+            print("accuracy", right / len(chosen[::6]), flush=True)
+
+
+def tiny_mlp() -> None:
+    """Small layers, small batch, all on the GPU: launches set the pace."""
+    model = nn.Sequential(
+        *(layer for _ in range(8) for layer in (nn.Linear(128, 128), nn.ReLU())), nn.Linear(128, 10)
+    ).to(args.device)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    x, y = (
+        torch.randn(60000, 128, device=args.device),
+        torch.randint(0, 10, (60000,), device=args.device),
+    )
+    with clock.phase("train"):
+        for step in itertools.count():
+            i = (step * 64) % 59904
+            loss = F.cross_entropy(model(x[i : i + 64]), y[i : i + 64])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % 1000 == 0:
+                print(step, loss.item(), flush=True)
+            clock.step()
+
+
+def item_eval() -> None:
+    """A loss that is read back and logged at each step, and a test set that needs no loader."""
+    width = size(2048, 32)
+    model = nn.Sequential(
+        nn.Linear(512, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 100)
+    ).to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    x, y = (
+        torch.randn(size(200_000, 600), 512, device=args.device),
+        torch.randint(0, 100, (size(200_000, 600),), device=args.device),
+    )
+    history = []
+
+    def evaluate() -> float:
+        model.eval()
+        losses, hits = [], []
+        with torch.no_grad():
+            for i in range(0, len(x), 500):
+                output = model(x[i : i + 500])
+                losses.append(F.cross_entropy(output, y[i : i + 500]).item())
+                hits.append(
+                    (output.topk(5).indices == y[i : i + 500, None]).any(1).float().mean().item()
+                )
+        model.train()
+        return float(np.mean(hits))
+
+    for step in itertools.count(1):
+        with clock.phase("train"):
+            index = torch.randint(0, len(x), (512,), device=args.device)
+            loss = F.cross_entropy(model(x[index]), y[index])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            history.append(
+                {"step": step, "loss": loss.item(), "norm": float(model[0].weight.norm())}
+            )
+            clock.step()
+        if step % 800 == 0:
+            with clock.phase("evaluation"):
+                print(step, history[-1], evaluate(), flush=True)
+
+
+PROGRAMS = {"ppo": ppo, "dqn": dqn, "graph": graph, "tiny_mlp": tiny_mlp, "item_eval": item_eval}
