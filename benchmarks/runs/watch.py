@@ -35,7 +35,7 @@ class Program:
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         self.name, self.clock = name, args.out / f"{name}.clock.json"
-        self.heard: list[str] = []
+        self.received: list[str] = []
         words = [sys.executable, "-u", str(HERE / "programs.py"), name, "--wait", "--seconds", "600",
                  "--clock", str(self.clock), "--data", str(args.data), "--device", args.device]  # fmt: skip
         ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -57,13 +57,13 @@ class Program:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.heard = [*self.heard[-200:], line.rstrip()]
+            self.received = [*self.received[-200:], line.rstrip()]
 
     def hears(self, word: str, limit_s: float) -> bool:
         end = time.monotonic() + limit_s
-        while word not in self.heard and time.monotonic() < end and self.process.poll() is None:
+        while word not in self.received and time.monotonic() < end and self.process.poll() is None:
             time.sleep(0.02)
-        return word in self.heard
+        return word in self.received
 
     def begin(self) -> bool:
         """It trains, and is warm."""
@@ -183,7 +183,7 @@ def watch(
     result: dict[str, Any] = {"program": name}
     try:
         if not program.begin():
-            return result | {"fault": "it did not train", "tail": program.heard[-8:]}
+            return result | {"fault": "it did not train", "tail": program.received[-8:]}
         monitor = Monitor(program.process.pid, args.out / f"{name}.brrr", args)
         end = time.monotonic() + args.seconds
         while (left := end - time.monotonic()) > 0 and monitor.process.poll() is None:
@@ -209,7 +209,7 @@ def say(result: dict[str, Any], args: argparse.Namespace) -> None:
     print(
         f"{time.monotonic() - args.began_s:5.0f} s {result['program']:16s} steps {steps} verdict {last.get('regime')}/{last.get('cause')} "
         f"{last.get('advice')} KB {sizes} alive {result.get('alive')} {result.get('fault', '')} {result.get('tail', '')} "
-        f"{(result.get('watch') or {}).get('said', '')}",
+        f"{(result.get('watch') or {}).get('ours_', '')}",
         flush=True,
     )
 

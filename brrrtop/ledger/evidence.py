@@ -103,6 +103,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     wait_starts, wait_ends = intervals.clip(
         marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
     )
+    readings = _readings(timeline, span, device_id)
     named = (classes == MarkClass.PLACE) & (marks.values == MarkClass.STEP)
     return Evidence(
         span=span,
@@ -116,7 +117,9 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
         samples=_samples(timeline.names, marks, span),
         step_places=tuple(timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()),
-        **_readings(timeline, span, device_id),
+        read_starts=readings[0],
+        read_ends=readings[1],
+        read_active=readings[2],
     )
 
 
@@ -140,7 +143,7 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     )
 
 
-def _readings(timeline: Timeline, span: Span, device_id: int | None) -> dict[str, I8 | F8]:
+def _readings(timeline: Timeline, span: Span, device_id: int | None) -> tuple[I8, I8, F8]:
     gauges = timeline.gauges_between(Span(span.t0_ns, span.t1_ns + LONGEST_HOLD_NS))
     for metric in _ACTIVE:
         rows = gauges.metrics == metric
@@ -150,6 +153,6 @@ def _readings(timeline: Timeline, span: Span, device_id: int | None) -> dict[str
             ends, values = gauges.times_ns[rows], gauges.values[rows]
             starts = np.concatenate((ends[:1] - LONGEST_HOLD_NS // 4, ends[:-1]))
             starts = np.maximum(starts, ends - LONGEST_HOLD_NS)
-            return {"read_starts": starts, "read_ends": ends, "read_active": values}
+            return starts, ends, values
     none = np.empty(0, np.int64)
-    return {"read_starts": none, "read_ends": none, "read_active": np.empty(0)}
+    return none, none, np.empty(0)

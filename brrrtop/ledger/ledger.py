@@ -142,7 +142,7 @@ class Ledger:
         training_ns = sum(one.duration_ns for one in parts if one.key[0] is PhaseKind.TRAIN)
         return Now(
             duration_ns=span.duration_ns,
-            phase=key and key[0],
+            phase=key[0] if key else None,
             where=line_of(key, every[key].lines) if key else "",
             step_ns=round(training_ns / steps) if steps else None,
             active=sum(one.active_ns for one in parts) / read_ns if read_ns else None,

@@ -44,8 +44,7 @@ def analyze(
         source: Read to its end, and closed.
         steps: First and last step to judge, counted from 1; None: all of the file.
         device: The GPU to speak of; None: the busiest.
-        trimmed: From the first step's start to the last one's, where steps are known and chosen by
-            nobody: what one run is to be compared with another by.
+        trimmed: From the first step's start to the last one's, where steps are known and not chosen.
         silenced: Ids of advice that nobody wants to hear.
         worst: The picture is of the longest step, to be exported.
         timeline: All of the source, where it has been read for more than this.
@@ -60,7 +59,7 @@ def analyze(
     malloc_trim()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
-    if not ids or (device is not None and device not in ids):
+    if not ids or device not in (None, *ids):
         raise _without_activity(source, device, ids)
     left_out: tuple[LeftOut, ...] = ()
     if steps is None:
@@ -70,13 +69,11 @@ def analyze(
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    whole = steps is None and not trimmed
-    runs = {_id(one): _run(timeline, one) for one in every if whole}
+    runs = _runs(timeline, every) if steps is None and not trimmed else {}
     run = runs.get(_id(shown))
     sampled = run if timeline.observed is not None else None
-    verdict = verdicts.verdict(timeline, shown, details, sampled)
-    if worst:
-        verdict = replace(verdict, picture=_worst_step_picture(shown))
+    picture = _worst_step_picture(shown) if worst else None
+    verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
     at = Snapshot(
         source=source.info,
         freshness=Freshness.ENDED,
@@ -96,6 +93,11 @@ def analyze(
 
 def _id(judged: Analysis) -> int:
     return judged.estimate.device.device_id
+
+
+def _runs(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:
+    """By GPU."""
+    return {_id(one): _run(timeline, one) for one in every}
 
 
 def _run(timeline: Timeline, judged: Analysis) -> Run | None:

@@ -219,8 +219,8 @@ class Session:
         if self.timeline.observed is None:
             return
         now = min(now, self.timeline.newest_ns or now)
-        ids = [one.device.device_id for one in self._devices] or [None]
-        for device_id in ids:
+        ids: list[int | None] = [one.device.device_id for one in self._devices]
+        for device_id in ids or [None]:
             ledger = self._ledgers.setdefault(device_id, Ledger())
             run = ledger.run(self.timeline, device_id, now)
             if run is not None:

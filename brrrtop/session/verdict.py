@@ -48,19 +48,21 @@ def verdict(
     shown: Analysis,
     details: HostDetails | None = None,
     run: Run | None = None,
+    picture: StepPicture | None = None,
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
     Args:
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
+        picture: Of a step; None: of the last whole one.
     """
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
     advice = advise(shown, run)
     return Verdict(
         advice=advice,
         tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
-        picture=step_picture(shown),
+        picture=picture or step_picture(shown),
     )
 
 
