@@ -50,7 +50,7 @@ def analyze(
         timeline: All of the source, where it has been read for more than this.
 
     Raises:
-        BadInput: No device activity, no such device, or no such steps.
+        BadInput: No device activity, no such device or steps.
     """
     timeline = timeline or read(source)
     details: HostDetails | None = getattr(source, "details", None)  # of traces alone
@@ -61,11 +61,11 @@ def analyze(
     ids = timeline.active_devices(span)
     if not ids or device not in (None, *ids):
         raise _without_activity(source, device, ids)
-    left_out: tuple[LeftOut, ...] = ()
-    if steps is None:
-        every, left_out = steady_analyses(timeline, device)
-    else:
-        every = _analyses_of_steps(timeline, span, ids[0] if device is None else device, steps)
+    every, left_out = (
+        steady_analyses(timeline, device)
+        if steps is None
+        else (_analyses_of_steps(timeline, span, (ids[0] if device is None else device), steps), ())
+    )
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)

@@ -299,7 +299,7 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         notes.append(f"{why[0].upper()}{why[1:]}: that time is booked as unknown, not as idle.")
     if estimate is not None and estimate.roofs is None and estimate.device.is_amd:
         name = estimate.device.name
-        notes.append(f"No ceilings are known of {name}: its products have no side.")
+        notes.append(f"No ceilings are known of {name}: its products have a side by shapes alone.")
     if estimate is not None and estimate.sampled is not None:
         notes.append(_samples_line(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
     if notes:

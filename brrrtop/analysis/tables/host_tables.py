@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.signals.inference import phase_of
 from brrrtop.analysis.tables import ops, python_frames
 from brrrtop.analysis.tables.launched import (
     DeviceWork,
@@ -41,8 +42,6 @@ _RANGES = (
     MarkClass.OPTIMIZER, MarkClass.ANNOTATION,
 )  # fmt: skip
 _NUMBER = re.compile(r"\s*#\s*\d+$|(?<=[_ ])\d+$")
-_VLLM = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
-_PHASES = re.compile(r"\b_?(prefill|decode)_?\b|(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
 _POINTS = 400
 _MOST_ALIVE = 20
 
@@ -203,19 +202,6 @@ def _group(
         sides = np.rint(whole[members].sum(axis=0)).astype(np.int64)
         rows.append((name, len(members), int(spans[members].sum()), sides, members))
     return sorted(rows, key=lambda row: (-int(row[3].sum()), -row[2]))
-
-
-def phase_of(name: str) -> tuple[str, int | None] | None:
-    """Phase of inference and tokens of a range; None: its name tells of none."""
-    if engine := _VLLM.search(name):
-        contexts, context_tokens, generations, generated = (
-            int(text[:12]) for text in engine.groups()
-        )
-        phase = "mixed" if contexts and generations else "prefill" if contexts else "decode"
-        return phase, context_tokens + generated
-    if named := _PHASES.search(name):
-        return (named[1] or named[2]).lower(), None
-    return None
 
 
 def memory_use(details: HostDetails, device_id: int) -> MemoryUse | None:
