@@ -24,7 +24,7 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def simulate_edits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ranks that advice was made for, once for each time."""
     ranks: list[int] = []
 
