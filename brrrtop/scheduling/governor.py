@@ -72,7 +72,7 @@ class Governor:
         """Everything is to be traced."""
         self._continuous_sent = False
         self._able = True
-        self._beginning = FirstBurst(self.limits, self.cost)
+        self._first_burst = FirstBurst(self.limits, self.cost)
         self.follows = False
         """Another rank's governor says when: bursts come only as they are asked for."""
         self.steps_least = 1
@@ -87,8 +87,8 @@ class Governor:
     def add_steps(self, ends_ns: I8) -> None:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
-        if self._beginning.stepped_ns is None and len(ends_ns):
-            self._beginning.stepped_ns = int(ends_ns.min())
+        if self._first_burst.stepped_ns is None and len(ends_ns):
+            self._first_burst.stepped_ns = int(ends_ns.min())
 
     def add_waits(self, starts_ns: I8, ends_ns: I8) -> None:
         """Waits for loaders that have workers."""
@@ -134,7 +134,7 @@ class Governor:
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
         if metric == Metric.SM_ACTIVE:
-            self._beginning.active = value
+            self._first_burst.active = value
         if metric in _ACTIVITY and _ACTIVITY.index(metric) <= self._activity:
             self._activity = _ACTIVITY.index(metric)
             self.watch.add_active(value)
@@ -150,7 +150,7 @@ class Governor:
         Args:
             may_come: Steps may be told by a hook; else the first burst waits for none.
         """
-        self._beginning.just_begun, self._beginning.hooked = True, may_come
+        self._first_burst.just_begun, self._first_burst.hooked = True, may_come
 
     def want_burst(self, plan: tuple[int, int] | None = None) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit.
@@ -180,7 +180,7 @@ class Governor:
         if self._last is not None:
             self._last.clock_fell(now_ns)
         self._ended_ns = None if self._ended_ns is None else now_ns
-        self._beginning = FirstBurst(self.limits, self.cost)
+        self._first_burst = FirstBurst(self.limits, self.cost)
         if self._continuous_sent:
             self.cost.continuous_since(now_ns)
 
@@ -237,11 +237,11 @@ class Governor:
 
     def stage(self, now_ns: int) -> Stage | None:
         """What the trainer does before it trains; None: it trains, or infers."""
-        return self._beginning.stage(now_ns)
+        return self._first_burst.stage(now_ns)
 
     def add_compiling(self, on: bool) -> None:
         """torch.compile is at work, or no more."""
-        self._beginning.compiling = on
+        self._first_burst.compiling = on
 
     def says(self) -> str:
         """One sentence: what is being done, and why."""
@@ -390,7 +390,7 @@ class Governor:
             count(min(start_ns, last.asked_ns), end_ns)
         answered = last.span is not None or last.traced
         if answered:
-            self._beginning.see_look(start_ns, end_ns)
+            self._first_burst.on_burst_end(start_ns, end_ns)
         self._ended_ns = max(end_ns, last.asked_ns)
         self._unanswered = 0 if answered else self._unanswered + 1
         self._plan_pause()
@@ -413,7 +413,7 @@ class Governor:
 
     def _settle(self, now_ns: int) -> None:
         """Books what bursts really cost where that is clearly more than was charged."""
-        for cost in self.cost.settle(now_ns):
+        for cost in self.cost.book_costs(now_ns):
             charged_ns = self._last.charged_ns if self._last is not None else 0.0
             beyond_ns = cost.extra_ns - cost.error_ns - charged_ns
             if self._last is not None and self._last.free:
@@ -442,7 +442,7 @@ class Governor:
         if not self._free_seen and rested_ns >= self.limits.trigger_gap_ns and self._absorbed():
             return Why.ABSORBED
         owed_ns = self._charge(self._plan()[0]) - self._credit_ns
-        if self._beginning.lacks_a_step(now_ns, owed_ns):
+        if self._first_burst.lacks_a_step(now_ns, owed_ns):
             return Why.NO_STEP
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
@@ -460,7 +460,7 @@ class Governor:
         return self._credit_ns >= -self.limits.phase_debts * self._charge(self._plan()[0])
 
     def _awaits_steps(self, now_ns: int) -> bool:
-        return self._able and self._beginning.awaits_steps(now_ns)
+        return self._able and self._first_burst.awaits_steps(now_ns)
 
     def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
         limits = self.limits

@@ -69,9 +69,9 @@ def test_a_phase_that_begins_is_traced_within_two_seconds_and_by_time() -> None:
     program = Program(Governor())
     program.trains(20)
     program.does(3, 5)
-    found = [(at, one) for at, one, key in program.orders if key == "main.py validate"]
-    assert found and found[0][0] <= 22 and found[0][1].says == "the program does something else"
-    assert found[0][1].steps == 0, "there is no step in it to wait for"
+    traced = [(at, one) for at, one, key in program.orders if key == "main.py validate"]
+    assert traced and traced[0][0] <= 22 and traced[0][1].says == "the program does something else"
+    assert traced[0][1].steps == 0, "there is no step in it to wait for"
     program.trains(10)
     before = len(program.bursts_of("main.py validate"))
     program.does(3, 1.5)
