@@ -112,7 +112,7 @@ class Program:
             "WANDB_MODE": "offline", "WANDB_DIR": str(outputs.absolute()),
         }  # fmt: skip
         try:
-            with self._log.open("wb") as log:
+            with self._log.open("wb") as log, _heeding_interrupts():
                 self.process = subprocess.Popen(
                     self._argv, env=through(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     start_new_session=True,
@@ -194,6 +194,19 @@ class Program:
         bare = [re.sub(r"^\[rank\d+\]:\s*", "", line) for line in lines]
         errors = [line for line in bare if _ERROR.match(line) and "ChildFailedError" not in line]
         return (errors or bare or [""])[-1][:FAULT_SIGNS]
+
+
+@contextlib.contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore SIGINT; what starts meanwhile does not."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _clearly_worse(trace: Trace, seconds: float, base: Pace) -> bool:

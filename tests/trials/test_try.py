@@ -181,3 +181,21 @@ def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: 
     program.send_signal(number)
     code = program.wait(60)
     assert code in (130, 143, -number, -signal.SIGALRM)
+
+
+def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(
+    tmp_path: Path,
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `sh -c "… &"` leaves it
+    try:
+        with guarded_folder() as folder:
+            program = Program(a_loop(tmp_path), folder, 1)
+            with program.running(()) as trace:
+                ends_s = time.monotonic() + 60
+                while trace.header is None and time.monotonic() < ends_s:
+                    trace.update()
+                    time.sleep(0.05)
+            assert program.process is not None
+            assert program.process.returncode in (-signal.SIGINT, 130, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
