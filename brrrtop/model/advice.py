@@ -75,6 +75,8 @@ class WhatIf(Struct, frozen=True):
     safe: float | None = None
     """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
     and of that without the profiler; None: `saves_low`."""
+    risk: str | None = None
+    """`whatif.risks.Risk`: what in the records speaks against it; its cost is in the range."""
     changed_ns: float | None = None
     """Time a step now spends in kernels that it changes or takes away; None where nobody told."""
     unprofiled: Unprofiled | None = None

@@ -44,7 +44,7 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     runs, line = context.chains, compile_line(context)
-    if context.host_sets_the_pace or context.partly_compiled:
+    if context.host_sets_the_pace or context.partly_compiled or context.serves:
         return None
     says = f"{units.share(row.changed_share)} of the time goes to kernels that generated ones would replace"
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
