@@ -72,27 +72,25 @@ class WhatIf(Struct, frozen=True):
     """Of the present step; None where nobody told."""
     then: StepWork | None = None
     """Of the edited one, per unit of the present step's work."""
+    saves_of_step: float | None = None
+    """Of a step of its phase, where `saves` is of the run; None: they are the same."""
     safe: float | None = None
     """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
     and of that without the profiler; None: `saves_low`."""
     risk: str | None = None
     """`whatif.risks.Risk`: what in the records speaks against it; its cost is in the range."""
-    changed_ns: float | None = None
-    """Time a step now spends in kernels that it changes or takes away; None where nobody told."""
+    changed_share: float | None = None
+    """Share of the time in kernels that it changes or takes away; None where nobody told."""
     unprofiled: Unprofiled | None = None
     """None: no profiler slowed the step. The range holds both."""
 
     @property
     def present_ns(self) -> float:
         """Time of the step without the edit."""
-        return self.step_ns / (1 - self.saves) if self.saves < 1 else math.nan
+        saves = self.saves if self.saves_of_step is None else self.saves_of_step
+        return self.step_ns / (1 - saves) if saves < 1 else math.nan
 
     @property
     def most(self) -> float:
         """The larger gain, of the recorded step or of that without the profiler."""
         return max(self.saves, self.unprofiled.saves if self.unprofiled else self.saves)
-
-    @property
-    def changed_share(self) -> float:
-        """Part of the present step in kernels that it changes."""
-        return (self.changed_ns or 0.0) / self.present_ns

@@ -287,7 +287,7 @@ class Timeline:
         calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
         made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
         calls = in_order(calls, made, calls.starts_ns)
-        marks = self.marks_between(span)
+        marks = self.marks_between(Span(self._launched_from(span, acts, calls), span.t1_ns))
         links = self._links.between(0, 1 << 62)
         links = in_order(links, slice(None), links.correlations)
         self.learn()
@@ -311,6 +311,26 @@ class Timeline:
             near_steps_ns=self._near_steps_ns(span),
             watched=self._watched_marks(span),
         )  # fmt: skip
+
+    def _launched_from(self, span: Span, acts: Activities, calls: Calls) -> int:
+        """When the host launched what ran first in the span, where all was traced: the range in which it
+        did so may have ended before the span began."""
+        if self.observed is not None or not len(acts) or not acts.correlations[0]:
+            return span.t0_ns
+        made = calls.starts_ns[calls.correlations == acts.correlations[0]]
+        return int(made.min(initial=span.t0_ns))
+
+    def queued_ns(self) -> int:
+        """How long what ran first of all had been launched by then; 0 where that is not known."""
+        if self.first_ns is None:
+            return 0
+        first = Span(self.first_ns, self.first_ns + 1)
+        acts = self._activities.between(first.t0_ns, first.t1_ns)
+        rows = np.flatnonzero(acts.starts_ns == self.first_ns)
+        calls = self._calls.between(first.t0_ns - REACH_NS, first.t1_ns)
+        ids = acts.correlations[rows]
+        ended = calls.ends_ns[np.isin(calls.correlations, ids[ids != 0])]
+        return max(0, self.first_ns - int(ended.max())) if len(ended) else 0
 
     def _near_steps_ns(self, span: Span) -> I8:
         """Ends of steps around the span; none where everything is traced."""

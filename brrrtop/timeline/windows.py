@@ -26,6 +26,8 @@ WATCH_NS = 60_000_000_000
 follow a change."""
 LEAST_NEW = 5
 """A look or two more change no sentence."""
+QUEUED_NS = 1_000_000
+"""Between a launch and the kernel on an idle device there are microseconds; a large copy may take longer."""
 _KEPT = np.array([int(c) for c in (MarkClass.STACK, *NAMED)])
 
 
@@ -56,10 +58,11 @@ def whole(timeline: Timeline) -> Span:
     """All of a finished source: from the first device activity's start to the last one's end.
 
     In a trace a step whose work was recorded begins and ends with its mark: the host's work before the
-    first kernel, such as the first batch, is a part of it.
+    first kernel, such as the first batch, is a part of it. Not where that kernel lay in the queue: the device
+    was at work on what nobody recorded.
     """
     first, last = timeline.first_ns or 0, timeline.last_ns or 0
-    if timeline.observed is not None:
+    if timeline.observed is not None or timeline.queued_ns() > QUEUED_NS:
         return Span(first, last)
     marks = timeline.marks_between(Span(0, last), MarkClass.STEP)
     rows = (marks.ends_ns > marks.starts_ns) & (marks.ends_ns > first)

@@ -261,7 +261,8 @@ def _row(
         now=presents[0].work,
         then=_work((made[0] or [])[0][1], units),
         safe=sum(gain.low for gain in gains) / len(gains),
-        changed_ns=_changed_ns(presents[0].step, (made[0] or [])[0][1]),
+        changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
+        / presents[0].times_ns[0],
         unprofiled=None if quiet is None else Unprofiled(quiet.saves, quiet.step_ns),
     )
 

@@ -69,14 +69,14 @@ _SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
 def risks_of(judged: Analysis) -> tuple[Risk, ...]:
     """The risks that the records of a run show, worst first."""
     window = judged.window
-    found = []
-    if (kind := _differences(judged)) is not None:
-        found.append(kind)
-    if any(_SOLVERS.search(window.names[i]) for i in used(window.activities.name_ids)):
-        found.append(Risk.SOLVERS)
-    if own_functions(window):
-        found.append(Risk.OWN_FUNCTIONS)
-    return tuple(found)
+    names = (window.names[i] for i in used(window.activities.name_ids))
+    solves = any(_SOLVERS.search(name) for name in names)
+    risks = (
+        _differences(judged),
+        Risk.SOLVERS if solves else None,
+        Risk.OWN_FUNCTIONS if own_functions(window) else None,
+    )
+    return tuple(risk for risk in risks if risk is not None)
 
 
 def with_risks(row: WhatIf, risks: tuple[Risk, ...]) -> WhatIf:

@@ -112,14 +112,16 @@ def test_a_known_part_gives_sides_and_its_share_of_the_roof(tmp_path: Path) -> N
     assert report["source"]["capability"] is None
 
 
-@pytest.mark.parametrize("name", ["", "AMD Radeon Graphics"])
-def test_products_of_a_part_without_ceilings_have_no_side(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, _trace([{**MI300X, "name": name}]))
-    report = _report(path)
+def test_products_of_a_part_without_ceilings_have_a_side_by_shapes_alone(tmp_path: Path) -> None:
+    unknown = [{**MI300X, "name": "AMD Radeon Graphics"}]
+    path = written(tmp_path, _trace(unknown))
+    assert _report(path)["kernels"][0]["side"] == "compute"
+    text = " ".join(to_text(analyze(open_source(path))).split())
+    assert "No ceilings are known of AMD Radeon Graphics" in text
+    bare = _trace(unknown).replace(b"Input Dims", b"Input Dins")
+    report = _report(written(tmp_path, bare, "bare.json"))
     assert report["kernels"][0]["side"] == "unknown"
     assert report["regime"] != "compute"
-    text = " ".join(to_text(analyze(open_source(path))).split())
-    assert "No ceilings are known of AMD" in text and "its products have no side" in text
 
 
 def test_types_of_what_rocblas_multiplies() -> None:
@@ -147,3 +149,30 @@ def test_a_real_trace_of_an_mi250(traces: Path) -> None:
     families = {row["family"] for row in report["kernels"]}
     assert {"gemm", "elementwise", "reduction", "copy", "optimizer"} <= families
     assert report["launch"]["lead_p50_ns"] > 0
+
+
+def test_an_empty_name_is_told_by_compute_units_and_memory(tmp_path: Path) -> None:
+    report = _report(written(tmp_path, _trace([MI300X | {"name": ""}])))
+    assert report["source"]["device"] == "AMD Instinct MI300X"
+    other = _report(written(tmp_path, _trace([MI300X | {"name": "", "numSms": 120}]), "o.json"))
+    assert other["source"]["device"] == "AMD GPU of unknown model"
+
+
+def test_external_ids_join_where_nobody_wrote_correlations_and_an_unknown_part_gets_rates(
+    tmp_path: Path,
+) -> None:
+    events = []
+    for step in range(9):
+        at, number = 1000.0 * step, 80 + step
+        square = {**MM, "Input Dims": [[4097, 4097], [4097, 4097]]}
+        made = launch(at + 10, 5, 0, "hipExtModuleLaunchKernel")
+        ran = kernel(at + 20, 367, 0, TENSILE)
+        for one in (made, ran):
+            one["args"] = {"External id": number}
+        events += [op(at, 90, "aten::mm", **square, **{"External id": 1537 + step}), made, ran]
+    report = _report(written(tmp_path, text_of(events, deviceProperties=[])))
+    assert report["source"]["device"] == "AMD GPU of unknown model"
+    [row] = report["kernels"]
+    assert (row["side"], row["evidence"]) == ("compute", "L2")
+    assert row["flop_per_s"] == pytest.approx(2 * 4097**3 / 367e-6, rel=0.001)
+    assert row["roof_share"] is None

@@ -13,6 +13,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.signals.inference import ONE_FORWARD
 from brrrtop.model.intervals import EMPTY, Nest
 from brrrtop.model.tables import I8, Marks, Window
 from collectors.vocabulary import MarkClass
@@ -25,8 +26,6 @@ _MOST_OPTIMIZERS = 4
 """Optimizers of one class in a step: their ranges share a name."""
 WARM_UP = 2.0
 """Times the median step that the first one of a run lasts at least."""
-_ONE_FORWARD = re.compile(r"^execute_(model|context)")
-"""vLLM's and SGLang's range of one forward: a step even where there is but one."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -111,8 +110,8 @@ def _of_one_name(window: Window, rows: I8, launches: I8) -> HostSteps:
     named: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.argsort(marks.starts_ns[rows], kind="stable")].tolist():
         named[_DIGITS.sub("#", window.names[int(marks.name_ids[row])])].append(row)
-    for name, own in named.items():
-        if len(own) < 2 and not _ONE_FORWARD.match(name):
+    for own in named.values():
+        if len(own) < 2 and not ONE_FORWARD.match(window.names[int(marks.name_ids[own[0]])]):
             continue
         starts, ends = marks.starts_ns[own], marks.ends_ns[own]
         launch_counts = np.searchsorted(launches, ends) - np.searchsorted(launches, starts)

@@ -93,8 +93,9 @@ class Classifier:
         """Sides are told at the clock the GPU ran at; what is shown is over the datasheet."""
 
     def group(
-        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool, size_bytes: float
-    ) -> Group:
+        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool, size_bytes: float,
+        tokens: int = 0,
+    ) -> Group:  # fmt: skip
         """The verdict on a group.
 
         Args:
@@ -103,6 +104,7 @@ class Classifier:
             op_id: -1: no op known.
             is_score: A product of attention written out, by its place in the sequence.
             size_bytes: Mean of what a copy of the group moves; 0: unknown.
+            tokens: Of the decode pass that it is launched in; 0: in none.
         """
         acts = self._window.activities
         name = self._window.names[int(acts.name_ids[row])]
@@ -132,11 +134,11 @@ class Classifier:
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
             channels=work.channels if work and level == SHAPES else None, op=op.name if op else None,
         )  # fmt: skip
-        bound = self._bound_of(group, is_score)
+        bound = self._bound_of(group, is_score, tokens)
         level = NOTHING if bound.side is Side.UNKNOWN else level
         return replace(group, side=bound.side, certainty=bound.certainty, level=level)
 
-    def _bound_of(self, group: Group, is_score: bool) -> Bound:
+    def _bound_of(self, group: Group, is_score: bool, tokens: int) -> Bound:
         family, mean_ns = group.family, group.mean_ns
         if family.kind == families.COMM:
             return Bound(Side.COMM, 1.0)
@@ -149,18 +151,23 @@ class Classifier:
             return Bound(Side.UNKNOWN, 0.0)
         bound = Bound(Side.MEMORY, roofline.BY_FAMILY)
         if roofline.is_contraction(family):
-            bound = self._contraction(group, is_score)
+            bound = self._contraction(group, is_score, tokens)
         if group.waves is None and mean_ns < roofline.LAUNCH_SCALE_NS:
             bound = Bound(bound.side, min(bound.certainty, roofline.SHORT_UNPLACED))
         return bound
 
-    def _contraction(self, group: Group, is_score: bool) -> Bound:
+    def _contraction(self, group: Group, is_score: bool, tokens: int) -> Bound:
         """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
-        if self._ceilings is None and self._device.is_amd:
-            return Bound(Side.UNKNOWN, 0.0)  # what names tell was learnt on NVIDIA's libraries
         ridge, cores = None, group.facts.tensor_cores
         if self._ceilings and group.precision:
             ridge = roofline.ridge_of(self._ceilings, group.precision, cores, self._clock)
+        if roofline.reads_weights_for_few(group.name, group.family, group.facts, tokens, ridge):
+            return Bound(Side.MEMORY, roofline.BY_BOUND)
+        if self._ceilings is None and self._device.is_amd:
+            # What names tell was learnt on NVIDIA's libraries.
+            ridge = roofline.AMD_RIDGES.get(group.precision or "")
+            if not (ridge and group.flop and group.size_bytes):
+                return Bound(Side.UNKNOWN, 0.0)
         if ridge and group.flop and group.size_bytes:
             padded = group.flop * roofline.padding(group.facts, group.inner, group.channels)
             reached = max(group.compute_share_of_roof or 0.0, group.memory_share_of_roof or 0.0)

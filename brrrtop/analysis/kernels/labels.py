@@ -15,6 +15,7 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.compute_or_memory import Classifier, Group
 from brrrtop.analysis.kernels.written_attention import written_attention
+from brrrtop.analysis.signals.inference import decode_tokens
 from brrrtop.model.tables import F8, I8, Activities, Window
 
 BUCKETS = ("compute", "memory", "underfilled", "unknown", "comm", "copy")
@@ -51,8 +52,10 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     attention, scores = written_attention(window), np.zeros(len(window.activities), np.bool_)
     if attention is not None:
         scores[attention.products] = True
+    decoded = decode_tokens(window)
+    tokens = np.zeros(len(acts), np.int64) if decoded is None else decoded
     key = one_number(
-        acts.name_ids, scores, acts.blocks, acts.threads, acts.registers, acts.shared_bytes,
+        acts.name_ids, scores, tokens, acts.blocks, acts.threads, acts.registers, acts.shared_bytes,
         acts.copy_kinds, op_ids,
     )  # fmt: skip
     _, first, group_of, counts = np.unique(
@@ -62,7 +65,7 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     totals = np.bincount(group_of, durations, len(first)).astype(np.int64)
     judge = Classifier(window, ceilings)
     sizes = _mean_sizes(acts, group_of, counts)
-    columns = (first, counts, totals, op_ids[first], scores[first], sizes)
+    columns = (first, counts, totals, op_ids[first], scores[first], sizes, tokens[first])
     plain = tuple(judge.group(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
     groups = evidence.refined(window, plain, group_of, ceilings)
     return Labels(

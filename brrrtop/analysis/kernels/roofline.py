@@ -60,6 +60,15 @@ CHANNEL_VECTOR = 8
 ELEMENT_BYTES = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
 }  # fmt: skip
+AMD_RIDGES = {"fp16": 180.0, "bf16": 180.0, "fp32": 30.0}
+"""FLOP per byte between the ridges of AMD's parts for a part of unknown model: at 16 bits 113 (MI210) to 288
+(MI355X), at 32 bits 28 (MI210) to 31 (MI300X) by AMD's data sheets."""
+LEAST_RIDGE = 100.0
+"""FLOP per byte at 16 bits, as much more as operands are smaller: no GPU with tensor cores has a lower ridge
+(MI210: 181 TF over 1.6 TB/s)."""
+_DECODES = re.compile(r"paged_attention_(v\d|ll4mi|kernel)|[dD]ecode_?(?!r)|\bpa_fwd")
+_LATENT = re.compile(r"mla", re.IGNORECASE)
+"""Attention whose heads share one key: as many FLOP per byte as heads."""
 _SPLIT_K = re.compile(r"split_?k|streamk|wgrad", re.IGNORECASE)
 _DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
 """A few products for each element of the image: below every ridge."""
@@ -136,6 +145,24 @@ def by_name(name: str, family: Family, ridge: float | None, highest: float | Non
     if ridge is not None and highest is not None and highest < ridge:
         return Bound(Side.MEMORY, BY_BOUND)
     return Bound(Side.COMPUTE, BY_NAME)
+
+
+def reads_weights_for_few(
+    name: str, family: Family, facts: NameFacts, tokens: int, ridge: float | None
+) -> bool:
+    """Whether a contraction of a decode pass is below the ridge by its few rows alone.
+
+    A product of T rows does at most 2 T FLOP for each weight that it reads. Attention reads each
+    sequence's own keys for one query.
+
+    Args:
+        tokens: Rows of the pass; 0: it is in none that is known.
+        ridge: Of the GPU at the kernel's precision; None: not known.
+    """
+    if family.name == "attention":
+        return not _LATENT.search(name) and (tokens > 0 or _DECODES.search(name) is not None)
+    element = ELEMENT_BYTES.get(facts.precision or "", 2.0)
+    return 0 < 2 * tokens / element < (ridge or LEAST_RIDGE * 2.0 / element)
 
 
 def highest_intensity(

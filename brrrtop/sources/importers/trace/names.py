@@ -152,6 +152,8 @@ ROCM_NOTE = (
     "An AMD GPU: sides come from names, shapes and AMD's data sheets, and gains are simulated as on "
     "NVIDIA's; neither was checked against an AMD GPU's counters."
 )
+_ROCM_PARTS = {(304, 192): "MI300X", (304, 256): "MI325X", (228, 128): "MI300A"}
+"""By compute units and GiB, from AMD's data sheets."""
 ROCM_UNNAMED = "AMD GPU of unknown model"
 """Some builds write an empty name."""
 _IN_THREADS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
@@ -186,9 +188,21 @@ def by_node(
     elif set(nodes) <= set(properties):
         known = dict(properties)
     return {
-        node: {**known.get(node, {}), "name": known.get(node, {}).get("name") or ROCM_UNNAMED}
-        for node in nodes
+        node: {**known.get(node, {}), "name": _part_name(known.get(node, {}))} for node in nodes
     }
+
+
+def _part_name(properties: Mapping[str, Any]) -> str:
+    """As the trace has it; where it is empty by compute units and memory, which one part alone has."""
+    name = properties.get("name")
+    if name:
+        return str(name)
+    memory = properties.get("totalGlobalMem")
+    size = memory / (1 << 30) if isinstance(memory, int) else 0.0
+    for (units, gib), part in _ROCM_PARTS.items():
+        if properties.get("numSms") == units and abs(size - gib) < 0.05 * gib:
+            return f"AMD Instinct {part}"
+    return ROCM_UNNAMED
 
 
 def grids_in_blocks(
@@ -212,19 +226,33 @@ _NO_TENSOR = frozenset(
 
 
 def signatures_of(
-    calls: Iterable[tuple[str, bytes, bytes, bytes, bytes]],
+    calls: Iterable[tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, bytes]],
 ) -> tuple[Bool, list[list[Any]], list[bytes]]:
     """Which calls speak of tensors, all as `[name, dims, types, concrete]`, their strides as text.
 
     Args:
-        calls: Name, dims, types, concrete and strides, the last four as JSON.
+        calls: Name and the raw arguments (`events.RAW`) as JSON.
     """
     rows: list[list[Any]] = []
     strides: list[bytes] = []
-    for name, *texts, steps in calls:
-        rows.append([name, *map(_list, texts)])
+    for name, dims, types, concrete, steps, elements, kind, collective in calls:
+        row = [name, *map(_list, (dims, types, concrete))]
+        if elements and not dims:
+            row = _of_collective(name, elements, kind, collective)
+        rows.append(row)
         strides.append(steps)
     return np.array([_says_shapes(*row[:3]) for row in rows], np.bool_), rows, strides
+
+
+def _of_collective(name: str, *texts: bytes) -> list[Any]:
+    """A collective with its message for a tensor: `c10d::allreduce` of 6637568 `Float`."""
+    try:
+        count, kind, collective = (msgspec.json.decode(text) for text in texts)
+    except bodies.FAULTS:
+        return [name, [], [], []]
+    if not (isinstance(count, int) and isinstance(kind, str) and isinstance(collective, str)):
+        return [name, [], [], []]
+    return [f"c10d::{collective}", [[count]], [kind], []]
 
 
 def _list(text: bytes) -> list[Any]:

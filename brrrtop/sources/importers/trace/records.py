@@ -28,7 +28,13 @@ from brrrtop.sources.importers.trace.columns import (
     Collected,
     Columns,
 )
-from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, part_processes, told_apart
+from brrrtop.sources.importers.trace.joins import (
+    correlate_by_external,
+    in_u32,
+    op_of_launch,
+    part_processes,
+    told_apart,
+)
 from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.names import sendable, signatures_of
 from collectors.protocol import frames as wire
@@ -71,6 +77,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     kernels, copies, calls, ops, old_ranges, ranges, overheads, frames, memory = _tables(
         collected, base_ns
     )
+    correlate_by_external([kernels, copies], calls)
     part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
     range_marks = [
         kineto_marks.ranges(table, list(collected.names)) for table in (ranges, old_ranges)
