@@ -218,11 +218,11 @@ def _collectives(tables: HostTables, most: int) -> Iterator[str]:
     if not tables.collectives:
         return
     yield ""
-    yield f"{'Collectives of this rank':<30} count     size  type     time  exposed    algbw"
+    yield f"{'Collectives of this rank':<28} count     size  type     time  exposed    algbw"
     for row in tables.collectives[:most]:
         name = f"{row.name}" + (f" ({row.algorithm})" if row.algorithm else "")
         yield (
-            f"  {_cut(name, 27):<28}{units.count(row.count):>6}{units.size(row.size_bytes):>10}"
+            f"  {_cut(name, 25):<26}{units.count(row.count):>6}{units.size(row.size_bytes):>10}"
             f"{row.precision or units.UNMEASURED:>5}{units.duration(row.total_ns):>10}"
             f"{units.duration(row.exposed_ns):>9}{units.rate(row.bytes_per_s, 'B/s'):>11}"
         )
