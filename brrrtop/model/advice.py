@@ -31,6 +31,8 @@ class Advisory(Struct, frozen=True):
     """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
     safe: float | None = None
     """`WhatIf.safe` of the simulated edit: what advice is ordered by."""
+    tried: float | None = None
+    """The share that `brrrtop try` measured of this very program; None where nobody tried."""
 
 
 class StepWork(Struct, frozen=True):

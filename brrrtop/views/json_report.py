@@ -176,7 +176,7 @@ def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
 def _advisory(advisory: Advisory) -> dict[str, Any]:
     return {
         "id": advisory.kind,
-        **pick(advisory, "confidence saves_at_most saves saves_low says evidence"),
+        **pick(advisory, "confidence saves_at_most saves saves_low tried says evidence"),
         "try": advisory.suggests,
         "waste": advisory.waste,
     }
