@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch
+from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Run
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -45,15 +47,15 @@ class Advice(Struct, frozen=True):
     """That were waited for, most first, with the workers that each needs."""
 
 
-def advise(judged: Analysis) -> Advice:
+def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
     window = judged.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
-    context = context_of(judged)
+    context = context_of(judged, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
-        context = replace(context, priced=None)
+        context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
@@ -72,7 +74,9 @@ def advise(judged: Analysis) -> Advice:
             kinds = {}
             given = [*(a for a in given if a.kind not in edits), *last]
     rows = (replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
-    after = context.priced.following if context.priced else ()
+    after = context.simulated.following if context.simulated else ()
+    if context.sampled_run is not None and after:
+        after = rows_after(after, context.sampled_run)
     return Advice(
         _with_waste(sorted(given, key=rank), context.waste),
         tuple(map(context.with_line, rows)),
@@ -155,7 +159,7 @@ def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
     return tuple(replace(one, waste=waste) if i == at else one for i, one in enumerate(given))
 
 
-def parted(
+def split_silenced(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
     """Advice to give and advice that was silenced, each in the order given."""

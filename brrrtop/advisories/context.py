@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.advisories.of_run import Sampled, rows_of_run, sampled
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import Readings, readings
@@ -19,7 +20,7 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Trait, used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.host_activity import Occurrences, Syncs, occurrences, syncs
-from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.joined import LaunchTable, joined
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
 from brrrtop.analysis.signals.training import Chains, Optimizer, chains, optimizer, recomputed_ns
 from brrrtop.analysis.signals.transfers import Transfers, transfers
@@ -28,10 +29,11 @@ from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Run
 from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
-from brrrtop.whatif.price import EDITS, Priced, priced
+from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -56,9 +58,9 @@ class Context(Struct, frozen=True):
 
     estimate: Estimate
     ceilings: Ceilings | None
-    priced: Priced | None
+    simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
-    joined: Joined
+    joined: LaunchTable
     attention: WrittenAttention | None
     chains: Chains | None
     transfers: Transfers
@@ -68,11 +70,19 @@ class Context(Struct, frozen=True):
     recomputed_ns: int | None
     loaders: tuple[LoaderRow, ...] = ()
     """Most waited for first, with the workers that each needs."""
+    sampled_run: Sampled | None = None
+    """The run that the window is a sample of; None: the window is all there is."""
+
+    @property
+    def run(self) -> Run | None:
+        """The run that the window is a sample of."""
+        return self.sampled_run.run if self.sampled_run is not None else None
 
     @property
     def rows(self) -> tuple[WhatIf, ...]:
-        """Edits that apply, best first."""
-        return self.priced.rows if self.priced else ()
+        """Edits that apply, best first; their gains are of the run."""
+        rows = self.simulated.rows if self.simulated else ()
+        return rows if self.sampled_run is None else rows_of_run(rows, self.sampled_run)
 
     def matters(self, row: WhatIf) -> bool:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
@@ -95,7 +105,8 @@ class Context(Struct, frozen=True):
         """Whether the device stands idle for a quarter of the time because the host is late."""
         late = self.estimate.account.mechanical_ns
         unseen = min(late["unknown"], self.dispatch_idle_ns)
-        return self.share(late["host_late"] + late["launch"] + unseen) > 0.25
+        late_ns = late["host_late"] + late["launch"] + unseen
+        return late_ns > 0.25 * self.estimate.account.duration_ns
 
     @property
     def waste(self) -> str:
@@ -119,7 +130,7 @@ class Context(Struct, frozen=True):
         """Whether most that could be generated is, or CUDA graphs launch most kernels."""
         nodes = self.joined.kernels & (self.joined.window.activities.graph_ids != 0)
         graphs = int(nodes.sum()) * 2 > self.kernels
-        return graphs or (self.priced is not None and is_compiled(self.priced.step))
+        return graphs or (self.simulated is not None and is_compiled(self.simulated.step))
 
     @property
     def partly_compiled(self) -> bool:
@@ -132,7 +143,7 @@ class Context(Struct, frozen=True):
     @property
     def trains(self) -> bool:
         """Whether a backward pass or an update runs."""
-        step = self.priced.step.kernels if self.priced else None
+        step = self.simulated.step.kernels if self.simulated else None
         launched = step is not None and bool((step.backward | step.optimizer).any())
         return launched or self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
 
@@ -145,8 +156,15 @@ class Context(Struct, frozen=True):
 
     @property
     def wall_ns(self) -> int:
-        """The window's accounted time, at least 1."""
-        return max(self.estimate.account.duration_ns, 1)
+        """The time that the window stands for: its own, with its part of the rest of the run; at least 1."""
+        return max(round(self.estimate.account.duration_ns / self.part), 1)
+
+    @property
+    def part(self) -> float:
+        """Share of the run that the traced steps stand for; 1 where the window is all there is."""
+        if self.sampled_run is None:
+            return 1.0
+        return max(self.sampled_run.part(self.estimate.mean_step_ns), 1e-6)
 
     @property
     def steps(self) -> float | None:
@@ -187,6 +205,8 @@ class Context(Struct, frozen=True):
 
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
+        if self.sampled_run is not None:
+            return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
     @property
@@ -230,8 +250,8 @@ class Context(Struct, frozen=True):
     def device_side(self, saved_ns: float) -> float:
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
         kernel_ns = max(self.estimate.account.worked_ns, 1)
-        if self.priced is not None:
-            return self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
+        if self.simulated is not None:
+            return self.part * self.simulated.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
         return min(rho if rho is not None else self.share(kernel_ns), 1.0) * self.share(saved_ns)
 
@@ -265,8 +285,12 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(judged: Analysis) -> Context:
-    """The context of a judged window."""
+def context_of(judged: Analysis, run: Run | None = None) -> Context:
+    """The context of a judged window.
+
+    Args:
+        run: That it is a sample of; None: it is all there is.
+    """
     window = judged.window
     seen = joined(window, judged.call_rows)
     attention = written_attention(window)
@@ -277,7 +301,7 @@ def context_of(judged: Analysis) -> Context:
         estimate=judged.estimate,
         ceilings=judged.ceilings,
         # On a GPU that another process has turns of no time is this trainer's alone.
-        priced=priced(judged) if window.turns is None else None,
+        simulated=simulate_edits(judged) if window.time_slices is None else None,
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),
@@ -288,4 +312,5 @@ def context_of(judged: Analysis) -> Context:
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
     rows, means = loader_rows(window), known.readings.means
+    known = replace(known, sampled_run=None if run is None else sampled(run, rows))
     return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

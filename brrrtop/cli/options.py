@@ -36,6 +36,8 @@ class Options:
     shapes: bool | None = None
     """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None
+    record_most: int | None = None
+    """Bytes of a recording; None: as long as one watches."""
     export: tuple[list[str], ...] | list[list[str]] = ()
     """A format and where to, as often as the option was given."""
     exporter: str = ""
@@ -49,6 +51,12 @@ class Options:
     hold_s: float = 0.0
     pid: int | None = None
     command: tuple[str, ...] = ()
+    edits: tuple[str, ...] | None = None
+    """What `try` makes; None: all that apply."""
+    seconds: float = 8.0
+    """Of steady steps, for each edit."""
+    budget_s: float = 600.0
+    scratch: str | None = None
     screen: bool = False
     files: tuple[str, ...] | list[str] = ()
     """Recordings, traces, or folders of them: one a rank."""

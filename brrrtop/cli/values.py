@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -57,6 +58,15 @@ def speed(text: str) -> float:
     return value
 
 
+def size(text: str) -> int:
+    """`500MB`, `2G`, `1GiB` or `4096` → bytes; K, M and G are powers of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])?i?B?)", text.strip(), re.IGNORECASE)
+    value = float(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()) if match else 0.0
+    if not 1 <= value < 1 << 50:
+        raise ArgumentTypeError(f"{text!r} is not a size: write 500MB or 2GB")
+    return int(value)
+
+
 def steps(text: str) -> tuple[int, int]:
     """`2-4` or `3` → first and last step, counted from 1."""
     first, dash, last = text.strip().partition("-")
@@ -85,6 +95,17 @@ def advisories(text: str) -> tuple[str, ...]:
     if not chosen:
         raise ArgumentTypeError("name the advice to silence: ADVISORIES.md lists its ids")
     return chosen
+
+
+def edits(text: str) -> tuple[str, ...]:
+    """`bf16,compile` → both, each an edit that can be tried."""
+    from brrrtop.trials.edits import EDITS
+
+    chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
+    unknown = [word for word in chosen if word not in EDITS]
+    if unknown or not chosen:
+        raise ArgumentTypeError(f"{text!r} is no list of edits: choose of {', '.join(EDITS)}")
+    return tuple(dict.fromkeys(chosen))
 
 
 def gpu(text: str) -> int:

@@ -13,7 +13,7 @@ HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
 
-WAITS: Mapping[str, str] = {
+IDLE_PHRASES: Mapping[str, str] = {
     "idle_launch": "waits for Python to launch the next kernel",
     "idle_sync": "waits for Python, which waited for the GPU",
     "idle_allocator": "waits for the memory allocator",
@@ -33,7 +33,7 @@ WAITS: Mapping[str, str] = {
 }
 """What the GPU does while it does not compute, after `the GPU`; `idle_input` has words of its own."""
 
-WITH: Mapping[str, str] = {
+GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "the batch ready",
     "launch-bound-compile": "torch.compile",
     "cuda-graphs": "CUDA graphs",
@@ -64,7 +64,7 @@ WITH: Mapping[str, str] = {
 """What a gain comes with, by the id of its advice."""
 
 
-def hero(snapshot: Snapshot) -> str:
+def headline_text(snapshot: Snapshot) -> str:
     """`GPU idle 92%: it waits for your DataLoader (0 workers) – about 12× faster with the batch ready`.
 
     Empty while nothing is judged.
@@ -87,7 +87,11 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         return (
             f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
         )
-    lost = {bucket: value for bucket, value in share.items() if bucket in WAITS or bucket == INPUT}
+    lost = {
+        bucket: value
+        for bucket, value in share.items()
+        if bucket in IDLE_PHRASES or bucket == INPUT
+    }
     cause = max(lost, key=lambda bucket: lost[bucket])
     if estimate.regime is Regime.MIXED:
         return (
@@ -104,7 +108,7 @@ INPUT = "idle_input"
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:
     if bucket != INPUT:
-        return WAITS[bucket]
+        return IDLE_PHRASES[bucket]
     workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None
     if workers is None:
         return "waits for the next batch"
@@ -127,9 +131,7 @@ def promised(advisory: Advisory) -> str:
     faster = units.times_as_fast(saves)
     if times < 1.5:
         faster = units.share(times - 1)
-    return (
-        f"{about} {faster} faster with {WITH.get(advisory.kind, advisory.kind.replace('-', ' '))}"
-    )
+    return f"{about} {faster} faster with {GAIN_PHRASES.get(advisory.kind, advisory.kind.replace('-', ' '))}"
 
 
 def cost(snapshot: Snapshot) -> str:
@@ -143,7 +145,7 @@ def cost(snapshot: Snapshot) -> str:
     lost = {
         bucket: ns / since.duration_ns
         for bucket, ns in since.buckets_ns.items()
-        if bucket in WAITS or bucket == INPUT
+        if bucket in IDLE_PHRASES or bucket == INPUT
     }
     share = since.lost_ns / since.duration_ns
     text = f"{_amount(since)}, {units.share(share)} lost"

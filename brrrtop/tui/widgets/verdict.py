@@ -7,7 +7,7 @@ from rich.text import Text
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.hero import cost, hero
+from brrrtop.text.hero import cost, headline_text
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
@@ -100,16 +100,16 @@ class Hero(Fitted):
     """Takes no room while nothing is judged."""
 
     def show(self, snapshot: Snapshot) -> None:
-        self.display = bool(hero(snapshot))
+        self.display = bool(headline_text(snapshot))
         super().show(snapshot)
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (hero(snapshot), snapshot.since_attach)
+        return (headline_text(snapshot), snapshot.since_attach)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         """The sentence first; the cost where lines are left, shorter where it would be cut."""
         bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
-        lines = paragraph(hero(snapshot), max(10, width), bold)[:height]
+        lines = paragraph(headline_text(snapshot), max(10, width), bold)[:height]
         spent = cost(snapshot)
         if spent and len(lines) < height:
             if len(spent) > width:
