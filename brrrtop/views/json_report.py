@@ -189,7 +189,7 @@ def _whatif(row: WhatIf) -> dict[str, Any]:
         "edit": row.edit,
         "step_ms": (quiet or row).step_ns / 1e6,
         "saves": (quiet or row).saves,
-        **pick(row, "saves_low saves_high advisory line"),
+        **pick(row, "saves_low saves_high advisory line risk"),
         "saves_recorded": row.saves if quiet is not None else None,
         "saves_of_step": (quiet or row).saves if row.saves_of_step is None else row.saves_of_step,
         **{

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 
 WIDTH = 80
 WORTH_A_LINE = 0.01
@@ -86,6 +86,10 @@ def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
         if row.saves >= WORTH_A_LINE:
             yield from textwrap.wrap(
                 row.line, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
+            )
+        if row.risk:
+            yield from textwrap.wrap(
+                phrases.RISKS[row.risk], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
             )
     if after:
         next_edits = ", ".join(f"{last(pair)} {more(pair, rows[0])}" for pair in after)
