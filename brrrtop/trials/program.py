@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from collectors.trial import guardian
 POLL_S = 0.1
 CLEARLY_WORSE = -0.05
 """A trial whose interval ends below this saving is not measured to its end."""
+SHORT = 60
+"""Signs of a folder for temporary files: a socket's path has 107 at most, 44 of them below it."""
 MURKY = 0.5
 """An interval as wide as this says nothing yet: something else disturbs the machine."""
 EARLY_STEPS, EARLY_SHARE = 5, 0.25
@@ -110,6 +113,7 @@ class Program:
         environment = {
             **os.environ, guardian.MARK: str(self._folder), "PYTHONPATH": ahead,
             "WANDB_MODE": "offline", "WANDB_DIR": str(outputs.absolute()),
+            "TMPDIR": str((self._folder / guardian.TEMPORARY).readlink()),
         }  # fmt: skip
         try:
             with self._log.open("wb") as log, _heeding_interrupts():
@@ -243,6 +247,9 @@ def guarded_folder() -> Iterator[Path]:
         NotWritable: It cannot be made.
     """
     folder = run_folders.make()
+    usual = tempfile.gettempdir()
+    short = tempfile.mkdtemp(prefix="try-", dir=usual if len(usual) <= SHORT else "/tmp")
+    (folder / guardian.TEMPORARY).symlink_to(short)
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
