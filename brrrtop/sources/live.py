@@ -231,6 +231,7 @@ class LiveSource:
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
             waits = rows[(rows["mark_class"] == MarkClass.INPUT) & (rows["value"] >= 0)]
             self.governor.add_waits(waits["start_ns"], waits["end_ns"])
+            self.governor.watch.add_marks(rows)
             for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.requests.on_marks(rows)
@@ -241,8 +242,10 @@ class LiveSource:
         elif frame.kind == Kind.STATUS:
             self._take_status(frame)
             return
+        elif frame.kind == Kind.NAMES:
+            self.governor.watch.add_names(frame.body)
         elif frame.kind in (Kind.KERNELS, Kind.COPIES):
-            self.governor.add_records(len(frame.body))
+            self.governor.add_records(frame.body["start_ns"], frame.body["end_ns"])
         elif frame.kind == Kind.GAUGES:
             self._weigh(frame.body)
             if carried:
