@@ -196,7 +196,7 @@ _OPTIONS = {
     ),
     "--speed": _value(
         "X",
-        "1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
+        "playback speed (default 1; short files are stretched to 30 s)",
         values.speed,
     ),
     "--record": _value("FILE", "write what arrives to FILE (.brrr); leaving says how much an hour"),
@@ -219,8 +219,7 @@ _OPTIONS = {
         dest="shapes",
     ),
     "--shapes": _flag(
-        "the default but for --once, which does not wait for shapes without it; records them "
-        "sooner, in a burst of their own"
+        "record op shapes sooner, in a burst of their own; --once waits for shapes only with this"
     ),
     "--no-trace-graphs": _flag(
         "do not trace the kernels of a program without torch (JAX, CuPy, C++): all its threads would "
