@@ -49,7 +49,7 @@ examples:
   brrrtop attach 4711                  watch that process
   brrrtop run -- python train.py       start a program and watch it
   brrrtop try -- python train.py       measure what each edit gains
-  brrrtop analyze trace.json.gz        a report of a torch.profiler trace
+  brrrtop analyze trace.json.gz        a report of a torch.profiler trace (.gz, .zst, .zip; - for a pipe)
   brrrtop analyze trace.json --json    the same for machines
 
 exit codes: {EXIT_CODES}"""

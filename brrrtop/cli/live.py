@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from brrrtop.advisories.tried import TriedProgram, tried_of
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
@@ -21,8 +22,10 @@ from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from collectors.attach.client import Client
+from collectors.errors import CollectorError
 from collectors.gpu.feed import SamplerFeed
 from collectors.printable import printable
+from collectors.process import process as processes
 from collectors.protocol import requests
 from collectors.vocabulary import Metric
 
@@ -126,7 +129,17 @@ def followed(
 
 def _session(source: LiveSource, options: Options) -> Session:
     before = files.baseline(options)
-    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
+    tried = _tried_of(source.info.pid)
+    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced,
+                   tried=tried)  # fmt: skip
+
+
+def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
+    """What `brrrtop try` has measured of the program of a process."""
+    with suppress(CollectorError):
+        process = processes.read(pid or 0)
+        return tried_of(process.cwd, process.cmdline)
+    return ()
 
 
 def watch(

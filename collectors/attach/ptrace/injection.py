@@ -20,11 +20,13 @@ import os
 import signal
 import time
 
-from collectors.attach.ptrace import calls, x86_64
+from collectors.attach.ptrace import calls, threads, x86_64
 
 _ALL_SIGNALS = b"\xff" * 8
 _STOP_LIMIT_S = 2.0
 _CALL_LIMIT_S = 0.5
+_WHOLE_CALL_S = dict.fromkeys(x86_64.CUT_SHORT, 0.02) | dict.fromkeys(x86_64.CLOSING, 0.5)
+"""By call. Afterwards a thread that writes is stopped all the same, one that closes is not."""
 _STACK_NEEDED = 16384
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _R, _RX, _PRIVATE_ANONYMOUS = 1, 5, 0x22
@@ -65,8 +67,9 @@ class Injection:
         self._where = "running"
         with contextlib.suppress(OSError):  # told when code is to be written
             self._memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
-        self._began = time.perf_counter_ns()
         try:
+            self._await_whole_call()
+            self._began = time.perf_counter_ns()
             self._halt(time.monotonic() + self._patience_s)
             asked, self._began = self._began, time.perf_counter_ns()
             self.awaited_ns = self._began - asked
@@ -96,6 +99,16 @@ class Injection:
             return "syscall"
         self._held_signal = number
         return "signal"
+
+    def _await_whole_call(self) -> None:
+        """Until the thread is out of a call that a stop would cut short for good, for so long."""
+        began = time.monotonic()
+        while (number := threads.system_call(self._pid, self._tid)) in _WHOLE_CALL_S:
+            if time.monotonic() - began > min(_WHOLE_CALL_S[number], self._patience_s):
+                break
+            time.sleep(0.001)
+        if number in x86_64.CLOSING:
+            raise InjectionFailed("the thread has been closing a file for too long")
 
     def _halt(self, deadline: float) -> None:
         """Brings the running thread to an event stop."""
