@@ -190,11 +190,11 @@ def _rounded(duration_ns: int, busy: dict[str, float], causes: dict[str, float])
     buckets = {name: int(ns) for name, ns in busy.items()}
     idle = {cause: int(ns) for cause, ns in causes.items()}
     short = duration_ns - sum(buckets.values()) - sum(idle.values())
-    largest = max(idle, key=lambda cause: idle[cause])
-    if idle[largest] + short >= 0 and idle[largest] >= max(buckets.values()):
+    largest = max(causes, key=lambda cause: causes[cause])
+    if causes[largest] >= max(busy.values()):
         idle[largest] += short
     else:
-        buckets[max(buckets, key=lambda name: buckets[name])] += short
+        buckets[max(busy, key=lambda name: busy[name])] += short
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     for cause, ns in idle.items():
         mechanical[_MECHANICAL.get(cause, "host_late")] += ns
