@@ -262,7 +262,7 @@ _CALLS = (
     ),
     (
         "write, send of more than fits, sendfile, splice",
-        "attach: waited for up to 20 ms; then, and in a burst, may return the part that was written",
+        "attach: waited for up to 0.1 s; then, and in a burst, may return the part that was written",
         "has none",
     ),
     (
