@@ -136,7 +136,7 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     if beside > left - input_ns:
         idle = _fit(idle, left - input_ns)
     left = max(0.0, left - input_ns - sum(idle.values()))
-    if idle and known.kind is not PhaseKind.TRAIN:  # more of the same
+    if sum(idle.values()) and known.kind is not PhaseKind.TRAIN:  # more of the same
         most_idle = sum(idle.values()) + left
         idle, left = _fit_to(idle, most_idle), 0.0
     # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
