@@ -61,6 +61,8 @@ class Records(Struct, frozen=True, eq=False):
     like them have. What a trace lacks that breaks off."""
     details: HostDetails
     """Ops, Python frames and memory, which are sent in no frame."""
+    threads: dict[int, list[int]]
+    """Of the process of each device, where the trace is of several processes with a device each."""
 
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
@@ -78,7 +80,9 @@ def build(collected: Collected, base_ns: int) -> Records:
         collected, base_ns
     )
     correlate_by_external([kernels, copies], calls)
-    part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
+    threads = part_processes(
+        [kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory]
+    )
     names = list(collected.names)
     range_marks = [kineto_marks.ranges(table, names) for table in (ranges, old_ranges)]
     sampled = host.stack_samples(frames, kernels, copies, collected.names, _begins(range_marks))
@@ -125,6 +129,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         ops=[sendable(s + 1, signatures[s], strides[s]) for s in sent.tolist()],
         silent=silent,
         details=host_details,
+        threads=threads,
     )
 
 
