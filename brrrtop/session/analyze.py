@@ -26,6 +26,7 @@ from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import MarkClass
 
 
 def analyze(
@@ -70,9 +71,8 @@ def analyze(
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
     runs = _runs(timeline, every) if steps is None and not trimmed else {}
-    run = runs.get(_id(shown))
+    run, picture = runs.get(_id(shown)), _worst_step_picture(shown) if worst else None
     sampled = run if timeline.observed is not None else None
-    picture = _worst_step_picture(shown) if worst else None
     verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
     at = Snapshot(
         source=source.info,
@@ -118,8 +118,19 @@ def steady_analyses(
     every = verdicts.analyses(timeline, windows.whole(timeline))
     if not every:
         return every, ()
+    if timeline.hello.get("threads"):  # ranks in one file: none begins or ends with another
+        every = tuple(_in_own_span(timeline, one) for one in every)
     steady, left_out = steady_part(verdicts.of_device(every, device))
     return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
+
+
+def _in_own_span(timeline: Timeline, judged: Analysis) -> Analysis:
+    """The same from the first to the last that its own process did."""
+    acts, marks = judged.window.activities, judged.window.marks
+    steps = (marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)
+    begin = min(int(acts.starts_ns.min()), *marks.starts_ns[steps].tolist()[:1] or [1 << 62])
+    end = max(int(acts.ends_ns.max()), *marks.ends_ns[steps].tolist()[-1:] or [0])
+    return estimate(timeline.window(Span(begin, end), judged.estimate.device.device_id))
 
 
 def read(source: Source) -> Timeline:

@@ -375,6 +375,36 @@ def test_a_wider_guess_is_a_wider_range() -> None:
     assert wide.saves < narrow.saves_high <= wide.saves_high
 
 
+def test_no_gain_is_promised_closer_than_gains_repeat() -> None:
+    """Equal runs of one edit differ by some 15 % of what it gains, and by more than a point of the step."""
+    rows = priced_rows(mixed().judged()).rows
+    assert len(rows) > 5
+    for row in rows:
+        assert row.saves_high - row.saves >= 0.01 + 0.1 * abs(row.saves), row.edit
+        assert row.saves - row.saves_low >= 0.01 + 0.1 * abs(row.saves), row.edit
+
+
+def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_passes() -> None:
+    def kept(*names: str) -> float:
+        """Kernels that compile leaves for each product with these behind it."""
+
+        def body(s: Scene) -> None:
+            for _ in range(10):
+                s.kernel(SGEMM, 300.0)
+                for name in names:
+                    s.kernel(name, 40.0)
+
+        step = stepped(looped(body))
+        made = edited("compile", [(MIDDLE, step)], roofs_of(H200_CEILINGS))
+        assert made is not None
+        return (1 + len(names)) * len(made[0][1]) / len(step)
+
+    assert kept(ADD) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, MUL, ADD, MUL) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, NORM, MUL) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, NORM, MUL, NORM, ADD) == pytest.approx(3, abs=0.05)
+
+
 def test_what_a_wait_costs_is_simulated_not_summed() -> None:
     """The host has 6 ms of its own, the device 6: one after the other with the wait, else at once."""
 

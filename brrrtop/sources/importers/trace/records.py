@@ -61,6 +61,8 @@ class Records(Struct, frozen=True, eq=False):
     like them have. What a trace lacks that breaks off."""
     details: HostDetails
     """Ops, Python frames and memory, which are sent in no frame."""
+    threads: dict[int, list[int]]
+    """Of the process of each device, where the trace is of several processes with a device each."""
 
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
@@ -78,7 +80,9 @@ def build(collected: Collected, base_ns: int) -> Records:
         collected, base_ns
     )
     correlate_by_external([kernels, copies], calls)
-    part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
+    threads = part_processes(
+        [kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory]
+    )
     range_marks = [
         kineto_marks.ranges(table, list(collected.names)) for table in (ranges, old_ranges)
     ]
@@ -103,15 +107,8 @@ def build(collected: Collected, base_ns: int) -> Records:
     links, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
     host_details = host.details_of(
-        names,
-        signatures,
-        ops,
-        nest,
-        by_position,
-        (launches["correlation"], positions),
-        frames,
-        memory,
-    )
+        names, signatures, ops, nest, by_position, (launches["correlation"], positions), frames, memory
+    )  # fmt: skip
     del launches, described, positions, by_position, frames, memory
     copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
     uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
@@ -137,6 +134,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         ops=[sendable(s + 1, signatures[s], strides[s]) for s in sent.tolist()],
         silent=silent,
         details=host_details,
+        threads=threads,
     )
 
 
