@@ -101,8 +101,11 @@ def mutants(path: str) -> Iterator[tuple[str, str]]:
             continue
         if path in ONLY and function.name not in ONLY[path]:
             continue
-        for node in (one for part in function.body for one in ast.walk(part)):
-            for other in changes(node):
+        inside = [node for part in function.body for node in ast.walk(part)]
+        typed = [node.annotation for node in inside if isinstance(node, ast.AnnAssign)]
+        types = {id(node) for annotation in typed for node in ast.walk(annotation)}
+        for node in inside:
+            for other in changes(node) if id(node) not in types else ():
                 before, after = ast.unparse(node), ast.unparse(ast.fix_missing_locations(other))
                 first = before.splitlines()[0], after.splitlines()[0]
                 named = f"{path} {function.name}: {first[0][:90]} → {first[1][:90]}"
