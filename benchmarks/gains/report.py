@@ -163,8 +163,7 @@ def prediction(report: dict[str, Any]) -> Prediction:
     rows = {row["edit"]: row for row in report.get("whatif") or ()}
     whole = run_per_step(rows.values())
     edits = {
-        name: (saves / (1.0 if row.get("saves_recorded") is not None else whole),
-               row["saves_low"] / whole, row["saves_high"] / whole)
+        name: (saves / whole, row["saves_low"] / whole, row["saves_high"] / whole)
         for name, row in rows.items()
         if (saves := row.get("saves")) is not None
     }  # fmt: skip
@@ -184,13 +183,12 @@ def prediction(report: dict[str, Any]) -> Prediction:
 def run_per_step(rows: Iterable[dict[str, Any]]) -> float:
     """What a gain of the run is of the step's, which was measured."""
     ratios = [
-        shown / row["saves_of_step"]
+        row["saves"] / row["saves_of_step"]
         for row in rows
-        if row.get("saves_of_step")
-        and abs(
-            shown := row["saves"] if row.get("saves_recorded") is None else row["saves_recorded"]
-        )
-        > LEAST_GAIN
+        # Of a profiler's trace `saves` is of the step without it.
+        if row.get("saves_recorded") is None
+        and row.get("saves_of_step")
+        and abs(row["saves"]) > LEAST_GAIN
     ]
     return statistics.median(ratios) if ratios else 1.0
 
