@@ -23,7 +23,7 @@ from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import STAGE_LINES, AgentState, disturbances
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
-from brrrtop.sources.source import FELL_NS, with_hello
+from brrrtop.sources.source import FELL_NS, merge_frames, with_hello
 from brrrtop.sources.tee import FrameHistory
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
@@ -123,6 +123,8 @@ class LiveSource:
         """
         self.poll()
         self._pending.sort(key=lambda frame: frame.sent_ns)
+        count = sum(until_ns is None or frame.sent_ns <= until_ns for frame in self._pending)
+        self._pending[:count] = merge_frames(self._pending[:count])
         while self._pending:
             if until_ns is not None and max(self._pending[0].sent_ns, self._floor_ns) > until_ns:
                 return

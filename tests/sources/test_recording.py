@@ -22,8 +22,9 @@ from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.recording import RecordingSource, RecordingWriter, convert
 from brrrtop.sources.registry import open_source
+from brrrtop.sources.source import merge_frames
 from collectors.protocol import frames as wire
-from collectors.protocol.frames import Frame, Kind, encode
+from collectors.protocol.frames import KERNEL, MARK, Frame, Kind, encode
 from tests.session.handmade import Received, kernel, launch, text_of, written
 
 HELLO = Frame(
@@ -276,7 +277,7 @@ def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(
     path = tmp_path / "cut.brrr"
     path.write_bytes(_write(tmp_path / "a.brrr", _frames()).read_bytes()[:size])
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(BadInput, match="no whole frame") as fault:
+    with pytest.raises(BadInput, match="no complete frame") as fault:
         open_source(path)
     assert fault.traceback, "what failed is still held, and so is what it opened"
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
@@ -375,3 +376,22 @@ def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) ->
     }  # fmt: skip
     assert source.info.notes == ("converted from t.json (kineto), NVIDIA H200, 2026-10-01",)
     source.close()
+
+
+def test_frames_of_one_reading_are_merged_and_lose_nothing() -> None:
+    """Eleven frames of marks a second were a third of a recording without bursts."""
+    marks = [np.zeros(count, MARK) for count in (3, 2)]
+    for table in marks:
+        table["start_ns"] = np.arange(len(table))
+    frames = [
+        Frame(Kind.HELLO, {"wire": 1}, 1), Frame(Kind.NAMES, {1: "a"}, 2), Frame(Kind.MARKS, marks[0], 3),
+        Frame(Kind.KERNELS, np.zeros(1, KERNEL), 4), Frame(Kind.NAMES, {2: "b"}, 5),
+        Frame(Kind.MARKS, marks[1], 6), Frame(Kind.END, {"reason": "x"}, 7),
+    ]  # fmt: skip
+    merged = merge_frames(frames)
+    assert [(frame.kind, frame.sent_ns) for frame in merged] == [
+        (Kind.HELLO, 1), (Kind.NAMES, 2), (Kind.KERNELS, 4), (Kind.MARKS, 6), (Kind.END, 7)
+    ]  # fmt: skip
+    assert merged[1].body == {1: "a", 2: "b"}
+    assert merged[3].body["start_ns"].tolist() == [0, 1, 2, 0, 1]
+    assert [one is two for one, two in zip(merge_frames(merged), merged, strict=True)] == [True] * 5

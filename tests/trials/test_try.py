@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.trials.program import Program, guarded_folder
 from collectors.trial import guardian
+from tests.cli.test_json_page import documented, is_named, paths
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
@@ -67,23 +69,26 @@ def left_behind() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     for name in ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME"):
-        (tmp_path / name).mkdir(mode=0o700)
-        monkeypatch.setenv(name, str(tmp_path / name))
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
     ends_s = time.monotonic() + 20
-    folders = (tmp_path / "XDG_RUNTIME_DIR", tmp_path / "TMPDIR")
     while time.monotonic() < ends_s:
-        remains = [*left_behind(), *(one for folder in folders for one in folder.glob("brrr*"))]
+        remains = [*left_behind(), *folder.iterdir()]
         if not remains:
+            folder.rmdir()
             return
         time.sleep(0.1)
     raise AssertionError(remains)
 
 
 def test_the_example_needs_workers_and_its_losses_stay_the_same() -> None:
-    done = tried([*EXAMPLE, "--batch", "4"], "--json", "--edits", "loader-workers")
+    done = tried(
+        [*EXAMPLE, "--batch", "4", "--takes", "0.02"], "--json", "--edits", "loader-workers"
+    )
     report = report_of(done)
     workers = next(row for row in report["edits"] if row["edit"] == "loader-workers")
     assert report["base"]["waits"] > 0.3
@@ -92,6 +97,8 @@ def test_the_example_needs_workers_and_its_losses_stay_the_same() -> None:
     assert workers["loss_difference"] == 0 and not workers["changes_numbers"]
     assert report["best"] == ["loader-workers"]
     assert "num_workers=" in report["lines"]["loader-workers"]
+    patterns = documented()["brrrtop.try/1"]
+    assert [one for one in paths(report) if not any(is_named(one, p) for p in patterns)] == []
 
 
 def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -> None:
@@ -105,16 +112,13 @@ def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def test_edits_that_fail_change_nothing_or_change_the_loss_are_rows(tmp_path: Path) -> None:
-    more = """
-    if torch._dynamo.utils.counters["stats"]: raise ValueError("no compiler, please")
-    """.strip()
-    done = tried(a_loop(tmp_path, more=more), "--json", "--edits", "compile,bf16,tf32")
+def test_edits_that_fail_or_change_the_loss_are_rows(tmp_path: Path) -> None:
+    more = "if optimizer.defaults['fused']: raise ValueError('not fused, please')"
+    done = tried(a_loop(tmp_path, more=more), "--json", "--edits", "fused-optimizer,bf16")
     rows = {row["edit"]: row for row in report_of(done)["edits"]}
-    assert rows["compile"]["fault"] == "ValueError: no compiler, please"
-    assert rows["compile"]["measured"] is None
+    assert rows["fused-optimizer"]["fault"] == "ValueError: not fused, please"
+    assert rows["fused-optimizer"]["measured"] is None
     assert rows["bf16"]["fault"] is None and rows["bf16"]["loss_difference"] != 0
-    assert rows["tf32"]["loss_difference"] == 0
 
 
 def test_a_module_with_arguments_saves_into_the_scratch_folder(tmp_path: Path) -> None:
@@ -181,3 +185,51 @@ def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: 
     program.send_signal(number)
     code = program.wait(60)
     assert code in (130, 143, -number, -signal.SIGALRM)
+
+
+def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(
+    tmp_path: Path,
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `sh -c "… &"` leaves it
+    try:
+        with guarded_folder() as folder:
+            program = Program(a_loop(tmp_path), folder, 1)
+            with program.running(()) as trace:
+                ends_s = time.monotonic() + 60
+                while trace.header is None and time.monotonic() < ends_s:
+                    trace.update()
+                    time.sleep(0.05)
+            assert program.process is not None
+            assert program.process.returncode in (-signal.SIGINT, 130, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+GPU = """
+import torch
+class Event:
+    def __init__(self, enable_timing): assert enable_timing
+    def record(self): self.step = step
+    def query(self): return step > self.step + 1  # the GPU is a step behind
+    def elapsed_time(self, later): return 10.0 * (later.step - self.step)
+torch.cuda.Event, torch.cuda.is_initialized = Event, lambda: True
+torch.cuda.max_memory_allocated, torch.cuda.get_device_name = lambda: 12345, lambda: "H100"
+"""
+
+
+def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
+    command = a_loop(tmp_path, more="import time; time.sleep(0.001)")
+    script = tmp_path / "loop.py"
+    script.write_text(GPU + script.read_text())
+    with guarded_folder() as folder:
+        outcome = Program(command, folder, 1).run((), 1.0, 60.0)
+    assert outcome.pace is not None and outcome.header is not None, outcome.fault
+    assert outcome.pace.step_ns == pytest.approx(10e6)
+    assert (outcome.pace.peak_bytes, outcome.header.gpu) == (12345, "H100")
+
+
+def test_a_program_that_is_killed_is_a_row_that_says_so(tmp_path: Path) -> None:
+    kill = "import os; step > 20 and os.kill(os.getpid(), 9)"
+    with guarded_folder() as folder:
+        outcome = Program(a_loop(tmp_path, more=kill), folder, 1).run((), 5.0, 60.0)
+    assert (outcome.pace, outcome.fault) == (None, "it was ended by SIGKILL")

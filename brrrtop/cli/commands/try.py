@@ -14,7 +14,7 @@ from msgspec import json
 from brrrtop.advisories.tried import keep
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
-from brrrtop.errors import INTERRUPTED, BrrrtopError, UsageError
+from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Header, TriedEdit
 from brrrtop.trials.conduct import Plan, Trials
@@ -29,6 +29,8 @@ MOST_WORKERS = 8
 SHORTEST_S, LONGEST_S = 0.5, 600.0
 PREDICTED_WITHIN_S = 30.0
 """Of the first kernels: bursts, shapes and a verdict with them."""
+PREDICTED_SHARE = 0.2
+"""Of the budget, at most."""
 WITH_SHAPES_S = 4.0
 """After the shapes of a step came: the next burst is priced with them."""
 FIRST_AGENT_S = 180.0
@@ -104,17 +106,18 @@ def _predict(program: Program, header: Header, options: Options) -> Mapping[str,
             (), lambda environment: launch.environment(folder, files, "", "cuda", environment)
         ):
             assert program.process is not None
-            return _watch(Launched(program.process, folder), options)
+            rank = None if header.rank is None else int(header.rank)
+            return _watch(Launched(program.process, folder), rank, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _watch(launched: Launched, options: Options) -> Mapping[str, WhatIf]:
+def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[str, WhatIf]:
     """The gains that a live verdict predicts, by what-if edit, once it knows the shapes of a step."""
     options.shapes = True
     rows: dict[str, WhatIf] = {}
     try:
-        client = launched.first_agent(FIRST_AGENT_S)
+        client = launched.first_agent(FIRST_AGENT_S, rank)
         if client is None:
             return {}
         pid = int(client.hello.get("pid") or launched.pid)
@@ -122,7 +125,8 @@ def _watch(launched: Launched, options: Options) -> Mapping[str, WhatIf]:
             live.open_live(client, pid, options, " ".join(options.command)), options
         )
         try:
-            ends_s, last_s = time.monotonic() + PREDICTED_WITHIN_S, None
+            within_s = min(PREDICTED_WITHIN_S, options.budget_s * PREDICTED_SHARE)
+            ends_s, last_s = time.monotonic() + within_s, None
             while time.monotonic() < min(ends_s, last_s or ends_s) and launched.exit_code is None:
                 snapshot = driver.advance()
                 rows = {row.edit: row for row in snapshot.whatif} or rows
@@ -131,6 +135,6 @@ def _watch(launched: Launched, options: Options) -> Mapping[str, WhatIf]:
                 time.sleep(options.interval)
         finally:
             live.left(driver)
-    except (BrrrtopError, CollectorError) as fault:
+    except Exception as fault:  # noqa: BLE001 - without a prediction the edits are tried all the same
         output.say(f"nothing more is predicted: {fault}")
     return rows
