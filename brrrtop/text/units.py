@@ -52,6 +52,15 @@ def duration(value_ns: float | None) -> str:
     return f"{_three(value_ns / 1e9)} s"
 
 
+def clock(value_ns: float) -> str:
+    """A long time as people say it: `2.6 s`, `2:14`, `1:02:14`."""
+    if value_ns < 59.5e9:
+        return duration(value_ns) if value_ns < 9.95e9 else f"{value_ns / 1e9:.0f} s"
+    minutes, seconds = divmod(round(value_ns / 1e9), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
 def _three(value: float) -> str:
     size = abs(value)
     if size >= 99.95:
