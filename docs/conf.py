@@ -12,6 +12,7 @@ include_patterns = [
     "ADVISORIES.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
     "SECURITY.md",
 ]
 html_theme = "furo"

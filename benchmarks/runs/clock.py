@@ -123,26 +123,26 @@ class Clock:
 def merged(intervals: list[Interval]) -> list[Interval]:
     """Short intervals as one of each kind for every 100 ms, end to end: their sums are what they were."""
     result: list[Interval] = []
-    held: dict[str, list[int]] = {}
+    pending: dict[str, list[int]] = {}
     began = 0
 
     def release() -> None:
         at = began
-        for kind, (length, *figures) in held.items():
+        for kind, (length, *figures) in pending.items():
             result.append((kind, at, at + length, *figures))  # type: ignore[arg-type]
             at += length
-        held.clear()
+        pending.clear()
 
     for kind, start, end, *figures in itertools.chain(intervals, [("", 0, 1 << 62, 0, 0, 0)]):
-        if held and (end - start > SHORT_NS or start - began > 5 * SHORT_NS):
+        if pending and (end - start > SHORT_NS or start - began > 5 * SHORT_NS):
             release()
         if not kind or end == start:
             continue
         if end - start > SHORT_NS:
             result.append((kind, start, end, *figures))  # type: ignore[arg-type]
             continue
-        began = began if held else start
-        sums = held.setdefault(kind, [0, 0, 0, 0])
+        began = began if pending else start
+        sums = pending.setdefault(kind, [0, 0, 0, 0])
         for at, value in enumerate((end - start, *figures)):
             sums[at] += value
     return result

@@ -1,7 +1,7 @@
 """The table of what brrrtop says of each program beside the program's own clock: `python judge.py DIR_OR_TAR …`.
 
 Reads what `watch.py` kept, judges each recording as `brrrtop analyze` does today (`--live`: takes the last line that was
-said while it ran), cuts the clock to the time watched and prints a row a program and the totals. A figure that a
+output while it ran), cuts the clock to the time watched and prints a row a program and the totals. A figure that a
 report does not have is –. `own` is the program's clock, everything else is brrrtop's; shares are of the time watched.
 """
 
@@ -152,9 +152,9 @@ def ours(report: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def best_waits(said: dict[str, Any]) -> float | None:
+def best_waits(ours_: dict[str, Any]) -> float | None:
     """What the report says of the run's waits: by its phases, else (older ones) nowhere but in its account."""
-    return said["waits"] if said["waits"] is not None else said["input"]
+    return ours_["waits"] if ours_["waits"] is not None else ours_["input"]
 
 
 def judge(kept: dict[str, Any], recording: Path, live: bool) -> dict[str, Any]:
@@ -165,15 +165,15 @@ def judge(kept: dict[str, Any], recording: Path, live: bool) -> dict[str, Any]:
         import brrrtop
 
         report = brrrtop.analyze(recording).to_dict()
-    said = ours(report)
-    if said["gpm"] is None and recording.exists():
-        said["gpm"] = active(recording)
+    ours_ = ours(report)
+    if ours_["gpm"] is None and recording.exists():
+        ours_["gpm"] = active(recording)
     start = (
-        watch["ended_ns"] - said["duration_ns"] if said["duration_ns"] else watch["first_line_ns"]
+        watch["ended_ns"] - ours_["duration_ns"] if ours_["duration_ns"] else watch["first_line_ns"]
     )
     truth = Truth(kept["clock"]["intervals"], start or watch["began_ns"], watch["ended_ns"])
     regimes, causes, advice = wanted(name, truth)
-    waits = best_waits(said)
+    waits = best_waits(ours_)
 
     def right(row: dict[str, Any]) -> bool:
         return row["regime"] in regimes and (
@@ -186,13 +186,13 @@ def judge(kept: dict[str, Any], recording: Path, live: bool) -> dict[str, Any]:
     too_sure = [row for row, w in witnesses if (row["confidence"] or 0) > SURE and w.get("active_counter") is not None
                 and w.get("active_account") is not None and abs(w["active_counter"] - w["active_account"]) > CONTRADICTED]  # fmt: skip
     return {
-        "name": name, "truth": truth, "said": said, "phases": phase_scores(truth, said["phases"]),
+        "name": name, "truth": truth, "ours_": ours_, "phases": phase_scores(truth, ours_["phases"]),
         "first_s": verdicts[0]["s"] if verdicts else None, "core": watch["core_share"],
         "kb": recording.stat().st_size / 1024 if recording.exists() else None,
         "scores": {
             "waits": None if waits is None else abs(waits - truth.waits) <= POINTS,
-            "busy": None if name in TINY_KERNELS or None in (said["busy"], said["gpm"]) else abs(said["busy"] - said["gpm"]) <= BUSY_POINTS,
-            "regime": right(said), "advice": fits(said["advice"], advice, truth),
+            "busy": None if name in TINY_KERNELS or None in (ours_["busy"], ours_["gpm"]) else abs(ours_["busy"] - ours_["gpm"]) <= BUSY_POINTS,
+            "regime": right(ours_), "advice": fits(ours_["advice"], advice, truth),
             "first": bool(verdicts) and verdicts[0]["s"] <= 3.0, "at_10_s": right(after_10[0]) if after_10 else None,
             "not_too_sure": not too_sure,
         },
@@ -237,19 +237,19 @@ def marked(text: str, good: bool | None) -> str:
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table; what is wrong is bold."""
-    truth, said, scores = row["truth"], row["said"], row["scores"]
+    truth, ours_, scores = row["truth"], row["ours_"], row["scores"]
     phases = ", ".join(
         marked(f"{kind} {percent(own)}/{percent(theirs)}", good)
         for kind, own, theirs, good in row["phases"]
     )
     verdict = marked(
-        f"{said['regime']}{' ' + said['cause'] if said['cause'] else ''} {percent(said['confidence'])}",
+        f"{ours_['regime']}{' ' + ours_['cause'] if ours_['cause'] else ''} {percent(ours_['confidence'])}",
         scores["regime"],
     )
     cells = (
-        row["name"], marked(f"{percent(truth.waits)} / {percent(said['waits'])}", scores["waits"]), percent(said["input"]), percent(said["loaders"]), phases,
-        marked(f"{percent(said['busy'])} / {percent(said['gpm'])}", scores["busy"]), verdict,
-        marked(f"{said['advice'] or '–'} {percent(said['saves'])}", scores["advice"]), f"{number(truth.step_ms)} / {number(said['step_ms'])}",
+        row["name"], marked(f"{percent(truth.waits)} / {percent(ours_['waits'])}", scores["waits"]), percent(ours_["input"]), percent(ours_["loaders"]), phases,
+        marked(f"{percent(ours_['busy'])} / {percent(ours_['gpm'])}", scores["busy"]), verdict,
+        marked(f"{ours_['advice'] or '–'} {percent(ours_['saves'])}", scores["advice"]), f"{number(truth.step_ms)} / {number(ours_['step_ms'])}",
         marked(number(row["first_s"]), scores["first"]), marked("yes" if scores["at_10_s"] else "no", scores["at_10_s"]),
         f"{100 * row['core']:.1f}", number(row["kb"]),
     )  # fmt: skip
@@ -286,7 +286,7 @@ def main() -> int:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="what was said at the end of the watch, not today's analysis",
+        help="the verdict at the end of the watch, not today's analysis",
     )
     args = parser.parse_args()
     rows, faults = [], []
@@ -303,7 +303,7 @@ def main() -> int:
             kept = json.loads(path.read_text())
             if not kept.get("clock") or not (kept.get("whole") or {}).get("last"):
                 faults.append(
-                    f"{kept['program']}: {kept.get('fault') or kept.get('watch', {}).get('said') or 'no clock'} {kept.get('tail', '')}"
+                    f"{kept['program']}: {kept.get('fault') or kept.get('watch', {}).get('ours_') or 'no clock'} {kept.get('tail', '')}"
                 )
                 continue
             try:

@@ -61,13 +61,13 @@ def ppo() -> None:
                 rows.append(
                     [observed, actions, chances.log_prob(actions), critic(observed).flatten()]
                 )
-            found, rewards, ends = [], [], []
+            unique_nodes, rewards, ends = [], [], []
             for one, action in zip(environments, actions.cpu().numpy(), strict=True):
                 state, reward, done = one.step(int(action))
-                found.append(one.reset() if done else state)
+                unique_nodes.append(one.reset() if done else state)
                 rewards.append(reward)
                 ends.append(float(done))
-            observed = torch.tensor(found, device=args.device)
+            observed = torch.tensor(unique_nodes, device=args.device)
             rows[-1] += [
                 torch.tensor(rewards, device=args.device),
                 torch.tensor(ends, device=args.device),
@@ -173,12 +173,14 @@ def graph() -> None:
         layers, now = [], np.asarray(seeds)
         for fan in (10, 10):
             picked = neighbours[now][:, np.random.permutation(degree)[:fan]]
-            found, place = np.unique(np.concatenate([now, picked.ravel()]), return_inverse=True)
+            unique_nodes, place = np.unique(
+                np.concatenate([now, picked.ravel()]), return_inverse=True
+            )
             source, goal = place[len(now) :], np.repeat(place[: len(now)], fan)
             layers.append(
                 (torch.from_numpy(np.stack([source, goal])), torch.from_numpy(place[: len(now)]))
             )
-            now = found
+            now = unique_nodes
         return inputs[now], labels[seeds], layers[::-1]
 
     class Sage(nn.Module):

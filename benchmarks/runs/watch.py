@@ -5,7 +5,7 @@
 Each program loads while the one before it is watched, waits, then trains alone for three seconds and is attached to. Of
 each are kept: NAME.brrr, the recording; NAME.json, with the program's clock (`clock`), when it was attached to and let
 go (`watch`, ns of day), the whole JSON lines of the first verdict, of 3 s, of 10 s and of the end, and of every other
-line what it said in short. All of it is put into one tar. `judge.py` makes the table.
+line a summary. All of it is put into one tar. `judge.py` makes the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Program:
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         self.name, self.clock = name, args.out / f"{name}.clock.json"
-        self.heard: list[str] = []
+        self.received: list[str] = []
         words = [sys.executable, "-u", str(HERE / "programs.py"), name, "--wait", "--seconds", "600",
                  "--clock", str(self.clock), "--data", str(args.data), "--device", args.device]  # fmt: skip
         ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -57,13 +57,13 @@ class Program:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.heard = [*self.heard[-200:], line.rstrip()]
+            self.received = [*self.received[-200:], line.rstrip()]
 
     def hears(self, word: str, limit_s: float) -> bool:
         end = time.monotonic() + limit_s
-        while word not in self.heard and time.monotonic() < end and self.process.poll() is None:
+        while word not in self.received and time.monotonic() < end and self.process.poll() is None:
             time.sleep(0.02)
-        return word in self.heard
+        return word in self.received
 
     def begin(self) -> bool:
         """It trains, and is warm."""
@@ -92,7 +92,11 @@ class Monitor:
     def __init__(self, pid: int, record: Path, args: argparse.Namespace) -> None:
         ahead = [str(ROOT), *([args.site] if args.site else []), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in ahead if p)}
-        self.began_ns, self.lines, self.said = time.time_ns(), list[tuple[int, str]](), list[str]()
+        self.began_ns, self.lines, self.messages = (
+            time.time_ns(),
+            list[tuple[int, str]](),
+            list[str](),
+        )
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -122,7 +126,7 @@ class Monitor:
 
     def _err(self) -> None:
         assert self.process.stderr is not None
-        self.said.extend(line.rstrip() for line in self.process.stderr)
+        self.messages.extend(line.rstrip() for line in self.process.stderr)
 
     def end(self) -> dict[str, Any]:
         """What the watch was: times of day in ns, exit code, share of a core."""
@@ -138,7 +142,7 @@ class Monitor:
             thread.join(5)
         return {
             "began_ns": self.began_ns, "first_line_ns": self.lines[0][0] if self.lines else None, "ended_ns": ended_ns,
-            "exit": self.process.returncode, "said": self.said[-6:], "core_share": round((used.ru_utime + used.ru_stime) * 1e9 / (ended_ns - self.began_ns), 4),
+            "exit": self.process.returncode, "ours_": self.messages[-6:], "core_share": round((used.ru_utime + used.ru_stime) * 1e9 / (ended_ns - self.began_ns), 4),
             "peak_mb": used.ru_maxrss // 1024,
         }  # fmt: skip
 
@@ -148,7 +152,7 @@ def judged(row: dict[str, Any]) -> bool:
 
 
 def brief(at_s: float, row: dict[str, Any]) -> dict[str, Any]:
-    """What a line said, in short."""
+    """A summary of a line."""
     run, advice = row.get("run") or {}, row.get("advisories") or []
     return {
         "s": round(at_s, 2), "regime": row.get("regime"), "cause": row.get("cause"), "confidence": row.get("confidence"),
@@ -179,7 +183,7 @@ def watch(
     result: dict[str, Any] = {"program": name}
     try:
         if not program.begin():
-            return result | {"fault": "it did not train", "tail": program.heard[-8:]}
+            return result | {"fault": "it did not train", "tail": program.received[-8:]}
         monitor = Monitor(program.process.pid, args.out / f"{name}.brrr", args)
         end = time.monotonic() + args.seconds
         while (left := end - time.monotonic()) > 0 and monitor.process.poll() is None:
@@ -205,7 +209,7 @@ def say(result: dict[str, Any], args: argparse.Namespace) -> None:
     print(
         f"{time.monotonic() - args.began_s:5.0f} s {result['program']:16s} steps {steps} verdict {last.get('regime')}/{last.get('cause')} "
         f"{last.get('advice')} KB {sizes} alive {result.get('alive')} {result.get('fault', '')} {result.get('tail', '')} "
-        f"{(result.get('watch') or {}).get('said', '')}",
+        f"{(result.get('watch') or {}).get('ours_', '')}",
         flush=True,
     )
 

@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch
+from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Run
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -45,12 +47,12 @@ class Advice(Struct, frozen=True):
     """That were waited for, most first, with the workers that each needs."""
 
 
-def advise(judged: Analysis) -> Advice:
+def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
     window = judged.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
-    context = context_of(judged)
+    context = context_of(judged, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, priced=None)
@@ -73,6 +75,8 @@ def advise(judged: Analysis) -> Advice:
             given = [*(a for a in given if a.kind not in edits), *last]
     rows = (replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
     after = context.priced.following if context.priced else ()
+    if context.sampled_run is not None and after:
+        after = rows_after(after, context.sampled_run)
     return Advice(
         _with_waste(sorted(given, key=rank), context.waste),
         tuple(map(context.with_line, rows)),

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.advisories.of_run import Sampled, rows_of_run, sampled
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import Readings, readings
@@ -28,6 +29,7 @@ from brrrtop.kernel_names.facts import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Run
 from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
@@ -68,11 +70,19 @@ class Context(Struct, frozen=True):
     recomputed_ns: int | None
     loaders: tuple[LoaderRow, ...] = ()
     """Most waited for first, with the workers that each needs."""
+    sampled_run: Sampled | None = None
+    """The run that the window is a sample of; None: the window is all there is."""
+
+    @property
+    def run(self) -> Run | None:
+        """The run that the window is a sample of."""
+        return self.sampled_run.run if self.sampled_run is not None else None
 
     @property
     def rows(self) -> tuple[WhatIf, ...]:
-        """Edits that apply, best first."""
-        return self.priced.rows if self.priced else ()
+        """Edits that apply, best first; their gains are of the run."""
+        rows = self.priced.rows if self.priced else ()
+        return rows if self.sampled_run is None else rows_of_run(rows, self.sampled_run)
 
     def matters(self, row: WhatIf) -> bool:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
@@ -95,7 +105,8 @@ class Context(Struct, frozen=True):
         """Whether the device stands idle for a quarter of the time because the host is late."""
         late = self.estimate.account.mechanical_ns
         unseen = min(late["unknown"], self.dispatch_idle_ns)
-        return self.share(late["host_late"] + late["launch"] + unseen) > 0.25
+        late_ns = late["host_late"] + late["launch"] + unseen
+        return late_ns > 0.25 * self.estimate.account.duration_ns
 
     @property
     def waste(self) -> str:
@@ -145,8 +156,15 @@ class Context(Struct, frozen=True):
 
     @property
     def wall_ns(self) -> int:
-        """The window's accounted time, at least 1."""
-        return max(self.estimate.account.duration_ns, 1)
+        """The time that the window stands for: its own, with its part of the rest of the run; at least 1."""
+        return max(round(self.estimate.account.duration_ns / self.part), 1)
+
+    @property
+    def part(self) -> float:
+        """Share of the run that the traced steps stand for; 1 where the window is all there is."""
+        if self.sampled_run is None:
+            return 1.0
+        return max(self.sampled_run.part(self.estimate.mean_step_ns), 1e-6)
 
     @property
     def steps(self) -> float | None:
@@ -187,6 +205,8 @@ class Context(Struct, frozen=True):
 
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
+        if self.sampled_run is not None:
+            return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
     @property
@@ -231,7 +251,7 @@ class Context(Struct, frozen=True):
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
         kernel_ns = max(self.estimate.account.worked_ns, 1)
         if self.priced is not None:
-            return self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
+            return self.part * self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
         return min(rho if rho is not None else self.share(kernel_ns), 1.0) * self.share(saved_ns)
 
@@ -265,8 +285,12 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(judged: Analysis) -> Context:
-    """The context of a judged window."""
+def context_of(judged: Analysis, run: Run | None = None) -> Context:
+    """The context of a judged window.
+
+    Args:
+        run: That it is a sample of; None: it is all there is.
+    """
     window = judged.window
     seen = joined(window, judged.call_rows)
     attention = written_attention(window)
@@ -288,4 +312,5 @@ def context_of(judged: Analysis) -> Context:
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
     rows, means = loader_rows(window), known.readings.means
+    known = replace(known, sampled_run=None if run is None else sampled(run, rows))
     return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

@@ -9,7 +9,6 @@ What `brrrtop calibrate` measured on this machine's GPUs, kept between runs as o
 from __future__ import annotations
 
 import csv
-import os
 import re
 from contextlib import suppress
 from functools import lru_cache
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.tables import Device
+from collectors.own_files import own_folder, replace_file
 
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
@@ -312,7 +312,8 @@ def path() -> Path:
     """Where calibrations are kept; need not exist."""
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("brrrtop")) / "calibration.json"
+    folder = Path(platformdirs.user_data_dir("brrrtop"))
+    return own_folder(folder, ".local/share/brrrtop") / "calibration.json"
 
 
 def calibration_of(device: Device) -> Calibration | None:
@@ -339,17 +340,12 @@ def keep(made: Calibration) -> Path:
     others = [one for one in _kept() if not one.fits(device)]
     document = json.format(json.encode(_File(SCHEMA, (*others, made))), indent=1)
     where = path()
-    fresh = where.with_suffix(f".{os.getpid()}")
     try:
-        where.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(document + b"\n")
-        fresh.replace(where)
+        replace_file(where, document + b"\n")
     except OSError as fault:
         raise BrrrtopError(
             f"{where} cannot be written: {fault.strerror}",
             "make the folder writable, or set XDG_DATA_HOME to one that is",
         ) from fault
-    finally:
-        fresh.unlink(missing_ok=True)
     _kept.cache_clear()
     return where

@@ -109,7 +109,7 @@ class Report:
         return self.snapshot.tables
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, schema `brrrtop.report/1`."""
+        """The report as plain data, schema `brrrtop.report/2`."""
         return document(self.snapshot)
 
     def to_json(self, indent: int | None = None) -> str:

@@ -101,7 +101,7 @@ class Watch:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """The newest report as plain data (`brrrtop.report/1`); None: none has come yet."""
+        """The newest report as plain data (`brrrtop.report/2`); None: none has come yet."""
         line = self._line
         if not line:
             return None

@@ -25,6 +25,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.values import THEMES
 from brrrtop.errors import UsageError
 from brrrtop.model.settings import PANES, ZOOMED, Settings
+from collectors.own_files import own_folder, replace_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
 
 
 def path() -> Path:
-    return Path(platformdirs.user_config_dir("brrrtop")) / "config.toml"
+    """Where the file is, or would be."""
+    return (
+        own_folder(Path(platformdirs.user_config_dir("brrrtop")), ".config/brrrtop") / "config.toml"
+    )
 
 
 def load() -> Settings:
     """What is in the file; the defaults for what is not, or makes no sense."""
     given: dict[str, object] = {}
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         given = tomllib.loads(path().read_text("utf-8"))
     hidden = given.get("hidden")
     names = hidden if isinstance(hidden, list) else []
@@ -63,8 +67,7 @@ def save(settings: Settings) -> None:
     listed = ", ".join(f'"{name}"' for name in settings.hidden)
     lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"', f'sort = "{settings.sort}"']
     with suppress(OSError):
-        path().parent.mkdir(parents=True, exist_ok=True)
-        path().write_text("\n".join(lines) + "\n", "utf-8")
+        replace_file(path(), ("\n".join(lines) + "\n").encode())
 
 
 def palette_of(options: Options, kept: Settings) -> Palette:

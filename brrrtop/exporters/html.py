@@ -93,10 +93,7 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     device = estimate.device.name or "GPU of unknown model"
-    judged = f"{units.duration(estimate.account.duration_ns)} judged"
-    facts = [snapshot.source.label, device, judged]
-    if estimate.steps.step_ns:
-        facts.append(f"step {units.duration(estimate.steps.step_ns)}")
+    facts = [snapshot.source.label, device, phrases.judged(estimate)]
     yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
     yield f"<h1>{_text(phrases.verdict(estimate))}</h1>"
     sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "

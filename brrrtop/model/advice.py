@@ -72,6 +72,8 @@ class WhatIf(Struct, frozen=True):
     """Of the present step; None where nobody told."""
     then: StepWork | None = None
     """Of the edited one, per unit of the present step's work."""
+    saves_of_step: float | None = None
+    """Of a step of its phase, where `saves` is of the run; None: they are the same."""
     safe: float | None = None
     """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
     and of that without the profiler; None: `saves_low`."""
@@ -83,7 +85,8 @@ class WhatIf(Struct, frozen=True):
     @property
     def present_ns(self) -> float:
         """Time of the step without the edit."""
-        return self.step_ns / (1 - self.saves) if self.saves < 1 else math.nan
+        saves = self.saves if self.saves_of_step is None else self.saves_of_step
+        return self.step_ns / (1 - saves) if saves < 1 else math.nan
 
     @property
     def most(self) -> float:

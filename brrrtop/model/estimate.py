@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
+from brrrtop.model.run import Run
 from brrrtop.model.tables import Device, Span
 from collectors.vocabulary import StrEnum
 
@@ -196,6 +197,10 @@ class Estimate(Struct, frozen=True, eq=False):
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None
     """None: no hardware counters were sampled."""
+    run: Run | None = None
+    """Of which `account`, `split` and the verdict speak; None: of the traced window."""
+    traced_ns: int | None = None
+    """In which the kernels here were traced; None: in all of the account's time."""
     looks: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
@@ -210,12 +215,17 @@ class Estimate(Struct, frozen=True, eq=False):
 
     @property
     def steps_covered(self) -> float | None:
-        """Steps that the account covers, seldom a whole number; None when steps are unknown.
+        """Steps that were traced, seldom a whole number; None when steps are unknown.
 
         From the mean step, so that a step cut at the window's edge and time that was not traced
         count as what they are.
         """
         mean = self.mean_step_ns
-        if not self.steps.count or not self.account.duration_ns or mean is None:
+        if not self.steps.count or not self.traced_duration_ns or mean is None:
             return None
-        return self.account.duration_ns / mean
+        return self.traced_duration_ns / mean
+
+    @property
+    def traced_duration_ns(self) -> int:
+        """Time in which the kernels here were traced."""
+        return self.account.duration_ns if self.traced_ns is None else self.traced_ns

@@ -134,6 +134,11 @@ class LoaderRow(Struct, frozen=True):
         """Of the time, spent in waiting."""
         return self.total_ns / self.of_ns if self.of_ns else 0.0
 
+    @property
+    def mean_ns(self) -> int:
+        """Of a wait: a few long ones may hold nearly all the time."""
+        return self.total_ns // self.count if self.count else 0
+
 
 class Queue(Struct, frozen=True):
     """How many launches waited on a stream when the next one was made."""

@@ -16,6 +16,7 @@ from brrrtop.model.comparison import Baseline, Comparison
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import NO_TABLES, HostTables
 from brrrtop.model.ranks import JobSnapshot
+from brrrtop.model.run import Run
 from brrrtop.model.tables import I4, I8, U1, Columns, Span
 from collectors.vocabulary import StrEnum
 
@@ -155,6 +156,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     """0..1 through a source of known length."""
     estimate: Estimate | None
     """Of the device shown; None until there is something to judge."""
+    run: Run | None = None
+    """Of the device shown, from attaching to `now_ns`; None before anything is known."""
     devices: tuple[Estimate, ...] = ()
     """All devices with activity, busiest first."""
     advisories: tuple[Advisory, ...] = ()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Span
 from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.slack import GUST_MOST_NS, Absorbed, Slack
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
 from brrrtop.text import units
@@ -44,13 +45,18 @@ class Governor:
         """When a burst was ordered whose end has not been reported yet."""
         self._asked_longest_ns = 0
         self._charged_ns = 0.0
+        self._free = self._free_seen = False
+        """Of the last burst: waits were to absorb it."""
         self._ended_ns: int | None = None
         self._observed: tuple[int, int] | None = None
         self._observed_seen_ns: int | None = None
         self._traced = False
         self._arrived = 0
-        self._records: int | None = None
-        """Of the last burst."""
+        self._records: float | None = None
+        """Of a step of the last burst that had some."""
+        self._slack = Slack()
+        self._rate = _PRIOR_SHARE
+        """What tracing adds to a ns that is not waited for data, by the records of the last burst."""
         self._pause_ns = 0
         self.burst_count = 0
         """Bursts that were ordered so far."""
@@ -83,6 +89,10 @@ class Governor:
         self.cost.add_steps(ends_ns)
         if self._beginning.stepped_ns is None and len(ends_ns):
             self._beginning.stepped_ns = int(ends_ns.min())
+
+    def add_waits(self, starts_ns: I8, ends_ns: I8) -> None:
+        """Waits for loaders that have workers."""
+        self._slack.add_waits(starts_ns, ends_ns)
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
         """A span that the agent reports as traced."""
@@ -162,7 +172,7 @@ class Governor:
 
     def clock_fell(self, now_ns: int) -> None:
         """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
-        self.cost, self._clock_ns = StepCost(), now_ns
+        self.cost, self._slack, self._clock_ns = StepCost(), Slack(), now_ns
         self._observed = self._observed_seen_ns = self._triggered_ns = None
         self._asked_ns = None if self._asked_ns is None else now_ns
         self._ended_ns = None if self._ended_ns is None else now_ns
@@ -257,6 +267,8 @@ class Governor:
                 f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "
                 "cannot be measured, so the worst known case is assumed"
             )
+        if self._free:
+            return f"bursts of {length}, a pause of {pause}: waits for data absorb what they add"
         return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
 
     @property
@@ -282,7 +294,7 @@ class Governor:
         length = steps * step_ns if steps and step_ns else self.limits.stepless_burst_ns
         prior = _PRIOR_SHARE * length
         if steps and self._records is not None:
-            prior = _NS_PER_RECORD * self._records
+            prior = _NS_PER_RECORD * self._records * steps
         prior += _PRIOR_STALL_NS
         count = len(self.cost.measured)
         if not steps or not count:
@@ -293,6 +305,11 @@ class Governor:
         believed = trust * mean_ns + (1 - trust) * prior
         return max(believed, 0.0) + error_ns * math.sqrt(trust)
 
+    def _absorbed(self) -> Absorbed | None:
+        """What waits for loader workers will make of the next burst; None: no difference."""
+        absorbed = self._slack.absorbed(self._clock_ns or 0, self._rate, _PRIOR_STALL_NS)
+        return absorbed if absorbed.reliable else None
+
     def _plan(self) -> tuple[int, int]:
         """Steps of the next burst (0: by time), and the longest it may take."""
         limits = self.limits
@@ -302,6 +319,14 @@ class Governor:
             return 0, limits.stepless_burst_ns
         if now_ns - last_ns > max(limits.steps_gone_ns, 10 * step_ns):
             return 0, limits.stepless_burst_ns
+        absorbed, mean_ns = self._absorbed(), self.cost.mean_step_ns
+        if absorbed is not None and mean_ns:
+            length_ns = min(max(limits.free_burst_ns, absorbed.gust_ns), GUST_MOST_NS)
+            most = limits.free_steps_most
+            if self._records:
+                most = min(most, int(limits.free_records_most / self._records))
+            steps = max(min(length_ns // mean_ns, most), 3)
+            return steps, min(4 * max(length_ns, steps * mean_ns), 60 * SECOND)
         steps = -(-limits.burst_ns // step_ns)
         least = 3 if step_ns < limits.burst_ns * 3 else 1
         steps = min(max(steps, least, self.steps_least), limits.steps_most)
@@ -313,8 +338,6 @@ class Governor:
 
     def _burst(self, now_ns: int, why: str) -> Decision:
         steps, longest_ns = self._given_plan or self._plan()
-        if self.burst_count and self._arrived:
-            self._records = self._arrived
         self._arrived = 0
         rides = (
             self.shapes_when_due and why is Why.DUE and self._pause_ns <= self.limits.pause_most_ns
@@ -323,7 +346,11 @@ class Governor:
         if self._disturbed:  # the step after the first mark, or the one after that
             steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
         self.plan, self._given_plan = (steps, longest_ns), None
-        self._charged_ns = self._charge(steps)
+        absorbed = self._absorbed() if steps else None
+        charge_ns = self._charge(steps)
+        self._charged_ns = charge_ns * (1.0 - absorbed.share if absorbed else 1.0)
+        self._free = absorbed is not None
+        self._free_seen |= self._free
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
         self._observed, self._traced = None, False
@@ -341,6 +368,11 @@ class Governor:
             if quiet_ns < self.limits.quiet_ns and not self._traced:
                 return False
             start_ns, end_ns = self._observed
+            if self._arrived:
+                worked_ns = self._slack.worked_ns(start_ns, end_ns)
+                self._rate = _NS_PER_RECORD * self._arrived / max(worked_ns, 1)
+                steps = self.plan[0] or self.cost.ends_within(start_ns, end_ns)
+                self._records = self._arrived / max(steps, 1)
             # The kinds are on from the order, not only from the first kernel that starts after.
             count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
             count(min(start_ns, asked_ns), end_ns)
@@ -364,6 +396,9 @@ class Governor:
         if self._unanswered:
             needed_ns = max(needed_ns, self.limits.pause_least_ns * 2 ** min(self._unanswered, 5))
             needed_ns = min(needed_ns, self.limits.pause_most_ns)
+        if self._free and self._observed is not None:
+            start_ns, end_ns = self._observed
+            needed_ns = max(needed_ns, self.limits.free_rest * (end_ns - start_ns))
         careful_ns = max(needed_ns, int(0.67 * self._pause_ns))
         self._pause_ns = max(careful_ns, self.limits.pause_least_ns)
 
@@ -371,6 +406,11 @@ class Governor:
         """Books what bursts really cost where that is clearly more than was charged."""
         for cost in self.cost.settle(now_ns):
             beyond_ns = cost.extra_ns - cost.error_ns - self._charged_ns
+            if self._free:
+                span = cost.start_ns, cost.end_ns
+                owed_ns = self._slack.left_of(*span, self._rate, _PRIOR_STALL_NS)
+                # Steps that wait differ by more than any burst adds to them.
+                beyond_ns = max(owed_ns - self._charged_ns, beyond_ns - cost.error_ns)
             if beyond_ns > 0:
                 self._credit_ns -= beyond_ns
                 self._plan_pause()
@@ -387,6 +427,8 @@ class Governor:
         if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
             self._triggered_ns = now_ns
             return self._wanted
+        if not self._free_seen and rested_ns >= self.limits.trigger_gap_ns and self._absorbed():
+            return Why.ABSORBED
         owed_ns = self._charge(self._plan()[0]) - self._credit_ns
         if self._beginning.lacks_a_step(now_ns, owed_ns):
             return Why.NO_STEP

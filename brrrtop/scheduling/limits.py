@@ -27,6 +27,13 @@ class Limits(Struct, frozen=True):
     burst_ns: int = 60_000_000
     """About how long a burst should be; whole steps decide."""
     steps_most: int = 16
+    free_burst_ns: int = 2 * SECOND
+    """About how long a burst should be that waits for loader workers absorb: at least a gust of batches."""
+    free_steps_most: int = 256
+    free_records_most: int = 60_000
+    """Of such a burst: more would be the monitor's own time, and the recording's size."""
+    free_rest: int = 3
+    """Pauses after such a burst, in its own lengths: what it would show next is mostly known."""
     stepless_burst_ns: int = 200_000_000
     """Length of a burst when no steps are seen."""
     steps_first: int = 3
@@ -71,6 +78,7 @@ class Why(StrEnum):
     FIRST = "the first look"
     NO_STEP = "the first look held no whole step"
     DUE = "its time has come"
+    ABSORBED = "waits for data absorb what a long one adds"
     BEGUN = "the trainer has begun its work"
     CHANGED = "the step time changed"
     POSSIBLE = "tracing is possible again"

@@ -109,6 +109,12 @@ class StepCost:
         return int(np.median(off if len(off) else durations))
 
     @property
+    def mean_step_ns(self) -> int | None:
+        """Mean of the last steps: what rare long ones take is in it."""
+        ends = self._ends[-2 * NEIGHBOURS :]
+        return int((ends[-1] - ends[0]) // (len(ends) - 1)) if len(ends) > 1 else None
+
+    @property
     def last_step_ns(self) -> int | None:
         """When the newest step ended."""
         return int(self._ends[-1]) if len(self._ends) else None

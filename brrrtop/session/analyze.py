@@ -13,8 +13,11 @@ from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
+from brrrtop.ledger.ledger import Ledger
+from brrrtop.ledger.verdict import of_run, whole_run
 from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import HostDetails
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
@@ -40,14 +43,13 @@ def analyze(
         source: Read to its end, and closed.
         steps: First and last step to judge, counted from 1; None: all of the file.
         device: The GPU to speak of; None: the busiest.
-        trimmed: From the first step's start to the last one's, where steps are known and chosen by
-            nobody: what one run is to be compared with another by.
+        trimmed: From the first step's start to the last one's, where steps are known and not chosen.
         silenced: Ids of advice that nobody wants to hear.
         worst: The picture is of the longest step, to be exported.
         timeline: All of the source, where it has been read for more than this.
 
     Raises:
-        BadInput: No device activity, no such device, or no such steps.
+        BadInput: No device activity, no such device or steps.
     """
     timeline = timeline or read(source)
     details: HostDetails | None = getattr(source, "details", None)  # of traces alone
@@ -56,36 +58,51 @@ def analyze(
     malloc_trim()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
-    if not ids or (device is not None and device not in ids):
+    if not ids or device not in (None, *ids):
         raise _without_activity(source, device, ids)
-    chosen = None
-    if steps is not None:
-        chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
-        span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
-    left_out: tuple[LeftOut, ...] = ()
-    if chosen is None:
-        every, left_out = steady_analyses(timeline, device)
-    else:
-        every = tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
+    every, left_out = (
+        steady_analyses(timeline, device)
+        if steps is None
+        else (_analyses_of_steps(timeline, span, (ids[0] if device is None else device), steps), ())
+    )
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    verdict = verdicts.verdict(timeline, shown, details)
-    if worst:
-        verdict = replace(verdict, picture=_worst_step_picture(shown))
+    runs = _runs(timeline, every) if steps is None and not trimmed else {}
+    run = runs.get(_id(shown))
+    sampled = run if timeline.observed is not None else None
+    picture = _worst_step_picture(shown) if worst else None
+    verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
     at = Snapshot(
         source=source.info,
         freshness=Freshness.ENDED,
         now_ns=shown.estimate.span.t1_ns,
         age_ns=0,
         progress=1.0,
-        estimate=shown.estimate,
-        devices=tuple(one.estimate for one in every),
+        estimate=of_run(shown, run),
+        run=run,
+        devices=tuple(of_run(one, runs.get(_id(one))) for one in every),
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
     return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
+
+
+def _id(judged: Analysis) -> int:
+    return judged.estimate.device.device_id
+
+
+def _runs(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:
+    """By GPU."""
+    return {_id(one): _run(timeline, one) for one in every}
+
+
+def _run(timeline: Timeline, judged: Analysis) -> Run | None:
+    """The run that bursts are samples of; where everything was traced it is the window."""
+    if timeline.observed is None or timeline.newest_ns is None:
+        return whole_run(judged.estimate)
+    return Ledger().run(timeline, _id(judged), timeline.newest_ns)
 
 
 def steady_analyses(
@@ -146,6 +163,15 @@ def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int,
     chosen = result.spans[first - 1 : last]
     usual = int(np.median([one.duration_ns for one in chosen]))
     return replace(result, count=len(chosen), step_ns=usual, spans=chosen)
+
+
+def _analyses_of_steps(
+    timeline: Timeline, span: Span, device: int, steps: tuple[int, int]
+) -> tuple[Analysis, ...]:
+    """All GPUs from the first to the last of the steps that were chosen."""
+    chosen = _chosen_steps(timeline, span, device, steps)
+    span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
+    return tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
 
 
 def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:

@@ -13,8 +13,11 @@ from brrrtop.advisories.advise import parted
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
+from brrrtop.ledger.ledger import Ledger
+from brrrtop.ledger.verdict import of_run
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.session import verdict as verdicts
@@ -69,8 +72,13 @@ class Session:
         self.judged: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
         self._devices: tuple[Estimate, ...] = ()
+        self._judged: tuple[Analysis, ...] = ()
         self._without_kernels: tuple[Analysis, ...] = ()
         """All of the newest analyses, where they are."""
+        self._ledgers: dict[int | None, Ledger] = {}
+        self._runs: dict[int | None, Run] = {}
+        """Of each GPU at work; before there is a verdict, of none in particular."""
+        self._advised_of: Run | None = None
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
         self._again = False
@@ -158,6 +166,7 @@ class Session:
         span = windows.current(self.timeline, now, self._window_ns)
         try:
             self._judge_new(span, now)
+            self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
         self.log.update(self.timeline, self.judged.estimate if self.judged else None, now)
@@ -178,17 +187,19 @@ class Session:
             self._without_kernels = ()
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        at = replace(at, estimate=self.judged.estimate, devices=self._devices)
+        at = replace(at, estimate=of_run(self.judged, self._run), devices=self._of_runs())
         self._latest = verdicts.showing(at, kept, parted(self._steady.shown, self.silenced))
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
         self.judged = verdicts.of_device(every, self.device_id)
+        self._judged = every
         self._devices = tuple(one.estimate for one in every)
         self._without_kernels = () if with_kernels else every
 
     def _advised(self, shown: Analysis) -> Verdict:
-        made = verdicts.verdict(self.timeline, shown)
+        made = verdicts.verdict(self.timeline, shown, run=self._run)
+        self._advised_of = self._run
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count
             self._steady.forget()
@@ -202,6 +213,30 @@ class Session:
         learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
             self._judge(span)
+
+    def _follow_run(self, now: int) -> None:
+        """The runs up to now; advice on one that has become another is made anew."""
+        if self.timeline.observed is None:
+            return
+        now = min(now, self.timeline.newest_ns or now)
+        ids: list[int | None] = [one.device.device_id for one in self._devices]
+        for device_id in ids or [None]:
+            ledger = self._ledgers.setdefault(device_id, Ledger())
+            run = ledger.run(self.timeline, device_id, now)
+            if run is not None:
+                self._runs[device_id] = run
+        if self._run is not None and self._run.differs(self._advised_of):
+            self._verdict = None
+
+    @property
+    def _run(self) -> Run | None:
+        """Of the GPU shown."""
+        return self._runs.get(self.judged.estimate.device.device_id if self.judged else None)
+
+    def _of_runs(self) -> tuple[Estimate, ...]:
+        """Each GPU's estimate with its run in it."""
+        kept = self._without_kernels or self._judged
+        return tuple(of_run(one, self._runs.get(one.estimate.device.device_id)) for one in kept)
 
     def _take(self, frame: Frame) -> None:
         try:
@@ -220,6 +255,7 @@ class Session:
     def _clock_fell(self, now_ns: int) -> None:
         """The clock of a live source was set back: what was seen lies in a future that is none."""
         self.timeline.begin_anew()
+        self._ledgers.clear()
         self._judged_to_ns = 0
         self._history.clear_points()
         self.log.clock_fell(now_ns)
@@ -269,8 +305,9 @@ class Session:
             now_ns=now,
             age_ns=age,
             progress=_progress(span, now),
-            estimate=self.judged.estimate if self.judged else None,
-            devices=self._devices if self.judged else (),
+            estimate=of_run(self.judged, self._run) if self.judged else None,
+            run=self._run,
+            devices=self._of_runs() if self.judged else (),
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,

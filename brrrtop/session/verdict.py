@@ -14,6 +14,7 @@ from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import NO_TABLES, HostTables
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
@@ -42,18 +43,26 @@ def of_device(every: tuple[Analysis, ...], device_id: int | None) -> Analysis:
     return next((one for one in every if one.estimate.device.device_id == device_id), every[0])
 
 
-def verdict(timeline: Timeline, shown: Analysis, details: HostDetails | None = None) -> Verdict:
+def verdict(
+    timeline: Timeline,
+    shown: Analysis,
+    details: HostDetails | None = None,
+    run: Run | None = None,
+    picture: StepPicture | None = None,
+) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
     Args:
         details: Of a trace: what it holds beyond a timeline.
+        run: That the analysis is a sample of; None: it is all there is.
+        picture: Of a step; None: of the last whole one.
     """
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown)
+    advice = advise(shown, run)
     return Verdict(
         advice=advice,
         tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
-        picture=step_picture(shown),
+        picture=picture or step_picture(shown),
     )
 
 

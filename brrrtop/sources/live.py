@@ -229,6 +229,8 @@ class LiveSource:
         elif frame.kind == Kind.MARKS:
             rows = plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
+            waits = rows[(rows["mark_class"] == MarkClass.INPUT) & (rows["value"] >= 0)]
+            self.governor.add_waits(waits["start_ns"], waits["end_ns"])
             for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.wishes.see_marks(rows)

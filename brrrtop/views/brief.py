@@ -51,22 +51,14 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
-    steps = estimate.steps
-    step = (
-        f", {phrases.steps_judged(estimate)} of {units.duration(steps.step_ns)}"
-        if steps.count
-        else ""
-    )
-    yield (
-        f"source: {snapshot.source.label}, {estimate.device.name or 'unknown GPU'},"
-        f" {units.duration(estimate.account.duration_ns)} judged{step}"
-    )
-    if snapshot.left_out:
-        yield phrases.not_judged(snapshot)
+    name = estimate.device.name or "unknown GPU"
+    yield f"source: {snapshot.source.label}, {name}, {phrases.judged(estimate)}"
     yield (
         f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
         f" {phrases.because(estimate)}"
     )
+    if snapshot.left_out:
+        yield phrases.not_judged(snapshot)
     split = estimate.split
     shares = (
         f"{name} {units.share(getattr(split, name))}"

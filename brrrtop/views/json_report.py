@@ -1,4 +1,4 @@
-"""A snapshot as JSON, schema `brrrtop.report/1`. Computes nothing.
+"""A snapshot as JSON, schema `brrrtop.report/2`. Computes nothing.
 
 The JSON's keys are a contract: fields may be added, none changes its meaning without a new
 schema number. What nobody measured is `null`.
@@ -19,11 +19,12 @@ from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import ranks as words
 from brrrtop.views import comparison as compare_text
+from brrrtop.views import run as run_view
 from brrrtop.views import tables
 from collectors.printable import printable_data
 from collectors.vocabulary import Metric
 
-SCHEMA = "brrrtop.report/1"
+SCHEMA = "brrrtop.report/2"
 _EVENTS = 50
 """Newest lines of the log in a report."""
 _NOT_OF_A_GPU = {
@@ -60,6 +61,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["freshness"] = snapshot.freshness
     whole["now_ns"] = snapshot.now_ns
     whole["source"] |= pick(source, "label tier world")
+    whole |= run_view.document(snapshot.run)
     whole["notes"] = source.notes
     whole["gauges"] = {
         metric.name.lower(): gauges.get(metric)
@@ -111,7 +113,7 @@ def _of_device(
             **pick(snapshot.source, "pid rank"),
         },
         "window": {
-            **pick(account, "duration_ns"),
+            "duration_ns": estimate.traced_duration_ns if estimate else None,
             "steps": steps.count,
             "step_ms": None if steps.step_ns is None else steps.step_ns / 1e6,
             "steps_source": steps.source,
@@ -189,6 +191,7 @@ def _whatif(row: WhatIf) -> dict[str, Any]:
         "saves": (quiet or row).saves,
         **pick(row, "saves_low saves_high advisory line"),
         "saves_recorded": row.saves if quiet is not None else None,
+        "saves_of_step": (quiet or row).saves if row.saves_of_step is None else row.saves_of_step,
         **{
             f"{name}_{when}": work and getattr(work, name)
             for name in ("kernels", "device_ns", "host_ns")

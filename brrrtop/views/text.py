@@ -13,6 +13,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_text
+from brrrtop.views import run as run_view
 from brrrtop.views import tables
 from brrrtop.views import whatif as whatif_text
 from collectors.vocabulary import Metric
@@ -68,6 +69,8 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _verdict(estimate, signs)
         yield from _advice(snapshot)
         yield from _account(estimate)
+        if snapshot.run is not None:
+            yield from run_view.lines(snapshot.run)
         yield from _launching(estimate)
         yield from _kernels(estimate)
         if snapshot.whatif:
@@ -125,12 +128,9 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
 
 def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
-    judged = f"{units.duration(estimate.account.duration_ns)} judged"
-    if steps.count:
-        which = " of" if steps.count == 1 else ", median"
-        judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
-        if steps.source == "period":
-            judged += " (inferred from the kernel sequence)"
+    judged = phrases.judged(estimate)
+    if steps.count and steps.source == "period":
+        judged += " (inferred from the kernel sequence)"
     judged += ", still warming up" if steps.warming_up else ""
     yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
 
@@ -300,8 +300,6 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None and estimate.roofs is None and estimate.device.is_amd:
         name = estimate.device.name
         notes.append(f"No ceilings are known of {name}: its products have a side by shapes alone.")
-    if estimate is not None and estimate.observed_share < 1:
-        notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:
         notes.append(_samples_line(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
     if notes:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.attach import users
+from collectors import own_files
 from collectors.errors import CollectorError, NotWritable, Unsupported
 
 MACHINES = ("x86_64", "aarch64")
@@ -163,13 +163,13 @@ class CLibrary:
     def _cached_path(self) -> Path:
         folder = self._cache_folder()
         target = folder / f"{self.fingerprint()}-{os.uname().machine}" / self.file_name
-        if users.is_own_file(target):
+        if own_files.is_own_file(target):
             return target
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (folder / "lock").open("w") as lock:
                 self._hold(lock.fileno())
-                return target if users.is_own_file(target) else self.compile(target)
+                return target if own_files.is_own_file(target) else self.compile(target)
         except OSError as fault:
             raise NotWritable(
                 f"the {self.subject}'s library cannot be put into {folder}: {fault.strerror}",
@@ -184,12 +184,9 @@ class CLibrary:
         """
         import platformdirs
 
-        named = Path(platformdirs.user_cache_dir("brrrtop")).resolve() / self.subject
-        changeable, own = users.changeable_by(named), users.home()
-        if changeable and own is not None:
-            named = own.resolve() / ".cache" / "brrrtop" / self.subject
-            changeable = users.changeable_by(named)
-        if changeable:
+        named = Path(platformdirs.user_cache_dir("brrrtop"), self.subject)
+        named = own_files.own_folder(named, f".cache/brrrtop/{self.subject}")
+        if changeable := own_files.changeable_by(named):
             raise NotWritable(
                 f"the {self.subject}'s library cannot be kept where others can replace it: {changeable}",
                 "set XDG_CACHE_HOME to a folder of your own",

@@ -20,8 +20,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors.attach import client, files, users
+from collectors.attach import client, files
 from collectors.errors import NoSuchProcess, NotWritable
+from collectors.own_files import changeable_by
 from collectors.process import process as processes
 
 PREFIX = "brrrtop-run-"
@@ -41,7 +42,7 @@ def make() -> Path:
     """
     tried = []
     for base in _bases():
-        changeable = users.changeable_by(base)
+        changeable = changeable_by(base)
         if changeable:
             tried.append(changeable)
             continue

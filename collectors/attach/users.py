@@ -1,9 +1,4 @@
-"""What other users can change, and work done with the rights of one of them. Standard library only.
-
-After `su` or `sudo -E` the environment still names folders of the user before: whatever root put
-there, that user could replace before it is loaded.
-
-Work in a trainer's folders is done as its user, so that root has no rights to lend there.
+"""Work in a trainer's folders, done as its user: root has no rights to lend there. Standard library only.
 
 A trainer's user can swap whatever lies in a folder of its own at any moment. Work that only has
 this user's rights can be led nowhere that the user could not go alone. That is why nothing else is
@@ -18,12 +13,9 @@ thread can be neither signalled nor traced by the user.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from collectors.errors import NotPermitted
@@ -33,8 +25,6 @@ _SYSTEM_CALLS = {"x86_64": (116, 119, 117), "aarch64": (159, 149, 147)}
 """setgroups, setresgid, setresuid (linux/unistd.h of each machine)."""
 NO_GROUP = 65534
 """The kernel's overflow group, which owns nothing."""
-_ALL_USERS = ("0", "0", "4294967295")
-"""What /proc/self/uid_map says outside any user namespace."""
 
 
 def is_needed(uid: int) -> bool:
@@ -90,59 +80,3 @@ def _become(uid: int, gid: int) -> None:
                 f"root here may not act as user {uid} ({reason})",
                 f"run brrrtop as user {uid}, or give the container --cap-add SETUID and SETGID",
             )
-
-
-def home() -> Path | None:
-    """Our user's own folder, whatever HOME says."""
-    try:
-        import pwd
-
-        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
-    except (ImportError, KeyError):
-        return None
-
-
-def changeable_by(path: Path) -> str:
-    """Who else can replace what lies at `path`, as the end of a sentence; empty: only us and root.
-
-    Write permission of a group counts as its owner's own decision. Above our user's home nothing
-    is asked: whoever owns that has this user anyway. What does not exist yet is passed over.
-
-    Args:
-        path: Resolved, so that no link on the way there can be turned elsewhere.
-    """
-    own, trusted = home(), _trusted_users()
-    own = own and own.resolve()
-    for part in (path, *path.parents):
-        try:
-            status = part.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as fault:
-            return f"{part} cannot be looked at ({fault.strerror})"
-        if status.st_uid not in trusted:
-            return f"{part} belongs to user {status.st_uid}"
-        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-            return f"anybody can change {part}"
-        if part == own:
-            break
-    return ""
-
-
-def is_own_file(path: Path) -> bool:
-    """A regular file, no link, that only we and root can have written."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    own = status.st_uid in _trusted_users() and not status.st_mode & stat.S_IWOTH
-    return own and stat.S_ISREG(status.st_mode)
-
-
-def _trusted_users() -> set[int]:
-    """Our user and root; in a user namespace also the number that root outside appears as."""
-    users = {0, os.geteuid()}
-    with contextlib.suppress(OSError, ValueError):
-        if tuple(Path("/proc/self/uid_map").read_text("ascii").split()) != _ALL_USERS:
-            users.add(int(Path("/proc/sys/kernel/overflowuid").read_text("ascii")))
-    return users

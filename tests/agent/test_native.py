@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors import vocabulary
-from collectors.attach import agent_library, users
+from collectors import own_files, vocabulary
+from collectors.attach import agent_library
 from collectors.errors import CollectorError, NotWritable, Unsupported
 from collectors.protocol import requests
 from collectors.protocol.frames import HEADER
@@ -80,7 +80,7 @@ def test_a_cache_of_another_user_is_left_alone(
     planted = plant(cache)
     os.chown(cache, 6666, 6666)
     roots.mkdir()
-    monkeypatch.setattr(users, "home", lambda: roots)
+    monkeypatch.setattr(own_files, "home", lambda: roots)
     made = agent_library.library_path()
     assert roots in made.parents and b"planted" not in made.read_bytes()
     assert planted.read_bytes() == b"\x7fELF planted"

@@ -287,7 +287,7 @@ def test_the_report_says_what_the_neighbour_had() -> None:
     assert two.estimate.steps.step_ns == pytest.approx(77_103_083)
     assert one.estimate is not None and one.estimate.steps.step_ns is not None
     assert one.estimate.steps.step_ns == pytest.approx(37_100_000, rel=0.01)  # not its host's 14.6
-    assert phrases.because(two.estimate) == "another process has the GPU at least 55% of the time"
+    assert phrases.because(two.estimate) == "another process has the GPU at least 52% of the time"
     assert document(two)["taken_ns"] == account.taken_ns > 0
     assert "had its turn" not in to_text(one)
     assert document(one)["taken_ns"] == 0

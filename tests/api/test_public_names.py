@@ -90,7 +90,7 @@ def test_a_training_is_watched_from_within_and_nothing_of_it_stays(trained: Trai
     result = results["fine"]
     assert result["problem"] is None and result["count"] >= 3, errors
     (report,) = result["reports"]
-    assert report["schema"] == "brrrtop.report/1"
+    assert report["schema"] == "brrrtop.report/2"
     assert result["logged"] and result["logged"][-1][2] > 0
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     pid = report["source"]["pid"]

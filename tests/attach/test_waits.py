@@ -71,7 +71,7 @@ def test_no_call_of_a_held_thread_ends_in_eintr_nor_before_its_time(
     waits = report(waiting)
     lacking = IN_SIGNAL_7 - waits.keys()
     assert not lacking, "this kernel has them not, or the test lost them"
-    held = trace(
+    finished = trace(
         waiting,
         f"""
 answer = 0
@@ -82,7 +82,7 @@ for number in range({visits}):
 """,
         limit_s=60 + visits,
     )
-    assert held == visits * len(waits)
+    assert finished == visits * len(waits)
     waits = report(waiting)
     assert {name: wait.cut_short for name, wait in waits.items() if wait.cut_short} == {}
     assert {name: wait for name, wait in waits.items() if wait.early or wait.odd} == {}

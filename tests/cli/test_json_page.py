@@ -53,7 +53,7 @@ def is_named(path: str, pattern: str) -> bool:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("brrrtop.report/1", (["analyze", STACKS], ["analyze", RANKS])),
+        ("brrrtop.report/2", (["analyze", STACKS], ["analyze", RANKS])),
         ("brrrtop.compare/1", (["compare", STACKS, str(TRACES / "serving.json.zst")],)),
     ],
 )

@@ -106,7 +106,7 @@ def test_json_lines_of_a_replay_are_one_object_each(trace: Path, brrrtop: Run) -
     done = brrrtop("replay", str(trace), "--json", "--interval", "0.1")
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {report["schema"] for report in reports} == {"brrrtop.report/1"}
+    assert {report["schema"] for report in reports} == {"brrrtop.report/2"}
 
 
 def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
@@ -115,7 +115,7 @@ def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
     done = brrrtop("analyze", str(trace), "--json", "--fail-if", "idle > 10%")
     assert done.returncode == 5
     assert "the gate tripped: idle > 10%" in done.stderr
-    assert json.loads(done.stdout)["schema"] == "brrrtop.report/1"
+    assert json.loads(done.stdout)["schema"] == "brrrtop.report/2"
     assert brrrtop("analyze", str(trace), "--fail-if", "idle > 90%").returncode == 0
 
 
@@ -129,5 +129,5 @@ def test_compare_in_json_carries_both_reports(trace: Path, brrrtop: Run) -> None
     done = brrrtop("compare", str(trace), str(trace), "--json")
     pair = json.loads(done.stdout)
     assert pair["schema"] == "brrrtop.compare/1"
-    assert pair["before"]["schema"] == pair["after"]["schema"] == "brrrtop.report/1"
+    assert pair["before"]["schema"] == pair["after"]["schema"] == "brrrtop.report/2"
     assert pair["comparison"]["before_ns"] == pair["comparison"]["after_ns"] > 0

@@ -35,7 +35,7 @@ KEYS = {
 def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
     report = json.loads(to_json(make_snapshot()))
     assert report.keys() >= KEYS
-    assert report["schema"] == "brrrtop.report/1"
+    assert report["schema"] == "brrrtop.report/2"
     assert report["source"].keys() >= {"kind", "device", "pid", "rank"}
     assert report["window"].keys() >= {"duration_ns", "steps", "step_ms"}
     assert report["split"].keys() == {"compute", "memory", "overhead", "unknown"}
@@ -70,7 +70,7 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     report = json.loads(to_json(replace(make_snapshot(), whatif=rows)))
     assert report["whatif"][0] == {
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
-        "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
+        "saves_of_step": 0.34, "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
         "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
         "host_ns_now": 20e6, "host_ns_then": 18e6, "saves_recorded": None,
     }  # fmt: skip

@@ -124,6 +124,16 @@ def test_the_program_never_calls_home() -> None:
     assert ".connect(" not in (ROOT / speaks[0]).read_text()
 
 
+def test_what_is_kept_between_runs_goes_through_one_writer() -> None:
+    """Another user may own the folders that root's environment names (`collectors.own_files`)."""
+    kept = [path for path in modules() if "platformdirs.user_" in path.read_text()]
+    assert len(kept) >= 3
+    assert [named(path) for path in kept if "own_folder(" not in path.read_text()] == []
+    writes = re.compile(r"write_text|write_bytes|O_TRUNC|open\([^)]*[\"']wb?[\"']")
+    by_hand = [path for path in kept if writes.search(path.read_text())]
+    assert [named(path) for path in by_hand] == ["collectors/attach/c_library.py"], "its lock"
+
+
 def test_the_pictures_of_the_readme_exist() -> None:
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
     assert shown

@@ -31,6 +31,9 @@ class Loop:
     cost_until_s: float | None = None
     has_steps: bool = True
     answers: bool = True
+    workers: int = 0
+    """Of its loader; each makes a batch in `batch_s` and has two under way, as torch has."""
+    batch_s: float = 0.0
     seed: int = 0
 
 
@@ -44,6 +47,9 @@ class Run:
     extra_s: list[float] = field(default_factory=list)
     """Truly added by each burst."""
     orders: list[tuple[float, Decision]] = field(default_factory=list)
+    late_s: float = 0.0
+    """How much earlier it would have been at its end without tracing, of a loop with workers."""
+    traced_s: list[float] = field(default_factory=list)
 
     def true_share(self, from_s: float = 0.0, to_s: float = 1e18) -> float:
         """What tracing truly added between two times, over that time without it."""
@@ -59,6 +65,29 @@ class Run:
         return list(np.diff(times))
 
 
+class Batches:
+    """When batches of a loop with workers are there; none is awaited where it has none."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._rng = np.random.default_rng(loop.seed + 1)
+        self._taken: list[float] = []
+        self._ready: list[float] = []
+
+    def next(self, now: float) -> float:
+        """How long is waited for the next one, in s."""
+        count, workers = len(self._taken), self._loop.workers
+        if not workers:
+            return 0.0
+        asked = self._taken[count - 2 * workers] if count >= 2 * workers else 0.0
+        begun = max(asked, self._ready[count - workers] if count >= workers else 0.0)
+        self._ready.append(begun + self._loop.batch_s * math.exp(self._rng.normal(0, 0.05)))
+        before = self._taken[-1] if count else 0.0
+        waited = max(self._ready[-1] - now, 0.0)
+        self._taken.append(max(now + waited, before))
+        return waited
+
+
 def run(loop: Loop, governor: Governor, seconds: float) -> Run:
     """Trains for that long, with the governor looking four times a second."""
     rng = np.random.default_rng(loop.seed)
@@ -67,28 +96,40 @@ def run(loop: Loop, governor: Governor, seconds: float) -> Run:
     ends: list[int] = []
     reports: list[tuple[float, int, int, int]] = []
     ordered = left = 0
-    began = extra = 0.0
+    began = extra = worked = 0.0
+    waits: list[tuple[int, ...]] = []
+    data, plain = Batches(loop), Batches(loop)
     while now < seconds:
         costs = loop.cost_until_s is None or now < loop.cost_until_s
         length = loop.step_s * (1 + loop.drift * math.sin(now / 20))
         length *= math.exp(rng.normal(0, loop.noise) - loop.noise**2 / 2)
         if rng.random() < loop.outlier_share:
             length *= rng.uniform(2, 10)
+        waited_s, usual_s = data.next(now), length
+        waits += [_ns(now, now + waited_s)] if waited_s else []
+        done.late_s += waited_s - plain.next(now - done.late_s)
+        now += waited_s
         if ordered and not left:
-            left, ordered, began, extra = ordered, 0, now, 0.0
+            left, ordered, began, extra, worked = ordered, 0, now, 0.0, 0.0
             extra += loop.stall_s * rng.uniform(0.3, 1.0) * costs
             length += extra
         if left:
             slower = length * loop.cost_share * costs
             length, extra, left = length + slower, extra + slower, left - 1
+            worked += length
             if not left:
                 done.bursts_s.append(began)
                 done.extra_s.append(extra)
-                records = int((now + length - began) * loop.cost_share * 1e6)
+                done.traced_s.append(now + length - began)
+                records = int(worked * loop.cost_share * 1e6)
                 reports.append((now + length + 0.15, *_ns(began, now + length), records))
         now += length
+        done.late_s += length - usual_s
         ends.append(START_NS + int(now * SECOND))
         while palette <= now:
+            arrived = [wait for wait in waits if wait[1] <= _ns(palette)[0]]
+            waits = waits[len(arrived) :]
+            governor.add_waits(*np.array(arrived, np.int64).reshape(-1, 2).T)
             ends = _tell(loop, governor, palette, ends, reports)
             decision = governor.decide(START_NS + int(palette * SECOND))
             if decision is not None:

@@ -54,6 +54,41 @@ def test_pauses_stay_between_two_seconds_and_a_minute(
     assert max(done.gaps_s) <= 60 * 1.2 + 5
 
 
+GUSTS = Loop(0.03, cost_share=0.1, stall_s=0.02, workers=4, batch_s=0.5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    step_s=st.floats(0.005, 0.2), cost_share=st.floats(0.0, 0.3), stall_s=st.floats(0.0, 0.04),
+    workers=st.integers(1, 8), waits=st.floats(-0.5, 3.0), seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_the_budget_holds_where_a_loader_is_waited_for(
+    step_s: float, cost_share: float, stall_s: float, workers: int, waits: float, seed: int
+) -> None:
+    """From loaders that are just too quick to wait for to those that are waited for most of the time."""
+    batch_s = step_s * workers * (1 + waits)
+    loop = Loop(step_s, 0.03, cost_share, stall_s, workers=workers, batch_s=batch_s, seed=seed)
+    done = run(loop, Governor(), 120)
+    assert done.late_s <= 0.01 * 120 + max(done.extra_s)
+
+
+def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it() -> None:
+    done = run(GUSTS, Governor(), 120)
+    assert done.late_s / 120 < 0.003
+    assert done.bursts_s[1] < 4.5, "as soon as the waits are known"
+    late = [length for at, length in zip(done.bursts_s, done.traced_s, strict=True) if at > 10]
+    assert float(np.median(late)) > 1.5, "60 ms of a loop that waits hold none of its waits"
+    assert sum(late) / 110 > 0.15
+    assert "absorb" in done.governor.says()
+
+
+def test_waits_that_are_too_short_absorb_nothing() -> None:
+    hardly = Loop(0.03, cost_share=0.2, stall_s=0.02, workers=4, batch_s=0.03 * 4 * 1.02)
+    done = run(hardly, Governor(), 120)
+    assert max(decision.steps for _, decision in done.orders) < 16
+    assert "absorb" not in done.governor.says()
+
+
 @pytest.mark.parametrize("limit", [0.001, 0.003, 0.03])
 def test_another_budget_holds_too(limit: float) -> None:
     done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 800)

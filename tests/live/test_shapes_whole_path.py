@@ -45,7 +45,7 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "shapes of one step recorded:" in done.stderr
-        assert json.loads(done.stdout)["schema"] == "brrrtop.report/1"
+        assert json.loads(done.stdout)["schema"] == "brrrtop.report/2"
         trainer.hears(b"never said", 1)
         flags = [line.split()[2] for line in trainer.output.splitlines() if len(line.split()) == 3]
         assert 1 <= flags.count(b"True") <= 2, "one step, and no other"

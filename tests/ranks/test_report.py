@@ -24,7 +24,7 @@ CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "
 def test_json_of_a_folder_has_what_the_contract_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(TRACES / "ddp-sleep"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["schema"] == "brrrtop.report/1"
+    assert report["schema"] == "brrrtop.report/2"
     assert [row["rank"] for row in report["ranks"]] == [1, 0]
     late, waits = report["ranks"]
     assert set(late) >= CONTRACT

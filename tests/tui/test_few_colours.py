@@ -218,7 +218,8 @@ def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     path = settings.path()
     path.parent.mkdir(parents=True)
-    for text in ("theme = ", "hidden = 3\nzoomed = 'roof'", "\x00"):
+    deep = "x = " + "[" * 5000 + "]" * 5000
+    for text in ("theme = ", "hidden = 3\nzoomed = 'roof'", "\x00", deep):
         path.write_text(text)
         assert settings.load() == Settings()
     path.write_text('theme = "light"\nhidden = ["gauges", "nonsense", "history"]')

@@ -79,12 +79,9 @@ DEMOS = [
 def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording: Path) -> None:
     """Also where the host was so far ahead that a burst holds the launches of other steps."""
     snapshot = analyze(open_source(recording))
-    assert snapshot.estimate is not None and snapshot.estimate.steps.step_ns is not None
-    uneven = recording.stem == "slow-workers"  # two workers: batches come in pairs
-    usual_ns = snapshot.estimate.mean_step_ns if uneven else snapshot.estimate.steps.step_ns
+    assert snapshot.run is not None and snapshot.run.step_ns is not None
     for row in snapshot.whatif:
-        present_ns = row.step_ns / (1 - row.saves)
-        assert present_ns == pytest.approx(usual_ns, rel=0.05)
+        assert row.present_ns == pytest.approx(snapshot.run.step_ns, rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "edit"), [("plain-attention", "sdpa"), ("healthy", "compile")])

@@ -42,7 +42,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
             confidence=0.65, saves=stalled, input_idle_share=stalled,
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
-    wait_ns, needed = (waited.wait_p50_ns, waited.needed) if waited is not None else (None, None)
+    wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
     usual = loader.wait_for_each(waited) if waited is not None else ""
     then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
     if needed is not None:
@@ -51,7 +51,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
         + (f"; the loop waits {usual}" if usual else ""),
         then,
-        input_idle_share=stalled, wait_p50_ns=wait_ns,
+        input_idle_share=stalled, wait_mean_ns=wait_ns,
         workers_needed=needed.count if needed is not None else None,
     )  # fmt: skip
 

@@ -1,0 +1,122 @@
+"""From what an edit wins of a traced step to what it wins of the run (Amdahl).
+
+A gain of the step counts for the steps of its phase. Where loader workers set the pace, a faster step waits
+longer and wins nothing. What an edit takes away that the ledger measured (waits, saves, pauses) counts as
+the ledger says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.run import Phase, Run
+from brrrtop.text import loader
+
+LEAST_ROW = 0.01
+"""Of the run: a row for what the ledger measured from there on."""
+PACED = 0.5
+"""Of the training time: workers that are waited for so long set the pace alone; for less, in proportion."""
+KEPT = 0.85
+"""Part of a measured pause that an edit takes away at least, where it works at all."""
+ASYNC_SAVE = "torch.distributed.checkpoint.async_save(state)"
+QUIET = ("gc", "logging")
+_FOR_DATA = ("loader-ready", "pinned-copies")
+
+
+class Sampled(Struct, frozen=True):
+    """The run, and the phase whose steps were traced."""
+
+    run: Run
+    phase: Phase | None
+    paced: float
+    """0..1: how far loader workers, and not the step, set the pace."""
+
+    def part(self, step_ns: float | None) -> float:
+        """Share of the run that traced steps of that length stand for."""
+        if self.phase is None or not self.run.duration_ns:
+            return 1.0
+        if not step_ns or not self.phase.steps:
+            return self.phase.share
+        return min(self.phase.share, step_ns * self.phase.steps / self.run.duration_ns)
+
+    def idle(self, *causes: str) -> float:
+        """Share of the run in which the GPU idles for these causes."""
+        idle_ns = sum(self.run.account.idle_ns.get(cause, 0) for cause in causes)
+        return idle_ns / max(1, self.run.duration_ns)
+
+
+def sampled(run: Run, loaders: Sequence[LoaderRow]) -> Sampled:
+    """What the traced steps are a sample of."""
+    traced = [one for one in run.phases if one.traced_ns]
+    phase = run.train or max(traced, key=lambda one: one.duration_ns, default=None)
+    workers = max((row.workers or 0 for row in loaders), default=0)
+    waits = (phase.waits_share or 0.0) if phase is not None and workers else 0.0
+    return Sampled(run, phase, min(1.0, waits / PACED))
+
+
+def rows_of_run(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:
+    """What-if rows of a step as rows of the run, best first, and those of what the ledger measured."""
+    measured = _measured(of)
+    kept = [_scaled(row, of) for row in rows if row.edit not in measured]
+    return tuple(sorted((*measured.values(), *kept), key=lambda row: -row.saves))
+
+
+def rows_after(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:
+    """The best edit with one more after it, of the run."""
+    return tuple(_scaled(row, of) for row in rows)
+
+
+def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
+    phase = of.phase
+    if phase is None or not phase.duration_ns:
+        return row
+    # A step that was traced without its waits is shorter than the mean one: its gain is a time.
+    part = of.part(row.present_ns)
+    left = 1.0 if row.edit in _FOR_DATA else 1.0 - of.paced
+    saves = row.saves * part * (left if row.saves > 0 else 1.0)
+    step_ns = phase.step_ns or row.present_ns
+    of_step = saves / phase.share if phase.share else row.saves
+    return replace(
+        row,
+        saves=saves,
+        saves_low=row.saves_low * part * (left if row.saves_low > 0 else 1.0),
+        saves_high=max(row.saves_high * part, saves),
+        saves_of_step=of_step,
+        step_ns=step_ns * (1 - of_step),
+    )
+
+
+def _measured(of: Sampled) -> dict[str, WhatIf]:
+    """Edits that take away what the ledger measured."""
+    waits = sum(one.waits_ns for one in of.run.phases) / max(1, of.run.duration_ns)
+    measured = (
+        ("loader-ready", ("input",), waits, loader.line()),
+        ("async-save", ("checkpoint",), 0.0, ASYNC_SAVE),
+        ("quiet-host", QUIET, 0.0, "gc.freeze(); log every N steps, from a thread"),
+    )  # fmt: skip
+    rows = (_row(edit, causes, most, line, of) for edit, causes, most, line in measured)
+    return {row.edit: row for row in rows if row.saves >= LEAST_ROW}
+
+
+def _row(edit: str, causes: tuple[str, ...], most: float, line: str, of: Sampled) -> WhatIf:
+    saves, of_step = min(of.idle(*causes), 0.99), 0.0
+    step_ns = float(of.run.duration_ns)
+    if of.phase is not None and of.phase.duration_ns:
+        idle_ns = sum(of.phase.account.idle_ns[cause] for cause in causes)
+        of_step = min(idle_ns / of.phase.duration_ns, 0.99)
+        step_ns = float(of.phase.step_ns or of.phase.duration_ns)
+    return WhatIf(
+        edit=edit,
+        step_ns=step_ns * (1 - of_step),
+        saves=saves,
+        saves_low=KEPT * saves,
+        saves_high=min(max(saves, most), 0.99),
+        advisory=None,
+        line=line,
+        saves_of_step=of_step,
+    )

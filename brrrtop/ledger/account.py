@@ -1,0 +1,209 @@
+"""The account of a phase, and of the run: what the ledger measured, filled in by what bursts are made of.
+
+A traced step tells how much work the GPU has in a step; marks tell how many steps there were and how long
+they took. So busy time is work a step × steps, and idle time is the rest: tracing makes a host slower, but
+neither the GPU's work nor the marks of steps that nobody traced. Waits for data are the loader's marks. What
+no burst has seen stays unknown: active by the GPU's counter, or idle. (Stratified sampling: Neyman 1934.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.ledger.bursts import Burst
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
+from brrrtop.model.run import PhaseKind
+from collectors.vocabulary import MarkClass
+
+BUSY = (
+    "compute_ns",
+    "memory_ns",
+    "underfilled_ns",
+    "exposed_comm_ns",
+    "exposed_copy_ns",
+    "unknown_ns",
+)
+"""Buckets in which the device is active."""
+MEASURED = {
+    MarkClass.GC: "gc",
+    MarkClass.LOGGING: "logging",
+    MarkClass.ALLOCATOR: "allocator",
+}
+"""Pauses that marks measure inside a phase, and their cause."""
+_HOST = {
+    PhaseKind.SAVING: "checkpoint",
+    PhaseKind.COMPILE: "compile",
+    PhaseKind.DATA: "input",
+}
+"""What a phase that no burst has seen idles for; others: nobody knows."""
+
+
+class Known(Struct, frozen=True):
+    """What the ledger knows of a phase."""
+
+    kind: PhaseKind
+    duration_ns: int
+    steps: int
+    waits_ns: int
+    """For data, by marks and samples."""
+    reading_ns: int
+    """Of those, in the loop's own file and network work."""
+    active: float | None
+    """By the GPU's counter, which sees kernels and no copies."""
+    pauses_ns: Mapping[MarkClass, int]
+
+
+def account_of(known: Known, bursts: Sequence[Burst]) -> Account:
+    """All the time of a phase.
+
+    Args:
+        bursts: That were traced in it; none: what is known without.
+    """
+    whole = [one for one in bursts if one.steps]
+    if whole and known.steps and known.kind is PhaseKind.TRAIN:
+        return _by_steps(known, whole)
+    if bursts:
+        return _by_time(known, bursts)
+    return _unseen(known)
+
+
+def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
+    """Work of a traced step × steps."""
+    steps = sum(one.steps for one in bursts)
+    busy = {name: known.steps * _sum(bursts, name) / steps for name in BUSY}
+    rest_ns = (known.duration_ns - known.waits_ns) / known.steps
+    traced_rest_ns = (_sum(bursts, "duration_ns") - sum(one.waits_ns for one in bursts)) / steps
+    idle = {c: known.steps * ns / steps for c, ns in _idle(bursts).items()}
+    # A traced host is slower: what its steps took beyond the others is idle time that tracing made.
+    made_ns = known.steps * max(0.0, traced_rest_ns - rest_ns)
+    account = _settle(known, busy, _less(idle, made_ns))
+    taken_ns = known.steps * _sum(bursts, "taken_ns") // steps
+    return replace(account, taken_ns=taken_ns, busy_ns=account.busy_ns + taken_ns)
+
+
+def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
+    """Where no steps are told apart: the counter says how much, bursts say of what."""
+    traced_ns = max(1, _sum(bursts, "duration_ns"))
+    longer = known.duration_ns / traced_ns
+    busy = {name: longer * _sum(bursts, name) for name in BUSY}
+    active_ns = sum(busy.values()) - busy["exposed_copy_ns"]
+    if known.active is not None and active_ns:
+        scale = known.active * known.duration_ns / active_ns
+        busy = {n: ns * (1.0 if n == "exposed_copy_ns" else scale) for n, ns in busy.items()}
+    elif known.active is not None:
+        busy["unknown_ns"] = known.active * known.duration_ns
+    outside_ns = max(1, traced_ns - sum(one.waits_ns for one in bursts))
+    rest_ns = known.duration_ns - known.waits_ns
+    idle = {c: ns / outside_ns * rest_ns for c, ns in _idle(bursts).items()}
+    return _settle(known, busy, idle)
+
+
+def _unseen(known: Known) -> Account:
+    """No burst: active by the counter, and not of what; idle for what the phase is."""
+    busy = dict.fromkeys(BUSY, 0.0)
+    if known.active is None:
+        waits_ns = min(known.waits_ns, known.duration_ns)
+        busy["unknown_ns"] = float(known.duration_ns - waits_ns)
+    else:
+        busy["unknown_ns"] = known.active * known.duration_ns
+    return _settle(known, busy, {})
+
+
+def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Account:
+    """Makes the parts add up to the phase.
+
+    Args:
+        busy: By bucket.
+        idle: By cause, outside of waits for data and measured pauses, by bursts.
+    """
+    most = float(known.duration_ns)
+    total = sum(busy.values())
+    if total > most:
+        busy = {name: ns * most / total for name, ns in busy.items()}
+    left = max(0.0, most - sum(busy.values()))
+    pauses = {MEASURED[m]: float(ns) for m, ns in known.pauses_ns.items() if m in MEASURED}
+    pauses = _fit(pauses, left)
+    left -= sum(pauses.values())
+    idle = {c: ns for c, ns in idle.items() if c not in pauses}
+    beside = sum(idle.values())
+    # The GPU may work on while the loop waits: that part of a wait is not idle.
+    input_ns = min(float(known.waits_ns), max(0.0, left - beside))
+    if beside > left - input_ns:
+        idle = _fit(idle, left - input_ns)
+    left = max(0.0, left - input_ns - sum(idle.values()))
+    causes = dict.fromkeys(IDLE_CAUSES, 0.0)
+    reading_ns = input_ns * known.reading_ns / known.waits_ns if known.waits_ns else 0.0
+    data = {"input": input_ns - reading_ns, "io": reading_ns}
+    for part in (idle, pauses, data, {_HOST.get(known.kind, "unknown"): left}):
+        for cause, ns in part.items():
+            causes[cause] += ns
+    return _rounded(known.duration_ns, busy, causes)
+
+
+def _idle(bursts: Sequence[Burst]) -> dict[str, float]:
+    """Idle time of bursts by cause, but for waits for data and what is measured all the time."""
+    left_out = ("input", "io", "checkpoint", "evaluation", *MEASURED.values())
+    return {
+        cause: float(sum(one.account.idle_ns[cause] for one in bursts))
+        for cause in IDLE_CAUSES
+        if cause not in left_out
+    }
+
+
+def _sum(bursts: Sequence[Burst], name: str) -> int:
+    return sum(int(getattr(one.account, name)) for one in bursts)
+
+
+def _less(parts: dict[str, float], taken: float) -> dict[str, float]:
+    """The parts, so much less of them in all."""
+    total = sum(parts.values())
+    kept = max(0.0, total - taken) / total if total else 0.0
+    return {name: ns * kept for name, ns in parts.items()}
+
+
+def _fit(parts: dict[str, float], most: float) -> dict[str, float]:
+    """The parts, made smaller where they are more than that together."""
+    return _less(parts, max(0.0, sum(parts.values()) - most))
+
+
+def _rounded(duration_ns: int, busy: dict[str, float], causes: dict[str, float]) -> Account:
+    """An account in whole nanoseconds that add up; what rounding leaves is the largest part's."""
+    buckets = {name: int(ns) for name, ns in busy.items()}
+    idle = {cause: int(ns) for cause, ns in causes.items()}
+    short = duration_ns - sum(buckets.values()) - sum(idle.values())
+    largest = max(idle, key=lambda cause: idle[cause])
+    if idle[largest] + short >= 0 and idle[largest] >= max(buckets.values()):
+        idle[largest] += short
+    else:
+        buckets[max(buckets, key=lambda name: buckets[name])] += short
+    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    for cause, ns in idle.items():
+        mechanical[_MECHANICAL.get(cause, "host_late")] += ns
+    return Account(
+        duration_ns=duration_ns, **buckets, idle_ns=idle, mechanical_ns=mechanical,
+        busy_ns=sum(buckets.values()),
+    )  # fmt: skip
+
+
+_MECHANICAL = {
+    "launch": "launch", "device": "device_wait", "other_process": "device_wait", "unknown": "unknown",
+}  # fmt: skip
+"""How idle time of a cause came about; of others the host was late."""
+
+
+def add(accounts: Sequence[Account]) -> Account:
+    """The sum of accounts."""
+    causes = dict.fromkeys(IDLE_CAUSES, 0)
+    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "taken_ns", "unrecorded_ns"), 0)
+    for one in accounts:
+        for cause, ns in one.idle_ns.items():
+            causes[cause] += ns
+        for name, ns in one.mechanical_ns.items():
+            mechanical[name] += ns
+        for name in totals:
+            totals[name] += getattr(one, name)
+    return Account(**totals, idle_ns=causes, mechanical_ns=mechanical)

@@ -1,0 +1,158 @@
+"""All that is known of a stretch of the run without tracing: marks, samples and the GPU's own counter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from msgspec import Struct
+
+from brrrtop.analysis.signals.stack_samples import reads_as
+from brrrtop.ledger.places import place_of
+from brrrtop.model import intervals
+from brrrtop.model.tables import F8, I8, Bool, Marks, Span
+from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import MarkClass, Metric
+
+LONGEST_HOLD_NS = 1_000_000_000
+"""A sample speaks for no more time than that around it: samples come at 2 Hz or faster."""
+_ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
+"""Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse. None counts
+copies from or to the host."""
+_PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
+
+Intervals = tuple[I8, I8]
+"""Merged: starts and ends."""
+
+
+class Samples(Struct, frozen=True, eq=False):
+    """Stack samples of the training thread, sorted by time."""
+
+    times_ns: I8
+    lows_ns: I8
+    highs_ns: I8
+    """Between these the thread is taken to have stood there: half-way to the samples beside."""
+    name_ids: I8
+    makes_batches: Bool
+    """Its line prepares data."""
+    reads_files: Bool
+    """Its line is in file or network work."""
+
+
+class Evidence(Struct, frozen=True, eq=False):
+    """Of one span. Times in ns, sorted."""
+
+    span: Span
+    names: tuple[str, ...]
+    step_ends: I8
+    wait_starts: I8
+    wait_ends: I8
+    """Of the training thread for a loader's batch."""
+    saving: Intervals
+    compiling: Intervals
+    evaluating: Intervals
+    pauses: dict[MarkClass, Intervals]
+    samples: Samples
+    step_places: tuple[str, ...]
+    """Where the optimizer stepped: names as of samples."""
+    read_starts: I8
+    read_ends: I8
+    read_active: F8
+    """Readings of the GPU's activity, and the time that each is the mean of."""
+
+    def lines_within(self, starts: I8, ends: I8, frame: tuple[str, str] | str) -> Counter[str]:
+        """Samples in merged intervals by line of a function, outermost call first."""
+        lines: Counter[str] = Counter()
+        rows = np.flatnonzero(intervals.holders(starts, ends, self.samples.times_ns) >= 0)
+        if isinstance(frame, str):
+            return lines
+        ids, counts = np.unique(self.samples.name_ids[rows], return_counts=True)
+        for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            place = place_of(self.names[name_id])
+            for (line, _), plain in zip(place.frames[::-1], place.functions, strict=True):
+                if plain == frame:
+                    lines[line] += count
+                    break
+        return lines
+
+
+def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
+    """What the timeline still holds of the span.
+
+    Args:
+        device_id: Whose counter speaks; None: no device was seen at work.
+    """
+    marks = timeline.marks_between(span)
+    classes = marks.classes
+    loop = (
+        np.isin(marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))])
+        | ~np.isin(classes, (MarkClass.STEP, MarkClass.STACK)).any()
+    )
+    steps = marks.ends_ns[(classes == MarkClass.STEP) & (marks.ends_ns >= span.t0_ns)]
+    waits = np.flatnonzero((classes == MarkClass.INPUT) & loop)
+    if not len(waits):
+        waits = np.flatnonzero(classes == MarkClass.INPUT)
+
+    def union(mark_class: MarkClass) -> Intervals:
+        rows = (classes == mark_class) & loop
+        low, high = intervals.clip(
+            marks.starts_ns[rows], marks.ends_ns[rows], span.t0_ns, span.t1_ns
+        )
+        return intervals.merge(low, high)
+
+    wait_starts, wait_ends = intervals.clip(
+        marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
+    )
+    readings = _readings(timeline, span, device_id)
+    named = (classes == MarkClass.PLACE) & (marks.values == MarkClass.STEP)
+    return Evidence(
+        span=span,
+        names=timeline.names,
+        step_ends=np.sort(steps),
+        wait_starts=wait_starts,
+        wait_ends=wait_ends,
+        saving=union(MarkClass.CHECKPOINT),
+        compiling=union(MarkClass.COMPILE),
+        evaluating=union(MarkClass.EVALUATION),
+        pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
+        samples=_samples(timeline.names, marks, span),
+        step_places=tuple(timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()),
+        read_starts=readings[0],
+        read_ends=readings[1],
+        read_active=readings[2],
+    )
+
+
+def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
+    rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+    times = marks.starts_ns[rows]
+    middle = (times[1:] + times[:-1]) // 2
+    lows = np.concatenate(([span.t0_ns], middle)) if len(times) else times
+    highs = np.concatenate((middle, [span.t1_ns])) if len(times) else times
+    reach = LONGEST_HOLD_NS // 2
+    ids = marks.name_ids[rows]
+    causes = {i: reads_as(names[i]) for i in np.unique(ids).tolist()}
+    each = [causes[i] for i in ids.tolist()]
+    return Samples(
+        times_ns=times,
+        lows_ns=np.maximum(lows, times - reach),
+        highs_ns=np.minimum(highs, times + reach),
+        name_ids=ids,
+        makes_batches=np.array([cause == "input" for cause in each], np.bool_),
+        reads_files=np.array([cause == "io" for cause in each], np.bool_),
+    )
+
+
+def _readings(timeline: Timeline, span: Span, device_id: int | None) -> tuple[I8, I8, F8]:
+    gauges = timeline.gauges_between(Span(span.t0_ns, span.t1_ns + LONGEST_HOLD_NS))
+    for metric in _ACTIVE:
+        rows = gauges.metrics == metric
+        if device_id is not None:
+            rows &= gauges.device_ids == device_id
+        if rows.any():
+            ends, values = gauges.times_ns[rows], gauges.values[rows]
+            starts = np.concatenate((ends[:1] - LONGEST_HOLD_NS // 4, ends[:-1]))
+            starts = np.maximum(starts, ends - LONGEST_HOLD_NS)
+            return starts, ends, values
+    none = np.empty(0, np.int64)
+    return none, none, np.empty(0)

@@ -1,0 +1,213 @@
+"""The run so far. What is old is kept as sums, so a run of days takes as much memory as one of minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from brrrtop.analysis.account.account import split_of
+from brrrtop.ledger import account as accounts
+from brrrtop.ledger.bursts import Bursts
+from brrrtop.ledger.evidence import Evidence, gather
+from brrrtop.ledger.phases import Key, Phases, find_phases
+from brrrtop.ledger.sums import PhaseSums, added, line_of, sums_of
+from brrrtop.model.account import Account
+from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
+from brrrtop.model.tables import Span
+from brrrtop.timeline.timeline import Timeline
+
+NOW_NS = 10_000_000_000
+"""What a person calls now: long enough for a few steps, short enough to follow a change."""
+OPEN_NS = 60_000_000_000
+"""So much of the run is looked at anew each time; what is older stays as it was measured."""
+CLOSED_NS = 30_000_000_000
+"""So much is closed at a time: phases are told by what is usual in a minute or more around them."""
+MOST_STRETCHES = 600
+MOST_KEYS = 64
+"""More phases than a person reads: the smallest closed ones become `other`."""
+
+
+class Ledger:
+    """What is known of one device's run, from the first mark on."""
+
+    def __init__(self, open_ns: int = OPEN_NS, closed_ns: int = CLOSED_NS) -> None:
+        self._kept_open_ns, self._closed_at_once_ns = open_ns, closed_ns
+        self._bursts = Bursts()
+        self._closed: dict[Key, PhaseSums] = {}
+        self._begin_ns: int | None = None
+        self._open_ns = 0
+        self._last_key: Key | None = None
+        """Of the last closed stretch."""
+        self._stretches: list[tuple[Stretch, Key]] = []
+
+    def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
+        """The run up to now; None before anything is known of it."""
+        if self._begin_ns is None:
+            begin_ns = first_ns(timeline)
+            if begin_ns is None or begin_ns >= now_ns:
+                return None
+            self._begin_ns = self._open_ns = begin_ns
+        if now_ns <= self._open_ns:
+            return None
+        most_ns = self._kept_open_ns + self._closed_at_once_ns
+        while now_ns - self._open_ns > most_ns:
+            self._close(timeline, device_id, self._open_ns + most_ns)
+        span = Span(self._open_ns, now_ns)
+        evidence, phases = _evidence_and_phases(timeline, span, device_id)
+        fresh = self._sums(timeline, evidence, phases, span, device_id)
+        every = self._with_closed(fresh)
+        return self._made(
+            timeline, device_id, every, evidence, phases, Span(self._begin_ns, now_ns)
+        )
+
+    def _sums(
+        self,
+        timeline: Timeline,
+        evidence: Evidence,
+        phases: Phases,
+        span: Span,
+        device_id: int | None,
+    ) -> list[PhaseSums]:
+        bursts = [] if device_id is None else self._bursts.within(timeline, span, device_id)
+        return sums_of(evidence, phases, bursts, span)
+
+    def _close(self, timeline: Timeline, device_id: int | None, until_ns: int) -> None:
+        """Keeps the sums of the oldest part alone."""
+        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
+        cut_ns = self._open_ns + self._closed_at_once_ns
+        inside = phases.starts < cut_ns
+        if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
+            cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle
+        part = Span(self._open_ns, cut_ns)
+        self._closed = self._with_closed(self._sums(timeline, evidence, phases, part, device_id))
+        if len(self._closed) > MOST_KEYS:
+            self._closed = _fewer(self._closed)
+        self._stretches = [*self._stretches, *_stretches(evidence, phases, part)][-MOST_STRETCHES:]
+        self._last_key = phases.keys[phases.rows[inside][-1]] if inside.any() else None
+        self._bursts.forget(cut_ns)
+        self._open_ns = cut_ns
+
+    def _with_closed(self, fresh: Sequence[PhaseSums]) -> dict[Key, PhaseSums]:
+        every = dict(self._closed)
+        for one in fresh:
+            before = every.get(one.key)
+            unbroken = one.key == self._last_key
+            every[one.key] = one if before is None else added(before, one, unbroken)
+        return every
+
+    def _made(
+        self,
+        timeline: Timeline,
+        device_id: int | None,
+        every: dict[Key, PhaseSums],
+        evidence: Evidence,
+        phases: Phases,
+        span: Span,
+    ) -> Run:
+        ordered = sorted(every.values(), key=lambda one: -one.duration_ns)
+        shown = tuple(one.phase(span.duration_ns) for one in ordered)
+        whole = accounts.add([one.account for one in shown])
+        train = [one for one in shown if one.kind is PhaseKind.TRAIN]
+        steps = sum(one.steps for one in train)
+        rank = {one.key: row for row, one in enumerate(ordered)}
+        kept = [*self._stretches, *_stretches(evidence, phases, evidence.span)][-MOST_STRETCHES:]
+        return Run(
+            span=span,
+            account=whole,
+            split=split_of(whole),
+            phases=shown,
+            witness=_witness(ordered, shown, whole),
+            traced_ns=sum(one.traced_ns for one in shown),
+            steps=steps,
+            step_ns=round(sum(one.duration_ns for one in train) / steps) if steps else None,
+            now=self._now(every, evidence, phases, span.t1_ns),
+            stretches=tuple(replace(one, phase=rank[key]) for one, key in kept if key in rank),
+        )
+
+    def _now(
+        self, every: dict[Key, PhaseSums], evidence: Evidence, phases: Phases, now_ns: int
+    ) -> Now:
+        """The last seconds; work a step is that of all bursts of the phase."""
+        span = Span(max(evidence.span.t0_ns, now_ns - NOW_NS), now_ns)
+        parts = [
+            replace(one, bursts=every[one.key].bursts)
+            for one in sums_of(evidence, phases, (), span)
+        ]
+        whole = accounts.add([one.account for one in parts])
+        key = phases.keys[phases.rows[-1]] if len(phases.rows) else None
+        steps = sum(one.steps for one in parts if one.key[0] is PhaseKind.TRAIN)
+        read_ns = sum(one.read_ns for one in parts)
+        training_ns = sum(one.duration_ns for one in parts if one.key[0] is PhaseKind.TRAIN)
+        return Now(
+            duration_ns=span.duration_ns,
+            phase=key[0] if key else None,
+            where=line_of(key, every[key].lines) if key else "",
+            step_ns=round(training_ns / steps) if steps else None,
+            active=sum(one.active_ns for one in parts) / read_ns if read_ns else None,
+            account=whole,
+            split=split_of(whole),
+        )
+
+
+def first_ns(timeline: Timeline) -> int | None:
+    """The first thing that is known: a mark, or device activity."""
+    marks = timeline.marks_between(Span(0, 1 << 62))
+    first = [int(marks.starts_ns.min())] if len(marks.starts_ns) else []
+    if timeline.first_ns is not None:
+        first.append(timeline.first_ns)
+    return min(first, default=None)
+
+
+def _evidence_and_phases(
+    timeline: Timeline, span: Span, device_id: int | None
+) -> tuple[Evidence, Phases]:
+    evidence = gather(timeline, span, device_id)
+    return evidence, find_phases(evidence)
+
+
+def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:
+    """The largest phases, and all others as one."""
+    ordered = sorted(closed.values(), key=lambda one: -one.duration_ns)
+    kept = {one.key: one for one in ordered[: MOST_KEYS // 2]}
+    other: Key = (PhaseKind.OTHER, "")
+    for one in ordered[MOST_KEYS // 2 :]:
+        before = kept.get(other)
+        kept[other] = replace(one, key=other) if before is None else added(before, one, False)
+    return kept
+
+
+def _witness(sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account) -> Witness:
+    train = [one for one in phases if one.kind is PhaseKind.TRAIN]
+    time_ns, steps = sum(one.duration_ns for one in train), sum(one.steps for one in train)
+    traced = [b for one in sums if one.key[0] is PhaseKind.TRAIN for b in one.bursts if b.steps]
+    traced_steps = sum(one.steps for one in traced)
+    read_ns = sum(one.read_ns for one in sums)
+    kernels_ns = whole.busy_ns - whole.exposed_copy_ns
+    waits = [(one.waits_ns, one.account.idle_ns) for one in train]
+    return Witness(
+        active_counter=sum(one.active_ns for one in sums) / read_ns if read_ns else None,
+        active_account=kernels_ns / whole.duration_ns
+        if any(one.traced_ns for one in phases) and whole.duration_ns
+        else None,
+        step_ns_marks=time_ns / steps if steps else None,
+        step_ns_traced=sum(one.account.duration_ns for one in traced) / traced_steps
+        if traced_steps
+        else None,
+        waits_ledger=sum(ns for ns, _ in waits) / time_ns if time_ns else None,
+        waits_account=sum(idle["input"] + idle["io"] for _, idle in waits) / time_ns
+        if time_ns
+        else None,
+    )
+
+
+def _stretches(evidence: Evidence, phases: Phases, span: Span) -> list[tuple[Stretch, Key]]:
+    """In the order of time; `phase` is set when the run is made."""
+    result = []
+    rows = np.flatnonzero((phases.ends > span.t0_ns) & (phases.starts < span.t1_ns))
+    for row in rows[-MOST_STRETCHES:].tolist():
+        low = max(int(phases.starts[row]), span.t0_ns)
+        high = min(int(phases.ends[row]), span.t1_ns)
+        result.append((Stretch(Span(low, high), -1), phases.keys[phases.rows[row]]))
+    return result

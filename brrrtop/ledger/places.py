@@ -1,0 +1,55 @@
+"""Where a sample found the training thread, and what the program does there, by the user's own names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from msgspec import Struct
+
+from brrrtop.model.run import PhaseKind
+
+
+class Place(Struct, frozen=True):
+    """One stack sample: `main.py:238 fetch < main.py:303 train > torch/a.py:12 f | source`."""
+
+    frames: tuple[tuple[str, str], ...]
+    """The user's own frames, `(file:line, function)`, innermost first."""
+    source: str
+    """The innermost one's line; empty where nobody could read it."""
+
+    @property
+    def functions(self) -> tuple[tuple[str, str], ...]:
+        """`(file, function)` of each frame, outermost first."""
+        return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
+
+
+_KINDS = (
+    (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
+    (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
+    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|\.sample\(|decod|infer|predict"),
+    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|self_?play|explor|(?<![a-z])envs?(?![a-z])"),
+    (
+        PhaseKind.DATA,
+        r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
+    ),
+)  # fmt: skip
+_PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
+
+
+@lru_cache(maxsize=4096)
+def place_of(name: str) -> Place:
+    """The place that a stack sample's name says."""
+    frames, _, source = name.partition(" | ")
+    frames = frames.partition(" > ")[0]
+    each = (frame.rpartition(" ") for frame in frames.split(" < "))
+    return Place(tuple((where, function) for where, _, function in each), source)
+
+
+def kind_of(function: str, source: str = "") -> PhaseKind:
+    """What a function of that name does, or a line with that source; `OTHER` where no word says."""
+    for text in (function.rpartition(".")[2], source):
+        for kind, pattern in _PATTERNS:
+            if text and pattern.search(text):
+                return kind
+    return PhaseKind.OTHER

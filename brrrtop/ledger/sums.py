@@ -1,0 +1,199 @@
+"""What is known of each phase, as sums that add up: over stretches, and over parts of a long run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.analysis.account.account import split_of
+from brrrtop.ledger import account as accounts
+from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.evidence import Evidence
+from brrrtop.ledger.phases import Key, Phases
+from brrrtop.model import intervals
+from brrrtop.model.account import Account
+from brrrtop.model.run import Phase, PhaseKind
+from brrrtop.model.tables import I8, Span
+from collectors.vocabulary import MarkClass
+
+LEAST_SAMPLES = 20
+"""Of a phase: fewer put too wide an error on a share."""
+WHOLE = 0.9
+"""Of a reading of the counter: so much of it in a phase makes it the phase's own."""
+
+
+class PhaseSums(Struct, frozen=True, eq=False):
+    """One phase over some time."""
+
+    key: Key
+    lines: Counter[str]
+    """Samples by the user's line."""
+    duration_ns: int = 0
+    count: int = 0
+    longest_ns: int = 0
+    steps: int = 0
+    waits_ns: int = 0
+    reading_ns: int = 0
+    active_ns: float = 0.0
+    """Activity by the counter × time of its readings."""
+    read_ns: float = 0.0
+    own_active_ns: float = 0.0
+    own_read_ns: float = 0.0
+    """The same of readings that lie in the phase nearly whole: others hold a part of its neighbours."""
+    pauses_ns: dict[MarkClass, int] = {}
+    bursts: tuple[Burst, ...] = ()
+    """At most two: the sum of those with whole steps, and of others."""
+
+    @property
+    def active(self) -> float | None:
+        if self.own_read_ns:
+            return self.own_active_ns / self.own_read_ns
+        return self.active_ns / self.read_ns if self.read_ns else None
+
+    @property
+    def account(self) -> Account:
+        """All of its time."""
+        known = accounts.Known(
+            kind=self.key[0], duration_ns=self.duration_ns, steps=self.steps,
+            waits_ns=self.waits_ns, reading_ns=self.reading_ns, active=self.active,
+            pauses_ns=self.pauses_ns,
+        )  # fmt: skip
+        return accounts.account_of(known, self.bursts)
+
+    def phase(self, of_ns: int) -> Phase:
+        """As it is shown, in a run of that length."""
+        account, kind = self.account, self.key[0]
+        return Phase(
+            kind=kind,
+            where=line_of(self.key, self.lines),
+            duration_ns=self.duration_ns,
+            share=self.duration_ns / max(1, of_ns),
+            count=self.count,
+            longest_ns=self.longest_ns,
+            steps=self.steps,
+            step_ns=round(self.duration_ns / self.steps) if self.steps else None,
+            waits_ns=self.waits_ns,
+            active=self.active,
+            traced_ns=sum(one.account.duration_ns for one in self.bursts),
+            traced_steps=sum(one.steps for one in self.bursts),
+            account=account,
+            split=split_of(account) if self.bursts else None,
+        )
+
+
+def line_of(key: Key, lines: Counter[str]) -> str:
+    """`evaluate() main.py:212`: the function, and the line of it that most samples of the phase are at."""
+    frame = key[1]
+    if isinstance(frame, str):
+        return frame
+    line = lines.most_common(1)[0][0] if lines else frame[0]
+    return line if frame[1] == "<module>" else f"{frame[1].rpartition('.')[2]}() {line}"
+
+
+def sums_of(
+    evidence: Evidence, phases: Phases, bursts: Sequence[Burst], span: Span
+) -> list[PhaseSums]:
+    """Of each phase that has time in the span, in the order of `phases.keys`.
+
+    Args:
+        bursts: Those that lie in the span.
+    """
+    middles = np.array([(b.span.t0_ns + b.span.t1_ns) // 2 for b in bursts], np.int64)
+    at = intervals.holders(phases.starts, phases.ends, middles)
+    rows = np.where(at >= 0, phases.rows[np.maximum(at, 0)], -1) if len(phases.rows) else at
+    result = []
+    for row in range(len(phases.keys)):
+        starts, ends = phases.of(row)
+        starts, ends = intervals.merge(*intervals.clip(starts, ends, span.t0_ns, span.t1_ns))
+        if len(starts):
+            mine = [one for one, r in zip(bursts, rows.tolist(), strict=True) if r == row]
+            result.append(_sums(evidence, phases.keys[row], starts, ends, mine))
+    return result
+
+
+def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[Burst]) -> PhaseSums:
+    cover = intervals.Cover(starts, ends)
+    duration_ns = intervals.total(starts, ends)
+    marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    waits_ns = int(cover.between(*marked).sum())
+    rest_ns = duration_ns - waits_ns
+    making, reading = _by_hand(evidence, (starts, ends), marked)
+    points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
+    reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
+    own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
+    return PhaseSums(
+        key=key,
+        lines=evidence.lines_within(starts, ends, key[1]),
+        duration_ns=duration_ns,
+        count=len(starts),
+        longest_ns=int((ends - starts).max()),
+        # A step ends where its phase may end: half-open intervals would give it to the next one.
+        steps=int((intervals.holders(starts, ends, points - 1) >= 0).sum()),
+        waits_ns=waits_ns + round(rest_ns * (making + reading)),
+        reading_ns=round(rest_ns * reading),
+        active_ns=float((reads * evidence.read_active).sum()),
+        read_ns=float(reads.sum()),
+        own_active_ns=float((own * evidence.read_active).sum()),
+        own_read_ns=float(own.sum()),
+        pauses_ns={m: int(cover.between(*pair).sum()) for m, pair in evidence.pauses.items()},
+        bursts=joined(bursts),
+    )
+
+
+def _by_hand(
+    evidence: Evidence, phase: tuple[I8, I8], marked: tuple[I8, I8]
+) -> tuple[float, float]:
+    """Shares of the phase, outside the loader's waits, in which the loop makes its batches itself: by
+    preparing them, and by reading files for them."""
+    samples = evidence.samples
+    inside = intervals.holders(*phase, samples.times_ns) >= 0
+    inside &= intervals.holders(*marked, samples.times_ns) < 0
+    times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
+    if len(times) < LEAST_SAMPLES:
+        return 0.0, 0.0
+    making, reading = (
+        float(times[kind[inside]].sum() / max(1.0, times.sum()))
+        for kind in (samples.makes_batches, samples.reads_files)
+    )
+    return making, reading
+
+
+def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
+    """The sum of bursts with whole steps, and the sum of others."""
+    groups = ([b for b in bursts if b.steps], [b for b in bursts if not b.steps])
+    return tuple(
+        Burst(
+            span=Span(group[0].span.t0_ns, group[-1].span.t1_ns),
+            account=accounts.add([one.account for one in group]),
+            steps=sum(one.steps for one in group),
+            waits_ns=sum(one.waits_ns for one in group),
+            kernels=sum(one.kernels for one in group),
+        )
+        for group in groups
+        if group
+    )
+
+
+def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
+    """Both together.
+
+    Args:
+        unbroken: The stretch at the end of the one goes on in the other.
+    """
+    names = (
+        "duration_ns", "steps", "waits_ns", "reading_ns",
+        "active_ns", "read_ns", "own_active_ns", "own_read_ns",
+    )  # fmt: skip
+    return replace(
+        before,
+        **{name: getattr(before, name) + getattr(after, name) for name in names},
+        lines=before.lines + after.lines,
+        count=before.count + after.count - unbroken,
+        longest_ns=max(before.longest_ns, after.longest_ns),
+        pauses_ns={m: ns + after.pauses_ns.get(m, 0) for m, ns in before.pauses_ns.items()},
+        bursts=joined((*before.bursts, *after.bursts)),
+    )

@@ -1,0 +1,104 @@
+"""The verdict on a run: the estimate of what was traced, with the account of all of the run's time in it."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from brrrtop.analysis.account import regimes
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.kernels import table
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.run import Phase, PhaseKind, Run, Witness
+
+CONTRADICTION = 0.15
+"""Of the run: from such a difference of its two witnesses on, a verdict is not sure."""
+TINY_KERNEL_NS = 9_000
+"""The counter calls the GPU active for so long round a kernel at most, where the host sets the pace
+(3 to 9 µs in 14 loops on an H100)."""
+UNSURE = 0.6
+"""The most that is claimed without a second witness, or against it."""
+YOUNG_NS, FEW_STEPS = 3_000_000_000, 8
+"""A run that was watched for less, in time and in steps, may be at its beginning."""
+
+
+def whole_run(result: Estimate) -> Run:
+    """The run of a file in which everything was traced: one phase, the window."""
+    account, steps = result.account, result.steps
+    kernels_ns = account.busy_ns - account.exposed_copy_ns
+    phase = Phase(
+        kind=PhaseKind.TRAIN if steps.count else PhaseKind.OTHER,
+        where="",
+        duration_ns=account.duration_ns,
+        share=1.0,
+        count=1,
+        longest_ns=account.duration_ns,
+        steps=steps.count or 0,
+        step_ns=steps.step_ns,
+        waits_ns=account.idle_ns["input"],
+        active=None,
+        traced_ns=account.duration_ns,
+        traced_steps=steps.count or 0,
+        account=account,
+        split=result.split,
+    )
+    return Run(
+        span=result.span,
+        account=account,
+        split=result.split,
+        phases=(phase,),
+        witness=Witness(
+            active_account=kernels_ns / account.duration_ns if account.duration_ns else None,
+            step_ns_traced=result.mean_step_ns,
+        ),
+        traced_ns=account.duration_ns,
+        steps=steps.count or 0,
+        step_ns=steps.step_ns,
+    )
+
+
+def of_run(analysis: Analysis, run: Run | None) -> Estimate:
+    """The estimate of one device with the run's account, verdict and witnesses."""
+    result = analysis.estimate
+    if run is None or run.account is result.account:
+        return replace(result, run=run)
+    acts = analysis.window.activities
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    doubts = table.doubts(analysis.labels, durations)
+    verdict = regimes.judge(run.account, run.split, doubts, len(acts))
+    sure = verdict.confidence
+    if contradiction(run, len(acts), result.steps_covered) or _is_young(run):
+        sure = min(sure, UNSURE)
+    return replace(
+        result,
+        account=run.account,
+        split=run.split,
+        regime=verdict.regime,
+        cause=verdict.cause,
+        confidence=sure,
+        runner_up=verdict.runner_up,
+        observed_share=run.traced_ns / max(1, run.duration_ns),
+        traced_ns=result.account.duration_ns,
+        run=run,
+    )
+
+
+def contradiction(run: Run, kernels: int, steps: float | None) -> float | None:
+    """How far the GPU's counter and the account are apart, as a share of the run; None: they agree, as far
+    as a counter that takes the time round tiny kernels for work can, or one of them is missing.
+
+    Args:
+        kernels: That were traced in `steps` steps.
+    """
+    counter, account = run.witness.active_counter, run.witness.active_account
+    if counter is None or account is None:
+        return None
+    train = next((one for one in run.phases if one.kind is PhaseKind.TRAIN), None)
+    rate = kernels / steps / train.step_ns if steps and train and train.step_ns else 0.0
+    apart = counter - account
+    allowed = CONTRADICTION + (rate * TINY_KERNEL_NS * train.share if train and apart > 0 else 0.0)
+    return apart if abs(apart) > allowed else None
+
+
+def _is_young(run: Run) -> bool:
+    return run.duration_ns < YOUNG_NS and run.steps < FEW_STEPS

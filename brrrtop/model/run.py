@@ -1,0 +1,144 @@
+"""The run as a whole: its phases, where its time went, and what two witnesses say of it. Computes nothing.
+
+A run begins when brrrtop attaches (of a file: at its first step mark or activity) and ends now. Times are
+integer nanoseconds on the trainer's CLOCK_REALTIME; shares are 0..1; `None` is "not measured".
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from brrrtop.model.account import Account, Split
+from brrrtop.model.tables import Span
+from collectors.vocabulary import StrEnum
+
+MOVED = 0.05
+"""Of the run: what moves by less changes no advice."""
+
+
+class PhaseKind(StrEnum):
+    """What the program does."""
+
+    TRAIN = "train"
+    EVALUATION = "evaluation"
+    GENERATION = "generation"
+    ROLLOUT = "rollout"
+    SAVING = "saving"
+    DATA = "data"
+    COMPILE = "compile"
+    WARM_UP = "warm-up"
+    OTHER = "other"
+
+
+class Phase(Struct, frozen=True):
+    """All the time that a run spent on one thing."""
+
+    kind: PhaseKind
+    where: str
+    """The user's own line, `evaluate() main.py:212`; empty where nobody saw one."""
+    duration_ns: int
+    share: float
+    """Of the run."""
+    count: int
+    """Stretches without another phase in between."""
+    longest_ns: int
+    """Of those."""
+    steps: int
+    """Steps that ended in it; of an evaluation, batches."""
+    step_ns: int | None
+    """Mean; None without steps."""
+    waits_ns: int
+    """The loop waited for data: by the loader's marks, and by samples where it makes batches by hand."""
+    active: float | None
+    """By the GPU's own counter: share of the phase in which any kernel was resident."""
+    traced_ns: int
+    """Of its time."""
+    traced_steps: int
+    account: Account
+    """All of its time. What no burst has seen is `unknown` (active by the counter) and idle `unknown`."""
+    split: Split | None
+    """None where no burst saw it."""
+
+    @property
+    def waits_share(self) -> float | None:
+        """Of the phase; None for an empty one."""
+        return self.waits_ns / self.duration_ns if self.duration_ns else None
+
+
+class Witness(Struct, frozen=True):
+    """What is known twice. A large difference makes a verdict unsure."""
+
+    active_counter: float | None = None
+    """Share of the run with any kernel resident, by the GPU's counter."""
+    active_account: float | None = None
+    """The same by traced kernels, each burst counted for the time that it stands for."""
+    step_ns_marks: float | None = None
+    """Mean over all steps."""
+    step_ns_traced: float | None = None
+    """Mean over traced steps."""
+    waits_ledger: float | None = None
+    """Share of the training time that waits for data, by marks and samples."""
+    waits_account: float | None = None
+    """Share of the training time that the GPU idles for data, by the account."""
+
+
+class Stretch(Struct, frozen=True):
+    """One stretch of one phase, for a history."""
+
+    span: Span
+    phase: int
+    """Row of `Run.phases`."""
+
+
+class Now(Struct, frozen=True):
+    """The last seconds, from the ledger."""
+
+    duration_ns: int
+    phase: PhaseKind | None
+    where: str
+    step_ns: int | None
+    active: float | None
+    account: Account
+    split: Split
+
+
+class Run(Struct, frozen=True, eq=False):
+    """A run, most time first."""
+
+    span: Span
+    account: Account
+    split: Split
+    phases: tuple[Phase, ...]
+    witness: Witness
+    traced_ns: int
+    steps: int
+    step_ns: int | None
+    """Mean over all steps of the run."""
+    samples_per_s: float | None = None
+    """None where no shape tells the batch."""
+    now: Now | None = None
+    stretches: tuple[Stretch, ...] = ()
+    """In order of time, for the last minutes."""
+
+    @property
+    def duration_ns(self) -> int:
+        return self.span.duration_ns
+
+    def differs(self, other: Run | None) -> bool:
+        """Whether what a person would do about it may be another: some share of it moved by 5 points."""
+        if other is None:
+            return True
+        mine, theirs = self._shares(), other._shares()
+        return any(
+            abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*mine, *theirs}
+        )
+
+    def _shares(self) -> dict[tuple[str, str], float]:
+        whole = max(1, self.duration_ns)
+        shares = {(one.kind.value, one.where): one.share for one in self.phases}
+        return shares | {("", cause): ns / whole for cause, ns in self.account.idle_ns.items()}
+
+    @property
+    def train(self) -> Phase | None:
+        """The phase with most time in which an optimizer steps."""
+        return next((p for p in self.phases if p.kind is PhaseKind.TRAIN), None)

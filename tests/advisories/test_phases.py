@@ -1,0 +1,103 @@
+"""Advice on what a run does beside its steps, and what a gain of a step is worth in a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.advisories.advise import advise
+from brrrtop.ledger.account import Known, account_of, add
+from brrrtop.model.account import Split
+from brrrtop.model.advice import Advisory
+from brrrtop.model.run import Phase, PhaseKind, Run, Witness
+from brrrtop.model.tables import Span
+
+from .cases import Cases, large, looped
+from .scenarios import Scene
+
+CASES = Cases()
+SECOND = 1_000_000_000
+
+
+class RunScene(Scene):
+    """Large products in each step, and phases in a run of 100 s."""
+
+    phases: tuple[Phase, ...] = ()
+
+    def advice(self) -> dict[str, Advisory]:
+        whole = add([one.account for one in self.phases])
+        run = Run(
+            Span(0, 100 * SECOND), whole, Split(0, 0, 1, 0), self.phases, Witness(), SECOND, 1000, 50_000_000
+        )  # fmt: skip
+        return {one.kind: one for one in advise(self.judged(), run).given}
+
+
+def phase(kind: PhaseKind, seconds: float, steps: int = 0, waits: float = 0.0) -> Phase:
+    duration_ns = int(seconds * SECOND)
+    known = Known(kind, duration_ns, steps, int(waits * SECOND), 0, 0.1, {})
+    return Phase(
+        kind, "evaluate() main.py:8", duration_ns, seconds / 100, 4, duration_ns // 4, steps,
+        duration_ns // steps if steps else None, int(waits * SECOND), 0.1, 0, 0, account_of(known, ()), None,
+    )  # fmt: skip
+
+
+def scene(*phases: Phase) -> RunScene:
+    made = looped(lambda s: large(s, 4), scene=RunScene())
+    assert isinstance(made, RunScene)
+    made.phases = phases
+    return made
+
+
+@CASES.calls_for("evaluation-share")
+def a_third_of_the_run_evaluates() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 65, 1000), phase(PhaseKind.EVALUATION, 35))
+
+
+@CASES.silent("evaluation-share", "generation-share", "rollout-share", "other-share")
+def a_twentieth_of_the_run_evaluates() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 95, 1000), phase(PhaseKind.EVALUATION, 5))
+
+
+@CASES.silent("evaluation-share")
+def an_evaluation_that_waits_for_its_data() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 65, 1000), phase(PhaseKind.EVALUATION, 35, waits=34))
+
+
+@CASES.calls_for("generation-share")
+def a_third_of_the_run_generates() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 65, 1000), phase(PhaseKind.GENERATION, 35))
+
+
+@CASES.calls_for("rollout-share")
+def rollouts_between_updates() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 25, 1000), phase(PhaseKind.ROLLOUT, 75))
+
+
+@CASES.calls_for("other-share")
+def something_else_between_steps() -> Scene:
+    return scene(phase(PhaseKind.TRAIN, 65, 1000), phase(PhaseKind.OTHER, 35))
+
+
+test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()
+
+
+def test_a_gain_of_a_step_counts_for_the_part_of_the_run_that_steps() -> None:
+    alone = scene(phase(PhaseKind.TRAIN, 100, 1000))
+    beside = scene(phase(PhaseKind.TRAIN, 40, 400), phase(PhaseKind.ROLLOUT, 60))
+    gains = []
+    for made in (alone, beside):
+        whole = add([one.account for one in made.phases])
+        steps = made.phases[0].steps
+        run = Run(
+            Span(0, 100 * SECOND), whole, Split(0, 0, 1, 0), made.phases, Witness(), SECOND, steps, 100_000_000
+        )  # fmt: skip
+        rows = {row.edit: row.saves for row in advise(made.judged(), run).whatif}
+        gains.append(rows.get("double-batch", 0.0))
+    assert gains[1] == pytest.approx(0.4 * gains[0], abs=1e-6)
+
+
+def test_what_the_ledger_measured_is_what_ready_batches_win() -> None:
+    made = scene(
+        phase(PhaseKind.TRAIN, 60, 1000, waits=45), phase(PhaseKind.EVALUATION, 40, waits=20)
+    )
+    advice = made.advice()["dataloader-stall"]
+    assert advice.saves == pytest.approx(0.65, abs=0.01) and advice.saves_at_most is not None

@@ -1,0 +1,181 @@
+"""Phases from marks and samples: what a stretch of a run is taken for, and where it begins and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brrrtop.ledger.account import BUSY, Known, account_of
+from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.evidence import Evidence, Samples
+from brrrtop.ledger.phases import find_phases
+from brrrtop.ledger.sums import sums_of
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
+from brrrtop.model.run import PhaseKind
+from brrrtop.model.tables import Span
+from collectors.vocabulary import MarkClass
+
+MS = 1_000_000
+TRAIN = "main.py:10 train < main.py:90 main > torch/optim.py:3 step | optimizer.step()"
+BATCH = "main.py:20 get_batch < main.py:9 train < main.py:90 main | x = torch.stack([data[i] for i in ix])"
+EVALUATE = "main.py:40 evaluate < main.py:91 main > torch/nn.py:8 forward | out = model(x)"
+ROLLOUT = "main.py:60 collect_rollout < main.py:92 main | obs = env.step(a)"
+NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def evidence(
+    seconds: float,
+    steps_ms: list[float] | np.ndarray,
+    samples: list[tuple[float, str]],
+    waits_ms: list[tuple[float, float]] = (),  # type: ignore[assignment]
+    **marks: list[tuple[float, float]],
+) -> Evidence:
+    """Times in ms; `saving`, `evaluating`, `compiling` as intervals."""
+
+    def ns(times: Any) -> Any:
+        return (np.asarray(times, np.float64) * MS).astype(np.int64)
+
+    def pairs(rows: Any) -> Any:
+        return (ns([a for a, _ in rows]), ns([b for _, b in rows])) if len(rows) else NONE
+
+    names = sorted({name for _, name in samples})
+    times = ns([at for at, _ in samples])
+    middle = (times[1:] + times[:-1]) // 2
+    end = ns([seconds * 1000])[0]
+    low = np.concatenate(([0], middle)) if len(times) else times
+    high = np.concatenate((middle, [end])) if len(times) else times
+    ids = np.array([names.index(name) for _, name in samples], np.int64)
+    making = np.array(["get_batch" in names[i] for i in ids.tolist()], np.bool_)
+    starts, ends = pairs(waits_ms)
+    return Evidence(
+        span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
+        saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
+        evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
+        samples=Samples(times, low, high, ids, making, np.zeros(len(ids), np.bool_)), step_places=(),
+        read_starts=NONE[0], read_ends=NONE[0], read_active=np.empty(0),
+    )  # fmt: skip
+
+
+def shares(known: Evidence) -> dict[PhaseKind, float]:
+    every = sums_of(known, find_phases(known), (), known.span)
+    assert sum(one.duration_ns for one in every) == known.span.duration_ns
+    result: dict[PhaseKind, float] = {}
+    for one in every:
+        part = one.duration_ns / known.span.duration_ns
+        result[one.key[0]] = result.get(one.key[0], 0.0) + part
+    return result
+
+
+def test_even_steps_are_training() -> None:
+    steps = np.arange(50, 10_000, 50)
+    assert shares(evidence(10, steps, [(t, TRAIN) for t in range(100, 10_000, 250)])) == {
+        "train": 1.0
+    }
+
+
+@pytest.mark.parametrize(("name", "kind"), [(EVALUATE, "evaluation"), (ROLLOUT, "rollout")])
+def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    samples = [(t, name if 4_000 < t < 7_000 else TRAIN) for t in range(100, 10_000, 250)]
+    result = shares(evidence(10, steps, samples))
+    assert result[PhaseKind(kind)] == pytest.approx(0.3, abs=0.03)
+    assert result[PhaseKind.TRAIN] == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_long_step_that_goes_where_all_steps_go_is_training() -> None:
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    assert shares(evidence(10, steps, [(t, TRAIN) for t in range(100, 10_000, 250)])) == {
+        "train": 1.0
+    }
+
+
+def test_a_gust_of_a_loader_is_training_that_waits() -> None:
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    samples = [(t, TRAIN) for t in range(100, 10_000, 250) if not 4_000 < t < 7_000]
+    known = evidence(10, steps, samples, waits_ms=[(4_000, 7_000)])
+    (only,) = sums_of(known, find_phases(known), (), known.span)
+    assert only.key[0] is PhaseKind.TRAIN and only.waits_ns == 3_000 * MS
+
+
+def test_batches_made_by_hand_are_waits_for_data() -> None:
+    steps = np.arange(50, 10_000, 50)
+    samples = [(t, BATCH if i % 5 < 2 else TRAIN) for i, t in enumerate(range(100, 10_000, 250))]
+    known = evidence(10, steps, samples)
+    (only,) = sums_of(known, find_phases(known), (), known.span)
+    assert only.waits_ns / only.duration_ns == pytest.approx(0.4, abs=0.03)
+
+
+def test_marks_name_saves_and_evaluations_within_steps() -> None:
+    steps = np.arange(100, 10_000, 100)
+    known = evidence(10, steps, [], saving=[(2_000, 3_000)], evaluating=[(5_000, 7_000)])
+    result = shares(known)
+    assert result[PhaseKind.SAVING] == 0.1 and result[PhaseKind.EVALUATION] == 0.2
+
+
+def test_nothing_known_is_other() -> None:
+    assert shares(evidence(1, [], [])) == {"other": 1.0}
+
+
+def test_a_program_without_an_optimizer_is_known_by_its_functions() -> None:
+    result = shares(evidence(10, [], [(t, EVALUATE) for t in range(100, 10_000, 250)]))
+    assert result[PhaseKind.EVALUATION] > 0.9
+
+
+def burst(steps: int, busy_ms: float, idle_ms: float) -> Burst:
+    idle = dict.fromkeys(IDLE_CAUSES, 0) | {"launch": int(idle_ms * MS)}
+    busy = dict.fromkeys(BUSY, 0) | {"compute_ns": int(busy_ms * MS)}
+    total = int(busy_ms * MS) + int(idle_ms * MS)
+    account = Account(
+        total, **busy, idle_ns=idle, mechanical_ns=dict.fromkeys(MECHANICAL_CLASSES, 0),
+        busy_ns=int(busy_ms * MS),
+    )  # fmt: skip
+    return Burst(Span(0, total), account, steps, 0, 10)
+
+
+def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
+    """Steps of 100 ms, 40 of them waits; the GPU works for 50 and idles for 10 between launches. The 60 that
+    the host takes otherwise are what it takes when traced: so a tenth of a step is hidden in waits."""
+    known = Known(PhaseKind.TRAIN, 10_000 * MS, 100, 4_500 * MS, 0, None, {})
+    account = account_of(known, [burst(5, 250, 25)])
+    assert account.compute_ns == pytest.approx(5_000 * MS, rel=1e-6)
+    assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
+    assert account.idle_ns["input"] == pytest.approx(4_500 * MS, rel=1e-6)
+
+
+def test_tracing_slows_the_host_and_not_the_account() -> None:
+    """Traced steps of 20 ms, others of 10: the GPU's 5 ms are half of a step."""
+    account = account_of(
+        Known(PhaseKind.TRAIN, 1_000 * MS, 100, 0, 0, None, {}), [burst(5, 25, 75)]
+    )
+    assert account.compute_ns == pytest.approx(500 * MS, rel=1e-6)
+    assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
+
+
+def test_what_no_burst_saw_is_unknown_and_never_another_phases() -> None:
+    account = account_of(Known(PhaseKind.OTHER, 1_000 * MS, 0, 100 * MS, 0, 0.3, {}), [])
+    assert account.unknown_ns == 300 * MS and account.compute_ns == 0
+    assert account.idle_ns["input"] == 100 * MS and account.idle_ns["unknown"] == 600 * MS
+
+
+@given(
+    st.integers(0, 10**12), st.integers(0, 5000), st.floats(0, 1.2), st.floats(0, 1),
+    st.one_of(st.none(), st.floats(0, 1.1)), st.integers(0, 9), st.floats(0, 100), st.floats(0, 100),
+    st.sampled_from(list(PhaseKind)),
+)  # fmt: skip
+def test_an_account_adds_up_whatever_is_known(
+    length: int, steps: int, waits: float, reading: float, active: float | None,
+    traced: int, busy: float, idle: float, kind: PhaseKind,
+) -> None:  # fmt: skip
+    waits_ns = int(length * min(waits, 1.0))
+    known = Known(
+        kind, length, steps, waits_ns, int(waits_ns * reading), active, {MarkClass.GC: length // 50}
+    )
+    account = account_of(known, [burst(traced, busy, idle)] if busy + idle > 1 else [])
+    parts = [getattr(account, name) for name in BUSY] + list(account.idle_ns.values())
+    assert sum(parts) == account.duration_ns == length and min(parts) >= 0
+    if kind not in (PhaseKind.DATA, PhaseKind.TRAIN):
+        assert account.idle_ns["input"] + account.idle_ns["io"] <= waits_ns + 1

@@ -1,0 +1,71 @@
+"""Recordings of public programs against their own clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.ledger.ledger import CLOSED_NS, OPEN_NS, Ledger
+from brrrtop.model.run import PhaseKind
+from brrrtop.session.analyze import analyze, read
+from brrrtop.session.session import Session
+from brrrtop.sources.registry import open_source
+
+RUNS = Path(__file__).resolve().parents[1] / "recordings" / "runs"
+IMAGENET = RUNS / "imagenet_jpeg.brrr"
+WAITS = 0.82
+"""Of the training time, by the program's own clock (Data / Time of its log)."""
+
+
+def test_a_run_that_waits_for_its_data_is_told_so() -> None:
+    shown = analyze(open_source(IMAGENET))
+    assert shown.estimate is not None and shown.run is not None
+    assert (shown.estimate.regime, shown.estimate.cause) == ("overhead", "input")
+    assert shown.estimate.account.idle_ns["input"] / shown.run.duration_ns == pytest.approx(
+        WAITS, abs=0.05
+    )
+    first = shown.advisories[0]
+    assert first.kind == "dataloader-stall" and first.saves == pytest.approx(WAITS, abs=0.05)
+    kinds = [one.kind for one in shown.run.phases]
+    assert kinds == [PhaseKind.TRAIN, PhaseKind.EVALUATION, PhaseKind.SAVING]
+    assert [one.where.split("() ")[0] for one in shown.run.phases] == [
+        "train", "run_validate", "save_checkpoint",
+    ]  # fmt: skip
+    witness = shown.run.witness
+    assert witness.active_counter == pytest.approx(witness.active_account, abs=0.05)
+
+
+def test_live_and_after_say_the_same() -> None:
+    source = open_source(IMAGENET)
+    session = Session(source)
+    span = source.span
+    assert span is not None
+    for part in range(1, 21):
+        played = session.advance(span.t0_ns + span.duration_ns * part // 20)
+    played = session.advance(span.t1_ns)
+    after = analyze(open_source(IMAGENET))
+    assert played.run is not None and after.run is not None
+    assert played.run.account == after.run.account
+    rows = [{row.edit: round(row.saves, 2) for row in one.whatif} for one in (played, after)]
+    assert rows[0] == rows[1]
+
+
+def test_a_long_run_is_kept_as_sums_that_say_the_same() -> None:
+    """A recording of 61 s, looked at as if only so much of it could be looked at at once."""
+    path = Path(__file__).resolve().parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
+    timeline = read(open_source(path))
+    timeline.settle()
+    whole, parts = Ledger(), Ledger(open_ns=OPEN_NS // 6, closed_ns=CLOSED_NS // 6)
+    assert timeline.newest_ns is not None and timeline.first_ns is not None
+    last = timeline.newest_ns - timeline.newest_ns % 1024  # as floats can say
+    once = whole.run(timeline, 0, last)
+    for now_ns in np.linspace(timeline.first_ns + 10**9, last, 30).astype(int).tolist():
+        often = parts.run(timeline, 0, now_ns)
+    assert once is not None and often is not None
+    assert often.duration_ns == once.duration_ns == often.account.duration_ns
+    assert often.steps == once.steps and often.traced_ns == once.traced_ns
+    for name in ("compute_ns", "memory_ns"):
+        assert getattr(often.account, name) == pytest.approx(getattr(once.account, name), rel=0.02)
+    assert often.account.idle_ns["input"] == pytest.approx(once.account.idle_ns["input"], rel=0.02)
