@@ -93,13 +93,21 @@ class Budget:
         if self.text_bytes - self._looked_bytes < _LOOK_BYTES:
             return
         self._looked_bytes = self.text_bytes
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        """For what is made of the text, which may be far more.
+
+        Raises:
+            BadInput: Since the first call half of what was free then has gone.
+        """
+        if self._force:
+            return
         resident, free = _memory()
         if self._most_resident is None:
             self._most_resident = resident + MOST_OF_MEMORY * free
         if resident > self._most_resident:
-            raise self._too_much(
-                f"takes more than half of the free memory: {self.text_bytes >> 20:,} MB of text so far"
-            )
+            raise self._too_much("takes more than half of the free memory")
 
     def _too_much(self, why: str) -> BadInput:
         return BadInput(f"{self._label} {why}", "--force reads it all the same; or record less")

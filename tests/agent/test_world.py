@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +78,7 @@ waiting = load({library!r}); text = ctypes.create_string_buffer(1 << 14)
 def report():
     waiting.waits_report(text, len(text))
     return text.value.decode()
+waiting.waits_limit({limit_ms})
 waiting.waits_begin()
 """
 
@@ -82,7 +87,7 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
     trainer: Trainer, connect: Connect
 ) -> None:
     monitor = allowed(trainer, connect)
-    trainer.do(WAITING.format(library=str(trainer.built["waits"])))
+    trainer.do(WAITING.format(library=str(trainer.built["waits"]), limit_ms=5))
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
     for turn in range(2 * TURNS):
         monitor.burst(longest_s=0.02)
@@ -94,6 +99,72 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
     assert len(waits) > 30
     assert {name: wait.cut_short for name, wait in waits.items() if wait.cut_short} == {}
     assert {name: wait for name, wait in waits.items() if wait.early or wait.odd} == {}
+
+
+def test_a_time_limit_ends_a_wait_however_often_its_thread_is_held(
+    trainer: Trainer, connect: Connect
+) -> None:
+    """But for limits of a socket (SO_RCVTIMEO), which the kernel begins anew, and for select and ppoll, of
+    which it keeps the rest: the hold does not count."""
+    monitor = allowed(trainer, connect)
+    trainer.do(WAITING.format(library=str(trainer.built["waits"]), limit_ms=300))
+    for turn in range(20):  # each holds twice, in some 2 s
+        monitor.burst(longest_s=0.02)
+        monitor.traced(turn + 1)
+    waits = read_report(trainer.do("answer = report()"))
+    limited = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "semtimedop", "rt_sigtimedwait", "poll"]
+    limited += ["io_getevents", "io_pgetevents", "nanosleep", "futex"]
+    assert {
+        name: waits[name] for name in limited if not 300_000 <= waits[name].longest_us <= 750_000
+    } == {}
+    assert {
+        name: wait for name, wait in waits.items() if wait.early or wait.odd or wait.cut_short
+    } == {}
+
+
+def tracer_of(trainer: Trainer, limit_s: float = 20.0) -> int:
+    """The process that holds the main thread, two that launch and one that waits, for some time already."""
+    until = time.monotonic() + limit_s
+    held_by = 0
+    while time.monotonic() < until:
+        before, held_by = held_by, all_held_by(trainer.process.pid)
+        if held_by and before == held_by:
+            return held_by
+        time.sleep(0.04)
+    raise AssertionError("nobody held it")
+
+
+def all_held_by(pid: int) -> int:
+    threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    stand = [tid for tid in threads if status_of(tid, "State").startswith("t")]
+    return int(status_of(pid, "TracerPid")) if len(stand) >= 4 else 0
+
+
+def status_of(pid: int, name: str) -> str:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return ""
+    return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(name + ":"))
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_threads_go_on_when_what_holds_them_is_ended_alone(
+    trainer: Trainer, connect: Connect, end: signal.Signals
+) -> None:
+    """And then no call of CUPTI's is made beside a launch, but for the one under way."""
+    monitor = allowed(trainer, connect)
+    trainer.do("cupti.fake_slow_switch(500)")  # of each of some 850 calls
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
+    monitor.burst(longest_s=0.1)
+    os.kill(tracer_of(trainer), end)
+    began = time.monotonic()
+    while status_of(trainer.process.pid, "TracerPid") != "0":
+        assert time.monotonic() - began < 5
+    monitor.until(lambda m: m.bursts or m.status()["state"] == "off")
+    trainer.until(ON, 0)
+    assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
+    assert trainer.do(BESIDE) <= (end == signal.SIGKILL)
 
 
 def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:

@@ -18,6 +18,7 @@ import zstandard
 from brrrtop.errors import BadInput
 from brrrtop.sources import files
 from brrrtop.sources.files import Budget
+from brrrtop.sources.importers.jax import xplane
 from brrrtop.sources.importers.kineto import source as kineto
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import columns, reader
@@ -286,3 +287,46 @@ def test_ops_of_a_trace_can_be_recorded_whatever_their_inputs_are(tmp_path: Path
     assert [len(row) >= 5 for row in ops] == [True] * len(ops) and len(ops) >= 2
     assert any(row[2] == [[2, 3], [[4], [5]]] for row in ops)
     assert not back.info.notes
+
+
+def tagged(number: int, payload: bytes) -> bytes:
+    """A field of protobuf that has a length."""
+    size, length = len(payload), b""
+    while size > 127:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + payload
+
+
+def entry(number: int) -> bytes:
+    """An entry of a map, whose key is like no other."""
+    return tagged(5, b"\x08" + bytes([number & 127 | 128, number >> 7 & 127 | 128, number >> 14]))
+
+
+DEVICE = tagged(2, b"/device:GPU:0")
+SMALL = {
+    "events": DEVICE + tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x02\x18\x01" * 250_000),
+    "lines": DEVICE + b"\x1a\x00" * 500_000,
+    "facts": DEVICE + b"\x32\x00" * 500_000,
+    "names": DEVICE + b"".join(map(entry, range(150_000))),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_profile_of_jax_takes_no_more_memory_than_it_may(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bomb.xplane.pb").write_bytes(tagged(1, SMALL[kind]))
+    monkeypatch.setattr(files, "_memory", lambda: (tracemalloc.get_traced_memory()[0], 16 * MB))
+    monkeypatch.setattr(xplane, "LOOK_EVERY", 1 << 12)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="half of the free memory"):
+            list(open_source(tmp_path / "bomb.xplane.pb").frames())
+        assert tracemalloc.get_traced_memory()[1] < 16 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_events_of_jax_that_say_nothing_are_not_kept() -> None:
+    line = tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x00" * 100)
+    assert [one.events for one in xplane.read(tagged(1, DEVICE + line)).lines] == [[]]

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "world.h"
 
 static atomic_bool closed, inside;
 static _Atomic uint64_t faults;
@@ -20,7 +21,7 @@ static int last_code;
 bool cupti_enter(void)
 {
     atomic_store(&inside, true);
-    if (!atomic_load(&closed))
+    if (!atomic_load(&closed) && !world_lost())
         return true;
     atomic_store(&inside, false);
     return false;

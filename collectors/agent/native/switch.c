@@ -9,6 +9,7 @@
 #include "condition.h"
 #include "pool.h"
 #include "records.h"
+#include "world.h"
 
 #define DEVICE_MEMORY_BYTES (64u << 20)
 #define DEVICE_BUFFERS 8
@@ -135,6 +136,8 @@ bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code)
     static const uint32_t DEVICE_KINDS[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMSET};
     for (size_t i = 0; *code == CUPTI_OK && i < 3; i++)
         *code = enable_kind(cupti, DEVICE_KINDS[i]);
+    if (world_lost())
+        return true;
     if (*code != CUPTI_OK) {
         switch_off(cupti);
         switch_restore(cupti);
@@ -148,14 +151,17 @@ bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code)
     return true;
 }
 
-void switch_off(const struct cupti *cupti)
+bool switch_off(const struct cupti *cupti)
 {
     /* Calls first: a kernel without its launch is no sign of a loss, the reverse is. */
     static const uint32_t KINDS[] = {KIND_DRIVER, KIND_RUNTIME, KIND_MEMCPY, KIND_MEMSET, KIND_CONCURRENT_KERNEL};
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++)
         if (switch_takes(KINDS[i]))
             disable_kind(cupti, KINDS[i]);
+    if (world_lost())
+        return false;
     on.kinds = 0;
+    return true;
 }
 
 bool switch_changed(void) { return on.limited || on.shrunk; }

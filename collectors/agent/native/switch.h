@@ -19,7 +19,8 @@ bool switch_driver(const struct cupti *cupti, bool take);
 bool switch_takes(uint32_t kind);
 
 /* Turns off what this agent turned on, and nothing else. */
-void switch_off(const struct cupti *cupti);
+/* False: the trainer was let go meanwhile, so that some may still be on. */
+bool switch_off(const struct cupti *cupti);
 
 /* Gives back the attributes that were changed, if any were. */
 bool switch_changed(void);

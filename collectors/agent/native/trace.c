@@ -20,6 +20,7 @@
 #include "server.h"
 #include "switch.h"
 #include "wire.h"
+#include "world.h"
 
 #define SILENT_AFTER_NS (3 * NS_PER_S)
 #define SILENT_BURSTS 2
@@ -336,7 +337,7 @@ static void begin(void)
     records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin();
     run.world = safepoint_has_world();
-    bool on = switch_on(&own.cupti, !run.world, driver || run.world, &code);
+    bool on = switch_on(&own.cupti, !run.world, driver || run.world, &code), lost = world_lost();
     safepoint_over();
     if (!on) {
         wanted.burst = false;
@@ -356,6 +357,10 @@ static void begin(void)
         if (wanted.steps > 0)
             atomic_store(&step_target, run.steps + 1 + (uint64_t)wanted.steps);
         wanted.burst = false;
+    }
+    if (lost) { /* half of it may be on: off with it, as soon as the trainer is held again */
+        run.burst = true;
+        run.deadline_ns = 0;
     }
     requests_raise(BRRR_EV_TRACING);
     enter(TRACE_TRACING, CODE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
@@ -401,9 +406,11 @@ static void end(int64_t now_ns)
     run.stopped_real_ns = real_ns();
     run.stopped_steps = atomic_load(&step_count);
     run.holds.on_ns = safepoint_longest_ns();
-    switch_off(&own.cupti);
+    bool off = switch_off(&own.cupti);
     safepoint_over();
     own.asks = false;
+    if (!off)
+        return; /* it is over still: asked for again */
     int64_t launched_ns = flush();
     own.state = TRACE_DRAINING;
     run.drain_end_ns = now_ns + options.drain_ms * NS_PER_MS;
@@ -461,6 +468,8 @@ static void watch(int64_t now_ns)
     if (run.pressed)
         coverage_taint();
     end(now_ns);
+    if (own.state != TRACE_DRAINING)
+        return;
     if (zeros || deaf)
         finish(false);
     if (zeros)
@@ -494,8 +503,8 @@ static void stand_ready(int64_t now_ns)
     if (traces && safepoint_world_failed()) {
         own.asks = false;
         enter(TRACE_OFF, CODE_CUPTI_SLOW,
-              "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
-              "off for the rest of this run");
+              "the trainer's threads had to go on before CUPTI was switched (it took longer than they may "
+              "be held, or what held them was killed): kernel tracing is off for the rest of this run");
         return;
     }
     if (traces && !asked)
@@ -587,6 +596,10 @@ static void leave(bool must)
             return;
         }
         end(mono_ns());
+        if (own.state == TRACE_TRACING) {
+            stay();
+            return;
+        }
     }
     /* What was launched under tracing must be over before CUPTI can be taken out: waited for, a little. */
     int64_t until = mono_ns() + LEAVE_MS * NS_PER_MS;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "world_tracer.h"
 
 #define STACK_BYTES (128u << 10)
+#define RESUME_NS NS_PER_S         /* the child has been stopped alone, or gets no processor: the kernel lets go */
 #define SURE_NS (100 * NS_PER_MS) /* longer than the child takes to see that its time is over */
 
 /* Static, as the child uses it after a thread of ours may have ended. */
@@ -93,7 +95,7 @@ static void wake(void)
 static int wait_while(int phase, int64_t until_ns)
 {
     int now;
-    while ((now = atomic_load(&shared.phase)) == phase && mono_ns() < until_ns) {
+    while ((now = atomic_load(&shared.phase)) == phase && atomic_load(&shared.alive) && mono_ns() < until_ns) {
         struct timespec most = {0, NS_PER_MS};
         syscall(SYS_futex, &shared.phase, FUTEX_WAIT, phase, &most, NULL, 0);
     }
@@ -136,6 +138,7 @@ enum world world_hold(int patience_ms, int wait_ms)
     shared.patience_ns = patience_ms * NS_PER_MS;
     shared.wait_ns = wait_ms * NS_PER_MS;
     atomic_store(&shared.phase, TRACER_STARTS);
+    atomic_store(&shared.alive, 1);
     child = begin_child();
     if (child < 0)
         return WORLD_REFUSED;
@@ -151,16 +154,26 @@ enum world world_hold(int patience_ms, int wait_ms)
     return shared.why == TRACER_NOT_PERMITTED ? WORLD_REFUSED : WORLD_BUSY;
 }
 
+bool world_lost(void)
+{
+    return child >= 0 && (!atomic_load(&shared.alive) || atomic_load(&shared.phase) != TRACER_HOLDS);
+}
+
 bool world_resume(void)
 {
     if (child < 0)
         return true;
     int holds = TRACER_HOLDS;
-    bool held = atomic_compare_exchange_strong(&shared.phase, &holds, TRACER_RELEASES);
+    bool held = atomic_load(&shared.alive) && atomic_compare_exchange_strong(&shared.phase, &holds, TRACER_RELEASES);
     if (!held)
         atomic_store(&shared.phase, TRACER_RELEASES);
     wake();
-    /* It ends by itself: it has a limit of its own. */
+    struct timespec most = {RESUME_NS / NS_PER_S, 0};
+    int64_t until_ns = mono_ns() + RESUME_NS;
+    while (atomic_load(&shared.alive) && mono_ns() < until_ns)
+        syscall(SYS_futex, &shared.alive, FUTEX_WAIT, 1, &most, NULL, 0);
+    if (atomic_load(&shared.alive))
+        kill(child, SIGKILL);
     while (syscall(SYS_wait4, child, NULL, __WALL, NULL) < 0 && errno == EINTR)
         continue;
     child = -1;
@@ -178,6 +191,8 @@ enum world world_hold(int patience_ms, int wait_ms)
     (void)patience_ms, (void)wait_ms;
     return WORLD_REFUSED;
 }
+
+bool world_lost(void) { return false; }
 
 bool world_resume(void) { return true; }
 

@@ -21,6 +21,9 @@ enum world {
 /* Threads outside are held for those inside for at most `wait_ms` at a time. */
 enum world world_hold(int patience_ms, int wait_ms);
 
+/* All were let go before we said so: the child's time was over, or somebody killed it. */
+bool world_lost(void);
+
 /* Lets all go. False: they had been let go before, because this took too long. */
 bool world_resume(void);
 

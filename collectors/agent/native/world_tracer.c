@@ -232,12 +232,73 @@ BARE static bool waits(const struct traced_thread *thread, const struct user_reg
     return is_wait(registers->orig_rax) || now_ns() - thread->still_ns > STILL_NS;
 }
 
+/* The register with a time limit that counts from the call's beginning and that the kernel does not bring up to
+ * date itself; 0: there is none. In milliseconds (epoll), or where a timespec lies. */
+BARE static size_t limit_of(uint64_t number)
+{
+    switch (number) {
+    case SYS_epoll_wait: case SYS_epoll_pwait: case 441 /* epoll_pwait2 */: case SYS_semtimedop:
+        return offsetof(struct user_regs_struct, r10);
+    case SYS_rt_sigtimedwait:
+        return offsetof(struct user_regs_struct, rdx);
+    case SYS_io_getevents: case 333 /* io_pgetevents */:
+        return offsetof(struct user_regs_struct, r8);
+    default:
+        return 0;
+    }
+}
+
+/* One of this thread's, or one that no thread refers to any more: a hold is shorter. NULL: all are taken. */
+BARE static struct limited_wait *limited(struct world_tracer *all, int tid, int64_t now)
+{
+    struct limited_wait *free = NULL;
+    for (int i = 0; i < LIMITED_WAITS; i++) {
+        if (all->limited[i].tid == tid)
+            return &all->limited[i];
+        if (all->limited[i].until_ns + 2 * HOLD_MOST_NS < now)
+            free = &all->limited[i];
+    }
+    return free;
+}
+
+/* Begins a wait again with what is left of its limit, counted from when we first met it in there. That it is
+ * still the same wait shows in its register, which has what we put there: an address of ours, or bits that an
+ * int has not. Only in the C library, which forgets that register when the call is over. */
+BARE static void shorten(struct world_tracer *all, int tid, const struct user_regs_struct *registers)
+{
+    size_t at = limit_of(registers->orig_rax);
+    uint64_t given = at ? *(const uint64_t *)((const char *)registers + at) : 0;
+    bool in_ms = registers->orig_rax == SYS_epoll_wait || registers->orig_rax == SYS_epoll_pwait;
+    int64_t now = now_ns();
+    struct limited_wait *wait = limited(all, tid, now);
+    if (at == 0 || wait == NULL || (in_ms ? (int32_t)given < 0 : given == 0))
+        return;
+    if (wait->tid != tid || wait->given != given) {
+        if (!in_ms && read_words(all, given, 2) < 2)
+            return;
+        int64_t limit_s = (int64_t)all->words[0], limit_ns = (int64_t)all->words[1];
+        if (!in_ms && (limit_s < 0 || limit_s > INT32_MAX))
+            return;
+        wait->until_ns = now + (in_ms ? (int32_t)given * MS : limit_s * 1000 * MS + limit_ns);
+    }
+    int64_t left_ns = wait->until_ns > now ? wait->until_ns - now : 0;
+    wait->tid = tid;
+    wait->left[0] = left_ns / (1000 * MS);
+    wait->left[1] = left_ns % (1000 * MS);
+    wait->given = in_ms ? UINT64_C(1) << 62 | (uint64_t)((left_ns + MS - 1) / MS) : (uint64_t)wait->left;
+    CALL(SYS_ptrace, PTRACE_POKEUSR, tid, at, wait->given);
+}
+
 /* A call that our interrupt ended with EINTR, which says that it did nothing, begins again as others do by
  * themselves, unless a signal of its own comes with it; not so close, whose descriptor is gone. */
-BARE static void start_again(int tid, const struct user_regs_struct *registers)
+BARE static void start_again(struct world_tracer *all, int tid, const struct user_regs_struct *registers, bool library)
 {
-    if ((long)registers->rax == -EINTR && (long)registers->orig_rax >= 0 && registers->orig_rax != SYS_close &&
-        registers->orig_rax != 436 /* close_range */)
+    long result = (long)registers->rax, number = (long)registers->orig_rax;
+    if (number < 0 || (result != -EINTR && result != -514) || number == SYS_close || number == 436 /* close_range */)
+        return;
+    if (library)
+        shorten(all, tid, registers);
+    if (result == -EINTR)
         CALL(SYS_ptrace, PTRACE_POKEUSR, tid, offsetof(struct user_regs_struct, rax), -514);
 }
 
@@ -284,8 +345,8 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
     struct iovec out = {&registers, sizeof registers};
     if (CALL(SYS_ptrace, PTRACE_GETREGSET, thread->tid, 1 /* NT_PRSTATUS */, &out) != 0)
         return LOST;
-    start_again(thread->tid, &registers);
     bool library = code_in(&all->layout.system, registers.rip);
+    start_again(all, thread->tid, &registers, library);
     bool inside = code_in(&all->layout.cuda, registers.rip);
     uint64_t top = registers.rsp & ~UINT64_C(7), words = inside ? OWN_WORDS : library ? FAR_WORDS : NEAR_WORDS;
     if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
@@ -605,7 +666,7 @@ __attribute__((naked)) static long clone_bare(long flags UNNAMED, void *stack_en
             "mov %rcx, %r8\n"
             "mov $56, %eax\n" /* clone; it keeps r8 and r9 */
             "xor %edx, %edx\n"
-            "xor %r10d, %r10d\n"
+            "mov %r9, %r10\n" /* `alive`, its first member */
             "syscall\n"
             "test %rax, %rax\n"
             "jnz 1f\n"
@@ -621,7 +682,7 @@ __attribute__((naked)) static long clone_bare(long flags UNNAMED, void *stack_en
 pid_t world_tracer_clone(void *stack_end, struct world_tracer *shared)
 {
     uintptr_t end = (uintptr_t)stack_end & ~(uintptr_t)15;
-    return (pid_t)clone_bare(CLONE_VM | CLONE_FS | CLONE_UNTRACED, (void *)end, shared, work);
+    return (pid_t)clone_bare(CLONE_VM | CLONE_FS | CLONE_UNTRACED | CLONE_CHILD_CLEARTID, (void *)end, shared, work);
 }
 
 #endif

@@ -49,7 +49,18 @@ struct traced_thread {
     int64_t call_ns;          /* and since when */
 };
 
+#define LIMITED_WAITS 64
+
+/* A thread's wait with a time limit that was begun again; outlives a hold. */
+struct limited_wait {
+    int tid;
+    uint64_t given;   /* what its register has now */
+    int64_t until_ns;
+    int64_t left[2];  /* a timespec */
+};
+
 struct world_tracer {
+    atomic_int alive; /* a futex; the kernel makes it 0 when the child ends, in whatever way */
     atomic_int phase; /* a futex */
     int why;
     int process, agent;
@@ -57,7 +68,8 @@ struct world_tracer {
     struct world_layout layout;
     uint32_t random;
     uint32_t count;
-    struct traced_thread threads[TRACED_THREADS];
+    struct traced_thread threads[TRACED_THREADS]; /* from here on kept from hold to hold */
+    struct limited_wait limited[LIMITED_WAITS];
     uint64_t words[4096]; /* of a stack */
     char entries[8192];   /* of a folder */
 };

@@ -35,8 +35,6 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define LIMIT_MS 5
-#define LIMIT_NS (LIMIT_MS * 1000000L)
 #define EARLY_US 500 /* the kernel counts some limits in jiffies, and rounds */
 
 struct wait {
@@ -53,7 +51,8 @@ struct wait {
 };
 
 static atomic_bool over;
-static struct timespec limit = {0, LIMIT_NS};
+static long limit_ms = 5; /* below a second */
+static struct timespec limit = {0, 5000000};
 static char bytes[1 << 16];
 
 static int64_t now_us(void)
@@ -78,7 +77,7 @@ static struct timespec in(clockid_t clock, long ns)
 static bool pair(struct wait *self)
 {
     int ends[2];
-    struct timeval most = {0, LIMIT_MS * 1000};
+    struct timeval most = {0, limit_ms * 1000};
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
         return false;
     self->a = ends[0], self->b = ends[1];
@@ -112,7 +111,7 @@ static int listen_anywhere(int backlog, struct sockaddr_un *at)
 static bool listener(struct wait *self)
 {
     struct sockaddr_un at;
-    struct timeval most = {0, LIMIT_MS * 1000};
+    struct timeval most = {0, limit_ms * 1000};
     self->a = listen_anywhere(1, &at);
     return self->a >= 0 && setsockopt(self->a, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0;
 }
@@ -127,7 +126,7 @@ static bool caller(struct wait *self)
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
         connect(fd, (struct sockaddr *)&at, sizeof at.sun_family + 6);
     }
-    struct timeval most = {0, LIMIT_MS * 1000};
+    struct timeval most = {0, limit_ms * 1000};
     self->a = socket(AF_UNIX, SOCK_STREAM, 0);
     return self->b >= 0 && setsockopt(self->a, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0;
 }
@@ -159,12 +158,12 @@ static bool piped(struct wait *self)
     self->a = ends[0], self->b = ends[1];
     return made;
 }
-static long call_epoll_wait(struct wait *w) { struct epoll_event e; return syscall(SYS_epoll_wait, w->a, &e, 1, LIMIT_MS); }
-static long call_epoll_pwait(struct wait *w) { struct epoll_event e; return syscall(SYS_epoll_pwait, w->a, &e, 1, LIMIT_MS, NULL, 8); }
+static long call_epoll_wait(struct wait *w) { struct epoll_event e; return syscall(SYS_epoll_wait, w->a, &e, 1, (int)limit_ms); }
+static long call_epoll_pwait(struct wait *w) { struct epoll_event e; return syscall(SYS_epoll_pwait, w->a, &e, 1, (int)limit_ms, NULL, 8); }
 static long call_epoll_pwait2(struct wait *w) { struct epoll_event e; return syscall(441, w->a, &e, 1, &limit, NULL, 8); }
-static long call_poll(struct wait *w) { struct pollfd p = {w->a, POLLIN, 0}; return syscall(SYS_poll, &p, 1, LIMIT_MS); }
+static long call_poll(struct wait *w) { struct pollfd p = {w->a, POLLIN, 0}; return syscall(SYS_poll, &p, 1, (int)limit_ms); }
 static long call_ppoll(struct wait *w) { struct pollfd p = {w->a, POLLIN, 0}; struct timespec t = limit; return syscall(SYS_ppoll, &p, 1, &t, NULL, 8); }
-static long call_select(struct wait *w) { struct timeval t = {0, LIMIT_MS * 1000}; (void)w; return syscall(SYS_select, 0, NULL, NULL, NULL, &t); }
+static long call_select(struct wait *w) { struct timeval t = {0, limit_ms * 1000}; (void)w; return syscall(SYS_select, 0, NULL, NULL, NULL, &t); }
 static long call_pselect6(struct wait *w) { struct timespec t = limit; (void)w; return syscall(SYS_pselect6, 0, NULL, NULL, NULL, &t, NULL); }
 static long call_nanosleep(struct wait *w) { (void)w; return syscall(SYS_nanosleep, &limit, NULL); }
 static long call_clock_nanosleep(struct wait *w) { (void)w; return syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &limit, NULL); }
@@ -172,7 +171,7 @@ static long call_futex(struct wait *w) { return syscall(SYS_futex, &w->b, FUTEX_
 static long call_futex_waitv(struct wait *w)
 {
     struct { uint64_t val, uaddr; uint32_t flags, reserved; } one = {(uint64_t)w->b, (uintptr_t)&w->b, 2, 0};
-    struct timespec t = in(CLOCK_MONOTONIC, LIMIT_NS);
+    struct timespec t = in(CLOCK_MONOTONIC, limit.tv_nsec);
     return syscall(449, &one, 1, 0, &t, CLOCK_MONOTONIC);
 }
 static bool has_futex_waitv(struct wait *w) { return call_futex_waitv(w) < 0 && errno == ETIMEDOUT; }
@@ -224,8 +223,8 @@ static bool messages(struct wait *self)
     return self->a >= 0;
 }
 static bool full_messages(struct wait *self) { return messages(self) && mq_send(self->a, "", 1, 0) == 0; }
-static long call_mq_receive(struct wait *w) { char one[8]; struct timespec t = in(CLOCK_REALTIME, LIMIT_NS); return syscall(SYS_mq_timedreceive, w->a, one, 8, NULL, &t); }
-static long call_mq_send(struct wait *w) { struct timespec t = in(CLOCK_REALTIME, LIMIT_NS); return syscall(SYS_mq_timedsend, w->a, "", 1, 0, &t); }
+static long call_mq_receive(struct wait *w) { char one[8]; struct timespec t = in(CLOCK_REALTIME, limit.tv_nsec); return syscall(SYS_mq_timedreceive, w->a, one, 8, NULL, &t); }
+static long call_mq_send(struct wait *w) { struct timespec t = in(CLOCK_REALTIME, limit.tv_nsec); return syscall(SYS_mq_timedsend, w->a, "", 1, 0, &t); }
 
 static bool locked(struct wait *self)
 {
@@ -282,7 +281,7 @@ extern char **environ;
 /* Of a vfork, as a fork would copy the page tables of a large program each time. */
 static pid_t child(void)
 {
-    char *words[] = {"sleep", "0.005", NULL};
+    char *words[] = {"sleep", limit_ms < 100 ? "0.005" : "0.5", NULL};
     pid_t made = -1;
     usleep(20000);
     return posix_spawnp(&made, words[0], NULL, NULL, words, environ) == 0 ? made : -1;
@@ -353,7 +352,7 @@ static void *loop(void *given)
             atomic_fetch_add(&self->cut_short, 1);
         else if (error != 0 && error != EAGAIN && error != ETIMEDOUT && error != ETIME)
             atomic_store(&self->odd, error);
-        else if (self->wake == NULL && took < LIMIT_MS * 1000 - EARLY_US) {
+        else if (self->wake == NULL && took < limit_ms * 1000 - EARLY_US) {
             atomic_fetch_add(&self->early, 1);
             atomic_store(&self->odd, error ? -error : 1000 + (int)result);
         }
@@ -369,12 +368,18 @@ static void *wake(void *given)
     (void)given;
     for (bool last = false; !last;) {
         last = atomic_load(&over);
-        usleep(LIMIT_MS * 1000);
+        usleep(5000);
         for (int i = 0; i < COUNT; i++)
             if (waits[i].there && waits[i].wake)
                 waits[i].wake(&waits[i]);
     }
     return NULL;
+}
+
+EXPORT void waits_limit(long ms)
+{
+    limit_ms = ms;
+    limit.tv_nsec = ms * 1000000;
 }
 
 /* Begins them all, with signals left to other threads; how many this kernel has. */

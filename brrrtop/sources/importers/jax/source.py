@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.files import open_input
+from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
 from brrrtop.sources.importers.jax.columns import Profile
 from brrrtop.sources.importers.trace import names
@@ -50,8 +50,9 @@ class JaxSource(TraceSource):
                     "--force reads it all the same",
                 )
             file.seek(0)
+            budget = Budget(self._path.name, file, self._force)
             try:
-                return xplane.read(file.read())
+                return xplane.read(file.read(), budget.check_memory)
             except xplane.Malformed as fault:
                 raise BadInput(
                     f"{self._path.name} is no XSpace, or breaks off before its first plane",

@@ -6,7 +6,7 @@ the encoding is a list of (field, value), described in protobuf's "Encoding" pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
@@ -16,6 +16,8 @@ _MOST_BITS = 63
 _U64 = 1 << 64
 ABSOLUTE_NS = 10**17
 """Times of lines above this are since 1970; below, since the profile began."""
+LOOK_EVERY = 1 << 16
+"""Entries of planes and events between two looks at the memory: some 10 MB."""
 Value = int | memoryview
 
 
@@ -71,13 +73,20 @@ def _int(value: Value) -> int:
     return value - _U64 if value >= 1 << 63 else value
 
 
-def read(data: bytes) -> Profile:
-    """The profile; of a file that breaks off, the planes before. Raises: Malformed: There is none."""
+def read(data: bytes, look: Callable[[], None] = lambda: None) -> Profile:
+    """The profile; of a file that breaks off, the planes before.
+
+    Args:
+        look: Called now and then; raises where the profile takes too much memory. Two bytes can be an event.
+
+    Raises:
+        Malformed: There is none.
+    """
     profile = Profile()
     try:
         for number, value in fields(memoryview(data)):
             if number == 1 and not isinstance(value, int):
-                _plane(value, profile)
+                _plane(value, profile, look)
     except Malformed:
         if not profile.planes:
             raise
@@ -85,11 +94,19 @@ def read(data: bytes) -> Profile:
     return profile
 
 
-def _plane(message: memoryview, profile: Profile) -> None:
+def _looked(message: memoryview, look: Callable[[], None]) -> Iterator[tuple[int, Value]]:
+    """The fields of a message with many entries."""
+    for count, field in enumerate(fields(message)):
+        if count % LOOK_EVERY == 0:
+            look()
+        yield field
+
+
+def _plane(message: memoryview, profile: Profile, look: Callable[[], None]) -> None:
     name, lines, stats = "", [], []
     event_names: dict[int, str] = {}
     stat_names: dict[int, str] = {}
-    for number, value in fields(message):
+    for number, value in _looked(message, look):
         if isinstance(value, int):
             continue
         if number == 2:
@@ -107,7 +124,7 @@ def _plane(message: memoryview, profile: Profile) -> None:
     if isinstance(start, int):
         profile.base_ns = start
     if name.startswith(("/device:", "/host:")):
-        profile.lines += [_line(line, name, event_names, stat_names) for line in lines]
+        profile.lines += [_line(line, name, event_names, stat_names, look) for line in lines]
 
 
 def _metadata(entry: memoryview) -> tuple[int, str]:
@@ -137,9 +154,10 @@ def _stat(message: memoryview, names: dict[int, str]) -> tuple[str, Any]:
 
 
 def _line(
-    message: memoryview, plane: str, event_names: dict[int, str], stat_names: dict[int, str]
-) -> Line:
-    key, name, start_ns, events = 0, "", 0, []
+    message: memoryview, plane: str, event_names: dict[int, str], stat_names: dict[int, str],
+    look: Callable[[], None],
+) -> Line:  # fmt: skip
+    key, name, start_ns = 0, "", 0
     for number, value in fields(message):
         if number == 1:
             key = _int(value)
@@ -147,33 +165,36 @@ def _line(
             name = _text(value)
         elif number == 3:
             start_ns = _int(value)
-        elif number == 4 and not isinstance(value, int):
-            events.append(value)
     line = Line(plane, name, key)
-    for event in events:
-        metadata = offset_ps = span_ps = 0
-        stats: dict[str, Any] = {}
-        for number, value in fields(event):
-            if number == 1:
-                metadata = _int(value)
-            elif number == 2:
-                offset_ps = _int(value)
-            elif number == 3:
-                span_ps = _int(value)
-            elif number == 4 and not isinstance(value, int):
-                stat, result = _stat(value, stat_names)
-                stats[stat] = result
-        line.events.append(
-            Event(
-                event_names.get(metadata, ""),
-                start_ns + offset_ps // 1000,
-                span_ps // 1000,
-                _number(stats.get("correlation_id"), 0),
-                next((str(stats[d]) for d in DETAILS if stats.get(d)), ""),
-                _number(stats.get("step_num"), -1),
-            )
-        )
+    for number, value in _looked(message, look):
+        if number == 4 and isinstance(value, memoryview) and len(value):
+            line.events.append(_event(value, start_ns, event_names, stat_names))
     return line
+
+
+def _event(
+    message: memoryview, start_ns: int, event_names: dict[int, str], stat_names: dict[int, str]
+) -> Event:
+    metadata = offset_ps = span_ps = 0
+    stats: dict[str, Any] = {}
+    for number, value in fields(message):
+        if number == 1:
+            metadata = _int(value)
+        elif number == 2:
+            offset_ps = _int(value)
+        elif number == 3:
+            span_ps = _int(value)
+        elif number == 4 and not isinstance(value, int):
+            stat, result = _stat(value, stat_names)
+            stats[stat] = result
+    return Event(
+        event_names.get(metadata, ""),
+        start_ns + offset_ps // 1000,
+        span_ps // 1000,
+        _number(stats.get("correlation_id"), 0),
+        next((str(stats[d]) for d in DETAILS if stats.get(d)), ""),
+        _number(stats.get("step_num"), -1),
+    )
 
 
 def _number(value: Any, default: int) -> int:
