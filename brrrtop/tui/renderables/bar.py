@@ -34,7 +34,9 @@ def cells(shares: Sequence[float], width: int) -> list[int]:
     return counts
 
 
-def bar(parts: Sequence[Part], palette: Palette, width: int, labels: Sequence[Sequence[str]]) -> Text:
+def bar(
+    parts: Sequence[Part], palette: Palette, width: int, labels: Sequence[Sequence[str]]
+) -> Text:
     """The parts side by side over `width` cells.
 
     Args:

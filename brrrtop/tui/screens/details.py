@@ -1,4 +1,4 @@
-"""The run in figures: its phases, what is known twice, the account, steps, launches, the GPU's own counters."""
+"""The run in figures: phases, what is known twice, the account, steps, launches, the GPU's counters."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ class Details(Scrolled):
         lines: list[Text] = []
         for title, body in sections:
             if body:
-                lines += [*([Text()] if lines else []), palette.text(title, "compute", bold=True), *body]
+                lines += [
+                    *([Text()] if lines else []),
+                    palette.text(title, "compute", bold=True),
+                    *body,
+                ]
         if estimate is None:
             muted = palette.style("muted")
             lines += [Text(), *paragraph(why_unjudged(snapshot), width, muted)]
@@ -70,7 +74,8 @@ def _facts(entries: Iterator[tuple[str, str]], palette: Palette, width: int) -> 
 def phase_lines(phases: tuple[Phase, ...], palette: Palette, width: int) -> list[Text]:
     """A row a phase, most time first: its line, share, time, steps, waits for data, GPU activity."""
     where = min(WHERE, max([12, *(len(one.where) for one in phases)]), max(12, width - 70))
-    title = f"  {'what':<11}{'where':<{where}}{'share':>7}{'time':>9}{'times':>6}{'steps':>8}{'a step':>10}{'waits':>7}{'GPU':>6}"
+    title = f"  {'what':<11}{'where':<{where}}{'share':>7}{'time':>9}{'times':>6}{'steps':>8}"
+    title += f"{'a step':>10}{'waits':>7}{'GPU':>6}"
     lines = [palette.text(title, "muted")]
     for one in phases:
         text = palette.text(f"  {one.kind.value:<11}", "text", bold=True)
@@ -90,12 +95,12 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     """What two sources say of the same."""
     of = run.witness
     for name, one, other, first, second, form in (
-        ("GPU active", of.active_counter, of.active_account, "by its counter", "by traced kernels", units.share),
-        ("a step", of.step_ns_marks, of.step_ns_traced, "by all steps", "by traced steps", units.duration),
-        ("waits for data", of.waits_ledger, of.waits_account, "by the loop", "by the idle GPU", units.share),
+        ("GPU active", of.active_counter, of.active_account, "its counter", "traced kernels", units.share),
+        ("a step", of.step_ns_marks, of.step_ns_traced, "all steps", "traced steps", units.duration),
+        ("waits for data", of.waits_ledger, of.waits_account, "the loop", "the idle GPU", units.share),
     ):  # fmt: skip
         if one is not None or other is not None:
-            yield name, f"{form(one)} {first}, {form(other)} {second}"
+            yield name, f"{form(one)} by {first}, {form(other)} by {second}"
     traced = run.traced_ns / run.duration_ns if run.duration_ns else None
     yield "traced", f"{units.share(traced)} of {units.clock(run.duration_ns)}"
 
@@ -109,12 +114,17 @@ def account_lines(estimate: Estimate, palette: Palette) -> list[Text]:
         text = palette.text(f"{phrases.NAMES[part.bucket][0]:>{LABEL}}  ", "text")
         text.append_text(meter(part.share, palette, BAR, part.bucket))
         text.append(f" {units.share(part.share):>4}", palette.style("text", bold=True))
-        spent = f"{units.duration(part.share * step_ns)} a step" if step_ns else units.duration(part.spent_ns)
+        spent = (
+            f"{units.duration(part.share * step_ns)} a step"
+            if step_ns
+            else units.duration(part.spent_ns)
+        )
         text.append(f"  {spent:<16}", palette.style("text"))
         lines.append(text.append(phrases.meaning(part.bucket), palette.style("muted")))
     if estimate.host_cause_known is not None:
-        known = f"  {units.share(estimate.host_cause_known)} of the idle time that the host is late for has a known cause"
-        lines.append(palette.text(f"{'':>{LABEL}}{known}", "muted"))
+        known = units.share(estimate.host_cause_known)
+        words = f"{known} of the idle time that the host is late for has a known cause"
+        lines.append(palette.text(f"{'':>{LABEL}}  {words}", "muted"))
     return lines
 
 
@@ -147,13 +157,19 @@ def launch_facts(estimate: Estimate) -> Iterator[tuple[str, str]]:
         yield "launches", f"{units.UNMEASURED} no launch records"
         return
     if launch.rho is not None:
-        yield "the host", (
-            f"{host_word(launch.lead_p50_ns, launch.rho, _wait_share(estimate))}; "
-            f"{units.share(launch.rho)} of the kernel time was launched in time"
+        yield (
+            "the host",
+            (
+                f"{host_word(launch.lead_p50_ns, launch.rho, _wait_share(estimate))}; "
+                f"{units.share(launch.rho)} of the kernel time was launched in time"
+            ),
         )
     yield "lead", f"a kernel starts {units.duration(launch.lead_p50_ns)} after its launch (median)"
     if launch.share_under_10us is not None:
-        yield "late", f"{units.share(launch.share_under_10us)} of launches came less than 10 µs before their kernel"
+        yield (
+            "late",
+            f"{units.share(launch.share_under_10us)} of launches came less than 10 µs before their kernel",
+        )
 
 
 def _wait_share(estimate: Estimate) -> float:

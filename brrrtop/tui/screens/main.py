@@ -16,8 +16,8 @@ from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.frame import KeyLine
 from brrrtop.tui.widgets.devices import DeviceStrip
+from brrrtop.tui.widgets.frame import KeyLine
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.side import Side

@@ -103,16 +103,17 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 
 
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
-    """`train main.py:303 ──────┤evaluate main.py:377├train ──◆──`: phases, and marks where things happened."""
+    """`├train main.py:303 ──────├evaluate main.py:377├train ──◆──`: phases, and marks of events."""
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
     run = snapshot.run
-    for one in run.stretches if run else ():
+    phases = run.phases if run is not None else ()
+    for one in run.stretches if run is not None else ():
         left = max(0, bisect_right(edges, one.span.t0_ns) - 1)
         right = min(width, bisect_left(edges, one.span.t1_ns))
         if right - left < LEAST_STRETCH or one.span.t1_ns <= edges[0]:
             continue
-        phase = run.phases[one.phase]
+        phase = phases[one.phase]
         label = f"{phase.kind.value} {phase.where}".strip()
         if len(label) > right - left - 1:
             label = phase.kind.value

@@ -1,4 +1,4 @@
-"""What stands above every screen: what holds the run back and what would help, where its time goes, its figures."""
+"""What stands above every screen: what holds the run back, what would help, where its time goes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ class Headline(Fitted):
     most = 4
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (symptom(snapshot), remedy(snapshot), snapshot.estimate, snapshot.source, snapshot.freshness)
+        return (
+            symptom(snapshot),
+            remedy(snapshot),
+            snapshot.estimate,
+            snapshot.source,
+            snapshot.freshness,
+        )
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if snapshot.estimate is None:
@@ -56,7 +62,9 @@ def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     first, *rest = wrapped(words + warming, room)
     indent = " " * badge.cell_len
     lines = [sided(badge.append(first, bold), sure, width)]
-    lines += [Text(indent, no_wrap=True).append(line, bold) for line in wrapped(" ".join(rest), room)]
+    lines += [
+        Text(indent, no_wrap=True).append(line, bold) for line in wrapped(" ".join(rest), room)
+    ]
     return lines + (hanging(indent, gain, width, good, good) if gain else [])
 
 
@@ -68,7 +76,7 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     hue = "good" if words == "HEALTHY" else regime.value
     plain = not palette.colour or regime is Regime.MIXED
     style = palette.style("text", bold=True) if plain else palette.filled(hue)
-    text = Text.styled(f" {words} ", style, no_wrap=True)
+    text = Text(f" {words} ", style, no_wrap=True)
     text.stylize("bold")
     return text.append("  ")
 
@@ -80,7 +88,9 @@ def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
     share = units.share(estimate.confidence)
     if width < WORDY:
         return palette.text(share, "text", bold=True).append(" sure", palette.style("muted"))
-    text = palette.text(f"{sureness(estimate.confidence)} ", "text").append(share, palette.style("text", bold=True))
+    text = palette.text(f"{sureness(estimate.confidence)} ", "text").append(
+        share, palette.style("text", bold=True)
+    )
     if estimate.runner_up is not None and estimate.confidence < 0.7:
         text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
     return text
@@ -146,7 +156,7 @@ class Figures(Pane):
     """How fast the run steps, and what it takes: one line."""
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (figures(snapshot), alarms(snapshot), bool(snapshot.estimate and snapshot.estimate.steps.warming_up))
+        return (figures(snapshot), alarms(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
