@@ -101,10 +101,10 @@ def ours(trace: Path, planted: list[str]) -> str:
     says = f"{report.regime}-bound" + (f" ({report.cause})" if report.cause else "")
     places = list(enumerate(report.advisories, 1))
     shown = [(place, one) for place, one in places if one.kind in planted] or places[:1]
-    return "; ".join([says, *(f"{place}. {priced(one)}" for place, one in shown)])
+    return "; ".join([says, *(f"{place}. {simulate_edits(one)}" for place, one in shown)])
 
 
-def priced(advice: Advisory) -> str:
+def simulate_edits(advice: Advisory) -> str:
     return f"`{advice.kind}`" + ("" if advice.saves is None else f" saves {advice.saves:.0%}")
 
 

@@ -20,7 +20,7 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import Span
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
-from brrrtop.whatif.price import price_all, priced
+from brrrtop.whatif.price import price_all, simulate_edits
 from brrrtop.whatif.regions import roofs_of
 from brrrtop.whatif.step import step_of
 
@@ -63,7 +63,7 @@ def main() -> int:
             continue
         result = price_all(step, roofs)
         simulating = timed(asked.rounds, price_all, step, roofs)
-        whole = timed(asked.rounds, priced, window)
+        whole = timed(asked.rounds, simulate_edits, window)
         print(
             f"{path.stem}: {step.launches.sum():,} kernels in {step.count} steps, "
             f"{len(result.rows)} edits, {len(result.rows) - 1} of them once more after the best: "

@@ -8,7 +8,7 @@ LIMIT_S = 2.0
 """What leaving may take once somebody asked us to end, or nobody can see us any more."""
 
 
-def end_within() -> None:
+def arm_exit_alarm() -> None:
     """The kernel ends this process after `LIMIT_S`, if it has not ended by itself.
 
     Of an alarm's default action nothing in Python has a say: not a main thread that waits for a

@@ -55,7 +55,7 @@ def advise(judged: Analysis, run: Run | None = None) -> Advice:
     context = context_of(judged, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
-        context = replace(context, priced=None)
+        context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
@@ -74,7 +74,7 @@ def advise(judged: Analysis, run: Run | None = None) -> Advice:
             kinds = {}
             given = [*(a for a in given if a.kind not in edits), *last]
     rows = (replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
-    after = context.priced.following if context.priced else ()
+    after = context.simulated.following if context.simulated else ()
     if context.sampled_run is not None and after:
         after = rows_after(after, context.sampled_run)
     return Advice(
@@ -159,7 +159,7 @@ def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
     return tuple(replace(one, waste=waste) if i == at else one for i, one in enumerate(given))
 
 
-def parted(
+def split_silenced(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
     """Advice to give and advice that was silenced, each in the order given."""

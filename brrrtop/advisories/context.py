@@ -20,7 +20,7 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Trait, used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.host_activity import Occurrences, Syncs, occurrences, syncs
-from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.joined import LaunchTable, joined
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
 from brrrtop.analysis.signals.training import Chains, Optimizer, chains, optimizer, recomputed_ns
 from brrrtop.analysis.signals.transfers import Transfers, transfers
@@ -33,7 +33,7 @@ from brrrtop.model.run import Run
 from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
-from brrrtop.whatif.price import EDITS, Priced, priced
+from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -58,9 +58,9 @@ class Context(Struct, frozen=True):
 
     estimate: Estimate
     ceilings: Ceilings | None
-    priced: Priced | None
+    simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
-    joined: Joined
+    joined: LaunchTable
     attention: WrittenAttention | None
     chains: Chains | None
     transfers: Transfers
@@ -81,7 +81,7 @@ class Context(Struct, frozen=True):
     @property
     def rows(self) -> tuple[WhatIf, ...]:
         """Edits that apply, best first; their gains are of the run."""
-        rows = self.priced.rows if self.priced else ()
+        rows = self.simulated.rows if self.simulated else ()
         return rows if self.sampled_run is None else rows_of_run(rows, self.sampled_run)
 
     def matters(self, row: WhatIf) -> bool:
@@ -130,7 +130,7 @@ class Context(Struct, frozen=True):
         """Whether most that could be generated is, or CUDA graphs launch most kernels."""
         nodes = self.joined.kernels & (self.joined.window.activities.graph_ids != 0)
         graphs = int(nodes.sum()) * 2 > self.kernels
-        return graphs or (self.priced is not None and is_compiled(self.priced.step))
+        return graphs or (self.simulated is not None and is_compiled(self.simulated.step))
 
     @property
     def partly_compiled(self) -> bool:
@@ -143,7 +143,7 @@ class Context(Struct, frozen=True):
     @property
     def trains(self) -> bool:
         """Whether a backward pass or an update runs."""
-        step = self.priced.step.kernels if self.priced else None
+        step = self.simulated.step.kernels if self.simulated else None
         launched = step is not None and bool((step.backward | step.optimizer).any())
         return launched or self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
 
@@ -250,8 +250,8 @@ class Context(Struct, frozen=True):
     def device_side(self, saved_ns: float) -> float:
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
         kernel_ns = max(self.estimate.account.worked_ns, 1)
-        if self.priced is not None:
-            return self.part * self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
+        if self.simulated is not None:
+            return self.part * self.simulated.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
         return min(rho if rho is not None else self.share(kernel_ns), 1.0) * self.share(saved_ns)
 
@@ -301,7 +301,7 @@ def context_of(judged: Analysis, run: Run | None = None) -> Context:
         estimate=judged.estimate,
         ceilings=judged.ceilings,
         # On a GPU that another process has turns of no time is this trainer's alone.
-        priced=priced(judged) if window.turns is None else None,
+        simulated=simulate_edits(judged) if window.time_slices is None else None,
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),

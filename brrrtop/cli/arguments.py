@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "attach": "watch a training process that is already running",
     "run": "start a training program and watch it",
+    "try": "measure edits on a training program, without a change of its code",
     "replay": "watch a recording or a profiler trace again",
     "analyze": "one report of a recording or a profiler trace",
     "compare": "two recordings or traces side by side: what changed",
@@ -26,6 +27,9 @@ VERBS = {
     "export": "figures of the trainers here for Prometheus or OpenTelemetry",
     "calibrate": "measure what an idle GPU here reaches, for later verdicts",
 }
+
+STARTING = ("run", "try")
+"""Verbs that start a program, whose options are its own."""
 
 _TOP = """\
 Tells people watching a GPU training job, live, what holds it back: compute,
@@ -44,6 +48,7 @@ examples:
   brrrtop                              find a trainer on this host and watch it
   brrrtop attach 4711                  watch that process
   brrrtop run -- python train.py       start a program and watch it
+  brrrtop try -- python train.py       measure what each edit gains
   brrrtop analyze trace.json.gz        a report of a torch.profiler trace
   brrrtop analyze trace.json --json    the same for machines
 
@@ -64,6 +69,15 @@ use --screen. Every rank of a torchrun gets an agent.
 examples:
   brrrtop run -- python train.py --epochs 3
   brrrtop run --record run.brrr -- torchrun --nproc-per-node 2 train.py""",
+    "try": """\
+Runs the program as it is and with one edit at a time, made from outside, and
+prints predicted beside measured; then the two best together. Each run begins as
+the program does, and is interrupted as by Ctrl-C once its pace is known.
+
+examples:
+  brrrtop try -- python train.py
+  brrrtop try --edits bf16,compile --seconds 20 -- python -m train --batch 64
+  brrrtop try --yes --json --budget 30m -- torchrun --nproc-per-node 2 train.py""",
     "replay": """\
 examples:
   brrrtop replay run.brrr
@@ -227,6 +241,11 @@ _OPTIONS = {
     "--force": _flag("read a file however large it is"),
     "--steps": _value("A-B", "only these steps", values.steps),
     "--brief": _flag("at most thirty lines to act on"),
+    "--edits": _value("ID[,ID]", "only these, in this order", values.edits),
+    "--seconds": _value("S", "of steady steps for each (default 8)", values.seconds),
+    "--budget": _value("TIME", "for all of it (default 10m)", values.seconds, dest="budget_s"),
+    "--scratch": _value("DIR", "keep what each run prints and saves through torch here"),
+    "--yes@try": _flag("start without asking"),
     "--screen": _flag("open the screen; the program's output goes to a file"),
     "--list": _flag("name the scenarios and exit"),
     "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
@@ -270,6 +289,7 @@ _UNSEEN = "--once@unseen --interval@unseen"
 _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
     "attach": ("pid", _VIEW, _LIVE, _GATES),
     "run": ("command --screen", _VIEW, _LIVE, _GATES),
+    "try": ("command --edits --seconds --budget --scratch --yes@try", _UNSEEN),
     "replay": ("files", _VIEW, "--speed --record --baseline --force --silence"),
     "analyze": (
         "files@analyze --steps --brief", _exports, _UNSEEN, "--record --force --silence",
@@ -326,7 +346,7 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     for name, summary in VERBS.items():
         one = parsers[name] = sub.add_parser(
             name,
-            usage="brrrtop run [options] -- COMMAND …" if name == "run" else None,
+            usage=f"brrrtop {name} [options] -- COMMAND …" if name in STARTING else None,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             epilog=_EXAMPLES[name],
@@ -349,10 +369,10 @@ def parse(argv: Sequence[str]) -> Options:
     """
     verb = next((word for word in argv if word in VERBS), None)
     head, tail = list(argv), []
-    if verb == "run" and "--" in head:
+    if verb in STARTING and "--" in head:
         cut = head.index("--")
         head, tail = head[:cut], head[cut + 1 :]
-    ours = head[: head.index(verb)] if verb == "run" and not tail else head
+    ours = head[: head.index(verb)] if verb in STARTING and not tail else head
     if not {"-V", "--version"}.isdisjoint(ours):
         return Options(version=True)
     parser, parsers = build(verb)
@@ -362,7 +382,7 @@ def parse(argv: Sequence[str]) -> Options:
     given = {name: value for name, value in vars(spoken).items() if value is not None}
     if spoken.verb == "analyze" and not given.get("files"):
         given["files"] = (_file_behind(given.get("export", [])),)
-    if spoken.verb == "run":
+    if spoken.verb in STARTING:
         given["command"] = (*given.get("command", ()), *tail)
     return Options(**given)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import parted
+from brrrtop.advisories.advise import split_silenced
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
@@ -101,7 +101,7 @@ def baseline(options: Options) -> Baseline | None:
     if options.baseline is None:
         return None
     whole = _baseline(options.baseline, options.force)
-    return replace(whole, advisories=parted(whole.advisories, options.silenced)[0])
+    return replace(whole, advisories=split_silenced(whole.advisories, options.silenced)[0])
 
 
 @cache

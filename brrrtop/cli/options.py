@@ -49,6 +49,12 @@ class Options:
     hold_s: float = 0.0
     pid: int | None = None
     command: tuple[str, ...] = ()
+    edits: tuple[str, ...] | None = None
+    """What `try` makes; None: all that apply."""
+    seconds: float = 8.0
+    """Of steady steps, for each edit."""
+    budget_s: float = 600.0
+    scratch: str | None = None
     screen: bool = False
     files: tuple[str, ...] | list[str] = ()
     """Recordings, traces, or folders of them: one a rank."""

@@ -14,7 +14,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import told_of_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
-from brrrtop.text.hero import cost, hero
+from brrrtop.text.hero import cost, headline_text
 from collectors.printable import printable
 
 HOME = -1
@@ -110,7 +110,11 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     estimate = snapshot.estimate
     if estimate is None:
         return []
-    lines = [f"{snapshot.source.label}: {phrases.verdict(estimate)}, {hero(snapshot)}".rstrip(", ")]
+    lines = [
+        f"{snapshot.source.label}: {phrases.verdict(estimate)}, {headline_text(snapshot)}".rstrip(
+            ", "
+        )
+    ]
     spent = cost(snapshot)
     lines += [f"  {spent}"] if spent else []
     for advisory in snapshot.advisories[:1]:

@@ -65,7 +65,7 @@ def end_as_by_interrupt() -> list[int]:
             os._exit(128 + number)
         came.append(number)
         signal.signal(number, signal.SIG_DFL)
-        deadline.end_within()
+        deadline.arm_exit_alarm()
         signal.raise_signal(signal.SIGINT)
 
     deadline.prepare()

@@ -87,6 +87,17 @@ def advisories(text: str) -> tuple[str, ...]:
     return chosen
 
 
+def edits(text: str) -> tuple[str, ...]:
+    """`bf16,compile` → both, each an edit that can be tried."""
+    from brrrtop.trials.edits import EDITS
+
+    chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
+    unknown = [word for word in chosen if word not in EDITS]
+    if unknown or not chosen:
+        raise ArgumentTypeError(f"{text!r} is no list of edits: choose of {', '.join(EDITS)}")
+    return tuple(dict.fromkeys(chosen))
+
+
 def gpu(text: str) -> int:
     """A device number."""
     try:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-_RETURN = re.compile(r"^(?:void|std::enable_if<[^>]*>::type)\s+")
+_RETURN = re.compile(r"^void\s+")
+_ENABLE_IF = "std::enable_if<"
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_MOST_OF_TAG = 18
+"""Characters of what tells two kernels of one short name apart."""
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda[^}]*\}|\(lambda[^)]*\)")
 _GENERIC = re.compile(r"^(?:Kernel2?|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$")
 """Frames around the work proper, which is named in their template arguments."""
+_FIRST = re.compile(r"<([\w:]+)")
+"""Of template arguments."""
 _INNER = re.compile(
     r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel|CUDAKernelImpl)\b|"
     r"(?P<functor>\w*(?:[Ff]unctor|Ops|Op|Split[A-Z])\w*)"
@@ -41,17 +48,35 @@ def short_name(name: str) -> str:
         return name
     if name.startswith("_ZN"):
         return _demangle(name)
-    plain = _ANONYMOUS.sub("", _RETURN.sub("", name))
+    plain = _ANONYMOUS.sub("", _RETURN.sub("", _without_condition(name)))
     head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
     last = head.rsplit("::", 1)[-1] or name
     if last == "kernel":
         last = "::".join(head.split("::")[-2:])
+    if last == "device_kernel" and (argument := _FIRST.match(plain[len(head) :])):
+        words = argument[1].split("::")
+        return "::".join(words[-2:] if words[-1].endswith("Kernel") else words[-1:])
     if not _GENERIC.match(last):
         return _BOILERPLATE.sub("", last) or last
     inner = _inner(plain[len(head) :])
     if inner and inner.startswith("cutlass_"):
         return inner
     return f"{inner} · {last}" if inner else last
+
+
+def _without_condition(name: str) -> str:
+    """Without a return type that is a condition, `std::enable_if<(((8)>(0)))&&…, void>::type `."""
+    if not name.startswith(_ENABLE_IF):
+        return name
+    opened: list[str] = []
+    for at, char in enumerate(name):
+        if char in "<(":
+            opened.append(char)
+        elif char == ")" or (char == ">" and opened[-1:] == ["<"]):
+            opened = opened[:-1]
+        elif char == " " and not opened:
+            return name[at + 1 :]
+    return name
 
 
 def function_name(name: str) -> str:
@@ -105,3 +130,34 @@ def fitted(name: str, width: int) -> str:
         return short
     tail = width // 3
     return f"{short[: width - tail - 1]}…{short[-tail:]}"
+
+
+def told_apart(names: Sequence[str], width: int) -> list[str]:
+    """The names as `fitted` has them; those that look alike end in the words by which they differ."""
+    shown = [fitted(name, width) for name in names]
+    alike: dict[str, list[int]] = {}
+    for place, text in enumerate(shown):
+        alike.setdefault(text, []).append(place)
+    for places in alike.values():
+        tags = _differences([names[place] for place in places])
+        for place, tag in zip(places, tags, strict=True):
+            if tag:
+                shown[place] = f"{fitted(names[place], width - len(tag) - 1)} {tag}"
+    return shown
+
+
+def _differences(names: Sequence[str]) -> list[str]:
+    """The first word of each name that the others lack or have otherwise, without how all of these begin;
+    empty for names that are equal."""
+    words = [_WORDS.findall(name) for name in names]
+    if len({len(one) for one in words}) == 1:
+        places = [i for i in range(len(words[0])) if len({one[i] for one in words}) > 1]
+        tags = [one[places[0]] if places else "" for one in words]
+    else:
+        common = set(words[0]).intersection(*words)
+        tags = [next((word for word in one if word not in common), "") for one in words]
+    cut = 0
+    if max(map(len, tags)) > _MOST_OF_TAG:
+        alike = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*tags, strict=False))
+        cut = sum(1 for _ in alike)
+    return [tag[cut : cut + _MOST_OF_TAG] for tag in tags]

@@ -64,8 +64,8 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
         return replace(result, run=run)
     acts = analysis.window.activities
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    doubts = table.doubts(analysis.labels, durations)
-    verdict = regimes.judge(run.account, run.split, doubts, len(acts))
+    uncertainty_by_bound = table.uncertainty_by_bound(analysis.labels, durations)
+    verdict = regimes.judge(run.account, run.split, uncertainty_by_bound, len(acts))
     sure = verdict.confidence
     if contradiction(run, len(acts), result.steps_covered) or _is_young(run):
         sure = min(sure, UNSURE)

@@ -163,6 +163,24 @@ class CopyRow(Struct, frozen=True):
     largest_bytes: int
 
 
+class OwnCollectiveRow(Struct, frozen=True):
+    """Collectives of one rank, of one type and size. In their time are waits for late peers."""
+
+    name: str
+    algorithm: str | None
+    """`ring, LL` and the like, from the kernel's name."""
+    count: int
+    size_bytes: int | None
+    """Of one; None where no op tells."""
+    precision: str | None
+    """Of the elements, where the kernel's name says."""
+    total_ns: int
+    exposed_ns: int
+    """With no other kernel beside them."""
+    bytes_per_s: float | None
+    """NCCL's `algbw`, at least: size over time with the waits in it."""
+
+
 class AnnotationRow(Struct, frozen=True):
     """Ranges that somebody named; numbers at the end of a name are left out."""
 
@@ -170,7 +188,8 @@ class AnnotationRow(Struct, frozen=True):
     count: int
     host_ns: int
     device_ns: int
-    """Of kernels and copies launched within; nested ranges count in each."""
+    """When any of what was launched within ran, nested ranges in each; of a profiler's step when anything
+    ran between its marks."""
     sides_ns: Mapping[str, int]
 
 
@@ -224,6 +243,7 @@ class HostTables(Struct, frozen=True):
     """Most waited for first."""
     queue: Queue | None = None
     copies: tuple[CopyRow, ...] = ()
+    collectives: tuple[OwnCollectiveRow, ...] = ()
     annotations: tuple[AnnotationRow, ...] = ()
     phases: tuple[PhaseRow, ...] = ()
     memory: MemoryUse | None = None

@@ -76,7 +76,7 @@ class RankRow(Struct, frozen=True):
     than it waits for them."""
     carried_in_ns: int | None = None
     """How much later than the first rank it began what was recorded; None where that is not known."""
-    grown: Mapping[str, float] = field(default_factory=dict)
+    excess_by_cause_ns: Mapping[str, float] = field(default_factory=dict)
     """By bucket of the account: what it takes more than its peers, a step where steps are known."""
     cause: str | None = None
     """Of its lateness: a `Lateness` or an idle cause; None where it is not late."""

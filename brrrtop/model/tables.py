@@ -265,7 +265,7 @@ class Window(Struct, frozen=True, eq=False):
     """MPS lets processes run side by side on the device."""
     stage: str | None = None
     """What the process does before it trains, as `loading`; None: it trains, infers, or nobody knows."""
-    turns: TimeSlices | None = None
+    time_slices: TimeSlices | None = None
     """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
     near_steps_ns: I8 = field(default_factory=lambda: np.empty(0, np.int64))
     """Ends of the host's steps a little before and after the span, shape (n,), sorted: those of a run that

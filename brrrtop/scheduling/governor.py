@@ -72,7 +72,7 @@ class Governor:
         """Everything is to be traced."""
         self._continuous_sent = False
         self._able = True
-        self._beginning = FirstBurst(self.limits, self.cost)
+        self._first_burst = FirstBurst(self.limits, self.cost)
         self.follows = False
         """Another rank's governor says when: bursts come only as they are asked for."""
         self.steps_least = 1
@@ -87,8 +87,8 @@ class Governor:
     def add_steps(self, ends_ns: I8) -> None:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
-        if self._beginning.stepped_ns is None and len(ends_ns):
-            self._beginning.stepped_ns = int(ends_ns.min())
+        if self._first_burst.stepped_ns is None and len(ends_ns):
+            self._first_burst.stepped_ns = int(ends_ns.min())
 
     def add_waits(self, starts_ns: I8, ends_ns: I8) -> None:
         """Waits for loaders that have workers."""
@@ -135,7 +135,7 @@ class Governor:
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
         if metric == Metric.SM_ACTIVE:
-            self._beginning.active = value
+            self._first_burst.active = value
         if metric not in WATCHED or self._asked_ns is not None:
             return
         jump = self._jumps.setdefault((device, metric), GaugeJump())
@@ -148,7 +148,7 @@ class Governor:
         Args:
             may_come: Steps may be told by a hook; else the first burst waits for none.
         """
-        self._beginning.just_begun, self._beginning.hooked = True, may_come
+        self._first_burst.just_begun, self._first_burst.hooked = True, may_come
 
     def want_burst(self, plan: tuple[int, int] | None = None) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit.
@@ -176,7 +176,7 @@ class Governor:
         self._observed = self._observed_seen_ns = self._triggered_ns = None
         self._asked_ns = None if self._asked_ns is None else now_ns
         self._ended_ns = None if self._ended_ns is None else now_ns
-        self._beginning = FirstBurst(self.limits, self.cost)
+        self._first_burst = FirstBurst(self.limits, self.cost)
         if self._continuous_sent:
             self.cost.continuous_since(now_ns)
 
@@ -232,11 +232,11 @@ class Governor:
 
     def stage(self, now_ns: int) -> Stage | None:
         """What the trainer does before it trains; None: it trains, or infers."""
-        return self._beginning.stage(now_ns)
+        return self._first_burst.stage(now_ns)
 
     def add_compiling(self, on: bool) -> None:
         """torch.compile is at work, or no more."""
-        self._beginning.compiling = on
+        self._first_burst.compiling = on
 
     def says(self) -> str:
         """One sentence: what is being done, and why."""
@@ -376,10 +376,10 @@ class Governor:
             # The kinds are on from the order, not only from the first kernel that starts after.
             count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
             count(min(start_ns, asked_ns), end_ns)
-            self._beginning.see_look(start_ns, end_ns)
+            self._first_burst.on_burst_end(start_ns, end_ns)
             self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
         elif self._traced:  # and nothing ran on the device
-            self._beginning.see_look(asked_ns, now_ns)
+            self._first_burst.on_burst_end(asked_ns, now_ns)
             self._ended_ns, self._unanswered = now_ns, 0
         elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
             self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
@@ -404,7 +404,7 @@ class Governor:
 
     def _settle(self, now_ns: int) -> None:
         """Books what bursts really cost where that is clearly more than was charged."""
-        for cost in self.cost.settle(now_ns):
+        for cost in self.cost.book_costs(now_ns):
             beyond_ns = cost.extra_ns - cost.error_ns - self._charged_ns
             if self._free:
                 span = cost.start_ns, cost.end_ns
@@ -430,7 +430,7 @@ class Governor:
         if not self._free_seen and rested_ns >= self.limits.trigger_gap_ns and self._absorbed():
             return Why.ABSORBED
         owed_ns = self._charge(self._plan()[0]) - self._credit_ns
-        if self._beginning.lacks_a_step(now_ns, owed_ns):
+        if self._first_burst.lacks_a_step(now_ns, owed_ns):
             return Why.NO_STEP
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
@@ -438,7 +438,7 @@ class Governor:
         return Why.DUE if due else None
 
     def _awaits_steps(self, now_ns: int) -> bool:
-        return self._able and self._beginning.awaits_steps(now_ns)
+        return self._able and self._first_burst.awaits_steps(now_ns)
 
     def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
         limits = self.limits

@@ -54,7 +54,7 @@ class Requests:
         self._tries = 0
         self._compiled_ns = 0
 
-    def see_verdict(self, estimate: Estimate | None, learned_ns: int | None) -> None:
+    def on_estimate(self, estimate: Estimate | None, learned_ns: int | None) -> None:
         """The newest verdict, and when the shapes in use were recorded; None: there are none."""
         if learned_ns != self._learned_ns:
             self._learned_ns, self._tries = learned_ns, 0
@@ -72,7 +72,7 @@ class Requests:
         elif t_ns - self._other[1] >= LASTS_NS:
             self._changed = True
 
-    def see_marks(self, rows: Any) -> None:
+    def on_marks(self, rows: Any) -> None:
         """Mark records of the wire: after a compile steps have to be steady again."""
         ends = rows["end_ns"][rows["mark_class"] == MarkClass.COMPILE]
         if len(ends):
@@ -83,7 +83,7 @@ class Requests:
         self._ordered_ns = now_ns
         self._tries += 1
 
-    def see_time(self, now_ns: int, governor: Governor) -> None:
+    def on_tick(self, now_ns: int, governor: Governor) -> None:
         """What is due now."""
         if self._shapes_at_first and _steady(governor):
             self._shapes_at_first = False

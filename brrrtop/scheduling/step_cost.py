@@ -133,7 +133,7 @@ class StepCost:
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
         return np.diff(ends)[~self._is_traced(ends)][-most:]
 
-    def settle(self, now_ns: int) -> list[BurstCost]:
+    def book_costs(self, now_ns: int) -> list[BurstCost]:
         """The bursts that could be measured since the call before."""
         burst_costs: list[BurstCost] = []
         still_open: list[tuple[int, int]] = []

@@ -50,7 +50,7 @@ class FirstBurst:
         self._first: tuple[int, int] | None = None
         self._looks = 0
 
-    def see_look(self, start_ns: int, end_ns: int) -> None:
+    def on_burst_end(self, start_ns: int, end_ns: int) -> None:
         """A burst is over: what it traced, or where nothing ran, when it was on."""
         self._looks += 1
         alone = self._looks == 1 or self.stepped_ns is None
@@ -82,7 +82,7 @@ class FirstBurst:
         """Whether the only look so far held no whole step, and a second one can hold one.
 
         Where nobody knew how long a step is, the first went by time, and may be 2 ms of kernels
-        beside a wait of 100 ms (`spans.is_stump`), or nothing at all.
+        beside a wait of 100 ms (`spans.lacks_whole_step`), or nothing at all.
 
         Args:
             owed_ns: What bursts, that second one included, would have to be paid for.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import parted
+from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.account.steady_part import steady_part
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
@@ -54,7 +54,7 @@ def analyze(
     timeline = timeline or read(source)
     details: HostDetails | None = getattr(source, "details", None)  # of traces alone
     source.close()  # the timeline has the rest, and large traces twice are too much
-    timeline.settle()
+    timeline.sort()
     malloc_trim()
     span = windows.whole(timeline)
     ids = timeline.active_devices(span)
@@ -86,7 +86,7 @@ def analyze(
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
-    return verdicts.showing(at, verdict, parted(verdict.advice.given, silenced))
+    return verdicts.showing(at, verdict, split_silenced(verdict.advice.given, silenced))
 
 
 def _id(judged: Analysis) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import parted, rank
+from brrrtop.advisories.advise import rank, split_silenced
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.session.driver import Present
@@ -56,7 +56,7 @@ class LiveSession(Present):
         self._last_ns = now_ns if fell else max(now_ns, self._last_ns + 1)
         snapshot = self.session.advance(self._last_ns, self._last_ns)
         learned_ns = self.session.timeline.shapes.learned_ns
-        self.source.wishes.see_verdict(snapshot.estimate, learned_ns)
+        self.source.requests.on_estimate(snapshot.estimate, learned_ns)
         self._note_log()
         if self._frozen is None:
             return snapshot
@@ -88,7 +88,7 @@ class LiveSession(Present):
         says = self.session.silence(kind)
         if self._frozen is not None:
             every = sorted((*self._frozen.advisories, *self._frozen.silenced), key=rank)
-            shown, quiet = parted(every, self.session.silenced)
+            shown, quiet = split_silenced(every, self.session.silenced)
             self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
         return says
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import parted
+from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
@@ -166,7 +166,7 @@ class WholeFile:
             self._verdicts[number] = verdicts.verdict(self._timeline, shown)
         kept = self._verdicts[number]
         return replace(
-            verdicts.showing(at, kept, parted(kept.advice.given, silenced)),
+            verdicts.showing(at, kept, split_silenced(kept.advice.given, silenced)),
             estimate=shown.estimate,
             devices=tuple(one.estimate for one in self._every),
             tables=at.tables,

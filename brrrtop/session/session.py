@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import parted
+from brrrtop.advisories.advise import split_silenced
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
@@ -188,7 +188,7 @@ class Session:
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
         at = replace(at, estimate=of_run(self.judged, self._run), devices=self._of_runs())
-        self._latest = verdicts.showing(at, kept, parted(self._steady.shown, self.silenced))
+        self._latest = verdicts.showing(at, kept, split_silenced(self._steady.shown, self.silenced))
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
@@ -267,7 +267,7 @@ class Session:
             return
         shown = verdicts.of_device(every, self.device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
-        if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
+        if windows.lacks_whole_step(self.timeline, now, steps) and not self._is_over(now):
             return
         self._keep(every, with_kernels)
         self._verdict = None

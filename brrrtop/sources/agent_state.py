@@ -65,7 +65,7 @@ class AgentState:
         self._gpuless = False
         self.state = ""
         """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
-        self.hurdle: str | None = None
+        self.blocker: str | None = None
         """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
         self._code: str | None = None
         self._holds_all = False
@@ -83,9 +83,9 @@ class AgentState:
 
     @property
     def waits(self) -> str | None:
-        """The hurdle, where it goes away by itself once the trainer uses its GPU."""
+        """The blocker, where it goes away by itself once the trainer uses its GPU."""
         untouched = self._code == StatusCode.GPU_UNTOUCHED and not self._gpuless
-        return self.hurdle if untouched else None
+        return self.blocker if untouched else None
 
     @property
     def holds(self) -> str | None:
@@ -106,7 +106,7 @@ class AgentState:
         """Why nothing can be traced that a person asks for; None where it can, at once or soon."""
         if not self.cannot_trace and not self._gpuless:
             return None
-        return self.hurdle or "the agent cannot trace at present"
+        return self.blocker or "the agent cannot trace at present"
 
     def hear(self, body: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a status that is worth passing on; that it traces a burst is no news.
@@ -127,14 +127,14 @@ class AgentState:
             state = "undecided"
         gpuless = _without_gpu(hello) if state == "waiting" else None
         self._gpuless, says = gpuless is not None, gpuless or says
-        hurdle = None
+        blocker = None
         if says and code not in UNHINDERED:
-            hurdle = _with_help(state, code, says, self._pid)
-        if hurdle is not None:
-            status["says"] = hurdle
-        if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
+            blocker = _with_help(state, code, says, self._pid)
+        if blocker is not None:
+            status["says"] = blocker
+        if {state, self.state} <= ROUTINE and blocker is None and self.blocker is None:
             status.pop("says", None)
-        self.state, self._code, self.hurdle = state, code, hurdle
+        self.state, self._code, self.blocker = state, code, blocker
         return status
 
 

@@ -24,7 +24,7 @@ from brrrtop.sources.agent_state import STAGE_LINES, AgentState, disturbances
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS, with_hello
-from brrrtop.sources.tee import Tee
+from brrrtop.sources.tee import FrameHistory
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
 from collectors.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, plausible
@@ -72,7 +72,7 @@ class LiveSource:
         shapes: bool | None = None,
     ) -> None:
         self.governor = governor or Governor()
-        self.tee = Tee(sink)
+        self.tee = FrameHistory(sink)
         self._link = AgentLink(agent, now_ns)
         self._pid = pid
         self._feeds = Feeds(feeds)
@@ -91,7 +91,7 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_state = AgentState(pid)
-        self.wishes = Requests(self._link.order, shapes)
+        self.requests = Requests(self._link.order, shapes)
         self._closed = False
         if (self._load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps(bool(self._hello.get("torch")))
@@ -126,7 +126,7 @@ class LiveSource:
         while self._pending:
             if until_ns is not None and max(self._pending[0].sent_ns, self._floor_ns) > until_ns:
                 return
-            yield self._let_out(self._pending.pop(0))
+            yield self._emit(self._pending.pop(0))
         self._floor_ns = max(self._floor_ns, until_ns + 1 if until_ns is not None else 0)
 
     def seek(self, t_ns: int) -> None:
@@ -174,7 +174,7 @@ class LiveSource:
     def shapes(self) -> str:
         """Has the ops of one step recorded with their shapes; says what was done."""
         self.require_tracing()
-        self.wishes.shapes(self.governor)
+        self.requests.shapes(self.governor)
         self._govern(self._now_ns())
         return "recording the shapes of one step"
 
@@ -233,7 +233,7 @@ class LiveSource:
             self.governor.add_waits(waits["start_ns"], waits["end_ns"])
             for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
-            self.wishes.see_marks(rows)
+            self.requests.on_marks(rows)
         elif frame.kind == Kind.OBSERVED:
             self._feeds.traced(frame.body)
             for row in plausible(frame.body, now_ns):
@@ -295,7 +295,7 @@ class LiveSource:
             self._link.order(Op.BURST, decision.steps, decision.longest_ns)
             if decision.shapes:
                 self._link.order(Op.SHAPES)
-                self.wishes.ordered(now_ns)
+                self.requests.ordered(now_ns)
             self._put_status({"burst": decision.says}, now_ns)
         else:
             self._link.order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
@@ -342,7 +342,7 @@ class LiveSource:
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
-            self.wishes.see_time(now_ns, self.governor)
+            self.requests.on_tick(now_ns, self.governor)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)
@@ -355,10 +355,10 @@ class LiveSource:
 
     def _notes(self) -> list[str]:
         waits = None
-        if self._link.there and self._agent_state.hurdle is None:
+        if self._link.there and self._agent_state.blocker is None:
             waits = STAGE_LINES.get(self._status.get("stage") or "") or self.governor.waiting
         known = (
-            self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden, waits,
+            self._ended or self._link.lost, self._agent_state.blocker, self.governor.forbidden, waits,
             self._load.trainer_stopped, self.tee.stopped, *self._feeds.says, self._holds,
         )  # fmt: skip
         return list(dict.fromkeys(line for line in known if line is not None))
@@ -393,7 +393,7 @@ class LiveSource:
 
     # --- out --------------------------------------------------------------------------
 
-    def _let_out(self, frame: Frame) -> Frame:
+    def _emit(self, frame: Frame) -> Frame:
         if frame.sent_ns < self._floor_ns:
             frame = replace(frame, sent_ns=self._floor_ns)
         self._floor_ns = frame.sent_ns

@@ -172,7 +172,7 @@ def _sentence(fault: Exception) -> str:
     return f"recording stopped: {str(fault) or type(fault).__name__}"
 
 
-class Tee:
+class FrameHistory:
     """A ring and a file. A file that cannot be written costs itself, never the session."""
 
     def __init__(self, sink: RecordingWriter | None = None) -> None:

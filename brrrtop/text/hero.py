@@ -13,7 +13,7 @@ HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
 
-WAITS: Mapping[str, str] = {
+IDLE_PHRASES: Mapping[str, str] = {
     "idle_launch": "waits for Python to launch the next kernel",
     "idle_sync": "waits for Python, which waited for the GPU",
     "idle_allocator": "waits for the memory allocator",
@@ -33,7 +33,7 @@ WAITS: Mapping[str, str] = {
 }
 """What the GPU does while it does not compute, after `the GPU`; `idle_input` has words of its own."""
 
-WITH: Mapping[str, str] = {
+GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "if the data loader keeps up",
     "launch-bound-compile": "with torch.compile",
     "cuda-graphs": "with CUDA graphs",
@@ -64,7 +64,7 @@ WITH: Mapping[str, str] = {
 """What makes a run faster, by the id of the advice."""
 
 
-def hero(snapshot: Snapshot) -> str:
+def headline_text(snapshot: Snapshot) -> str:
     """`GPU idle 92%: it waits for your DataLoader (0 workers) – about 12× faster if the loader keeps up`.
 
     Empty while nothing is judged.
@@ -99,7 +99,7 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         return (
             f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
         )
-    lost = {bucket: value for bucket, value in share.items() if bucket in WAITS or bucket == INPUT}
+    lost = {bucket: value for bucket, value in share.items() if bucket in IDLE_PHRASES or bucket == INPUT}
     cause = max(lost, key=lambda bucket: lost[bucket])
     if estimate.regime is Regime.MIXED:
         return (
@@ -116,7 +116,7 @@ INPUT = "idle_input"
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:
     if bucket != INPUT:
-        return WAITS[bucket]
+        return IDLE_PHRASES[bucket]
     workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None
     if workers is None:
         return "waits for the next batch"
@@ -135,7 +135,7 @@ def promised(advisory: Advisory) -> str:
     if saves is None or not WORTH_SAYING <= saves < 1 or (advisory.safe or 0.0) < 0:
         return ""
     about = "about" if advisory.saves is not None else "at most"
-    phrase = WITH.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")
+    phrase = GAIN_PHRASES.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")
     return f"{about} {units.times_as_fast(saves)} faster {phrase}"
 
 

@@ -186,7 +186,7 @@ def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
     return tuple(_freeze(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
 
 
-def joined(tables: list[Table], empty: type[Table]) -> Table:
+def concat(tables: list[Table], empty: type[Table]) -> Table:
     """Tables of one kind, one after the other."""
     if len(tables) == 1:
         return tables[0]
@@ -235,13 +235,13 @@ class Track(Struct, Generic[Table]):
         first, last = min(c[0] for c in chunks), max(c[1] for c in chunks)
         tables = [table for _, _, table in chunks]
         chunks.clear()
-        return first, last, joined(tables, self.kind)
+        return first, last, concat(tables, self.kind)
 
     def between(self, low: int, high: int) -> Table:
         """Rows of chunks that touch `[low, high)`, unsorted."""
-        return joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
+        return concat([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
 
-    def settle(self, key: str) -> None:
+    def sort(self, key: str) -> None:
         """Makes one chunk of all, in the order of a column: nothing will be added, and whoever asks for
         all of it in that order gets it without a copy."""
         if self.chunks:

@@ -125,7 +125,7 @@ class StepShapes:
         """Joins kernels and ops of the recorded step; adds their signatures to `ops`."""
         assert self._due is not None
         step, count, main_tid = self._due
-        marks = columns.joined(self._ops, Marks)
+        marks = columns.concat(self._ops, Marks)
         marks = marks.take((marks.starts_ns >= step.t0_ns) & (marks.ends_ns <= step.t1_ns))
         self._ops = []
         here = launches_in_order(acts, calls)

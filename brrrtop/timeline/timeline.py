@@ -127,11 +127,11 @@ class Timeline:
         if self._keep_ns and self.newest_ns:
             self._forget(self.newest_ns - self._keep_ns)
 
-    def settle(self) -> None:
+    def sort(self) -> None:
         """To be called where no more frames will come, before large windows are asked for."""
         for track in (self._activities, self._calls, self._marks):
-            track.settle("starts_ns")
-        self._links.settle("correlations")
+            track.sort("starts_ns")
+        self._links.sort("correlations")
 
     def _forget(self, before_ns: int) -> None:
         for track in (
@@ -292,7 +292,7 @@ class Timeline:
         links = in_order(links, slice(None), links.correlations)
         self.learn()
         if self.shapes.learned_ns is not None:
-            links = columns.joined([links, self._carry_links(span)], Links)
+            links = columns.concat([links, self._carry_links(span)], Links)
             links = in_order(links, slice(None), links.correlations)
         observed = None
         if self.observed is not None:
@@ -370,7 +370,7 @@ class Timeline:
             return None
         around = windows.watch_around(span, self.traced, self.newest_ns or 0)
         marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return in_order(marks, windows.speaking(marks, around), marks.starts_ns)
+        return in_order(marks, windows.relevant_marks(marks, around), marks.starts_ns)
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None

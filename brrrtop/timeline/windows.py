@@ -70,7 +70,7 @@ def whole(timeline: Timeline) -> Span:
     return Span(int(begin), int(marks.ends_ns[rows].max(initial=last)))
 
 
-def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
+def lacks_whole_step(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
     """Whether all that was traced are the beginnings of a trainer that steps, without a whole step.
 
     The first look at a running trainer may be a part of a step in which the GPU is busy, or idle,
@@ -109,7 +109,7 @@ def watch_around(span: Span, traced: Sequence[Span], newest_ns: int) -> Span:
     return Span(max(end - WATCH_NS, min(first, span.t0_ns)), end)
 
 
-def speaking(marks: Marks, around: Span) -> Bool:
+def relevant_marks(marks: Marks, around: Span) -> Bool:
     """Rows that are kept for a span: samples and what names a cause, as far as steps went on.
 
     After the last step a trainer may do anything: save, evaluate, end.

@@ -20,7 +20,7 @@ from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui.driver import CANNOT, Driver
 from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
-from brrrtop.tui.painted import PaintedApp
+from brrrtop.tui.painted import ThemedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
@@ -57,7 +57,7 @@ def _next(every: Sequence[T], shown: T | None, by: int) -> T:
     return every[(at + by) % len(every)]
 
 
-class BrrrtopApp(PaintedApp[int]):
+class BrrrtopApp(ThemedApp[int]):
     """The screens over one driver, which it owns from here on.
 
     Args:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text import units
-from brrrtop.tui.painted import PaintedApp
+from brrrtop.tui.painted import ThemedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import (
@@ -178,7 +178,7 @@ class HomeList(Chooser):
         return [*lines, keys]
 
 
-class HomeApp(PaintedApp[Choice]):
+class HomeApp(ThemedApp[Choice]):
     """Ends with the trainer that was chosen; with None when it was left.
 
     Args:

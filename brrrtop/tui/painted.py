@@ -26,7 +26,7 @@ from collectors.printable import printable
 Result = TypeVar("Result")
 
 
-class PaintedApp(App[Result]):
+class ThemedApp(App[Result]):
     """An app that draws in a palette."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False

@@ -25,7 +25,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.drivers.web_driver import WebDriver
 from textual.message import Message
 
-from brrrtop.deadline import end_within
+from brrrtop.deadline import arm_exit_alarm
 
 LOOK_EVERY_MS = 100
 JOIN_S = 1.0
@@ -90,7 +90,7 @@ class Terminal(LinuxDriver):
 
     def tell_gone(self) -> None:
         """Has the app leave, and the kernel see to it. From any thread."""
-        end_within()
+        arm_exit_alarm()
         self._post(TerminalGone())
 
     def _post(self, message: Message) -> None:
@@ -104,7 +104,7 @@ class Served(WebDriver):
     def run_input_thread(self) -> None:
         super().run_input_thread()
         if not self.exit_event.is_set():
-            end_within()
+            arm_exit_alarm()
             with suppress(RuntimeError):  # its loop has ended
                 self._app.post_message(TerminalGone())
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from brrrtop.kernel_names.readable import fitted
+from brrrtop.kernel_names.readable import told_apart
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.views import whatif as whatif_text
+from brrrtop.views.tables import merge_siblings
 
 MOST_LINES = 30
 _WIDTH = 100
@@ -83,14 +84,15 @@ def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     for stall in [row for row in tables.stalls if row.share >= _LEAST][:_STALLS]:
         inside = f" in {stall.inside}" if stall.inside else ""
         yield f"GPU idle {units.share(stall.share)} while the host was at {stall.place}{inside}"
-    leaves = sorted(tables.modules, key=lambda row: -row.device_self_ns)[:3]
+    leaves = sorted(merge_siblings(tables.modules), key=lambda row: -row.device_self_ns)[:3]
     if leaves:
         named = (f"{row.name} {units.duration(row.device_self_ns)}" for row in leaves)
         yield f"modules by own GPU time: {', '.join(named)}"
-    for row in estimate.kernels[:_KERNELS]:
+    some = estimate.kernels[:_KERNELS]
+    for name, row in zip(told_apart([row.name for row in some], 60), some, strict=True):
         roof = f", {units.share(row.roof_share)} of its roof" if row.roof_share is not None else ""
         yield (
-            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {phrases.SIDES[row.side]}{roof},"
+            f"kernel {units.share(row.share)}: {name}, {phrases.SIDES[row.side]}{roof},"
             f" {units.count(row.count)} × {units.duration(row.mean_ns)}"
         )
     if tables.memory is not None:

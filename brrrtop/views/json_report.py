@@ -260,7 +260,7 @@ def _rank(row: RankRow) -> dict[str, Any]:
         **_in_ms(row, "transfer wait exposed_wait"),
         "waits_for": {str(rank): ns / 1e6 for rank, ns in sorted(row.waits_for.items())},
         **_in_ms(row, "carried_in"),
-        "grown_ms": {bucket: ns / 1e6 for bucket, ns in row.grown.items()},
+        "grown_ms": {bucket: ns / 1e6 for bucket, ns in row.excess_by_cause_ns.items()},
         "clock_offset_ns": row.clock_offset_ns,
         **{key: row.gauges.get(metric) for key, metric in _OF_RANKS.items()},
     }

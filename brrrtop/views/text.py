@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from brrrtop.kernel_names.readable import fitted
+from brrrtop.kernel_names.readable import told_apart
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
@@ -214,8 +214,9 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
         return
     yield ""
     yield f"{'Kernels by time':<39}side  by     roof  count      mean  share"
-    for row in estimate.kernels[:_KERNELS_SHOWN]:
-        yield _kernel(row)
+    some = estimate.kernels[:_KERNELS_SHOWN]
+    for name, row in zip(told_apart([row.name for row in some], 36), some, strict=True):
+        yield _kernel(name, row)
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
@@ -224,8 +225,7 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     yield "  share: of kernel time"
 
 
-def _kernel(row: KernelRow) -> str:
-    name = fitted(row.name, 36)
+def _kernel(name: str, row: KernelRow) -> str:
     letter = phrases.SIDE_LETTERS[row.side]
     figures = f"{units.count(row.count):>7}{units.duration(row.mean_ns):>10}"
     roof = units.share(row.roof_share)

@@ -92,7 +92,7 @@ FOLLOWING = 3
 """Edits after the best one that are told."""
 
 
-class Priced(Struct, frozen=True, eq=False):
+class SimulatedEdits(Struct, frozen=True, eq=False):
     """A step and what each edit would make of it."""
 
     step: Step
@@ -111,13 +111,13 @@ class Priced(Struct, frozen=True, eq=False):
         return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def priced(judged: Analysis) -> Priced | None:
+def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
     """The step of a judged window with the price of each edit that applies; None without a step."""
     step = step_of(judged)
     return None if step is None else price_all(step, roofs_of(judged.ceilings))
 
 
-def price_all(step: Step, roofs: Roofs | None) -> Priced:
+def price_all(step: Step, roofs: Roofs | None) -> SimulatedEdits:
     """The step as recorded, with the price of each edit that applies.
 
     Args:
@@ -138,7 +138,7 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
         pairs = [_each(later, each[first] or [], roofs) for each in made]
         names = [(first, name) for name in later]
         following = _rows(names, [list(each.values()) for each in pairs], presents)[:FOLLOWING]
-    return Priced(
+    return SimulatedEdits(
         step=worlds[0][0][1],
         present_ns=presents[0].times_ns[0],
         rows=rows,

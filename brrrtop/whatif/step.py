@@ -22,7 +22,7 @@ from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.analysis.signals.joined import (
     READ_BACK_BYTES,
-    Joined,
+    LaunchTable,
     figures_of_ops,
     joined,
     of_sequences,
@@ -382,7 +382,7 @@ NEAR = 8
 """Kernels of one recurrent layer between two that name it."""
 
 
-def _last_over_first(seen: Joined) -> F8:
+def _last_over_first(seen: LaunchTable) -> F8:
     """`Kernels.last_over_first`, shape of the activities."""
     half, depthwise = seen.has(Trait.HALF), seen.named(_DEPTHWISE)
     ratio = np.where(depthwise, np.where(half, DEPTHWISE_16_BIT, DEPTHWISE[0]), np.nan)
@@ -430,7 +430,7 @@ def _written_out(window: Window) -> Bool:
     return inside
 
 
-def _elsewhere(seen: Joined, nodes: Nodes) -> Bool:
+def _elsewhere(seen: LaunchTable, nodes: Nodes) -> Bool:
     """Launched by a thread that is not the one with most waits and steps: autograd's own."""
     calls, marks = seen.window.calls, seen.window.marks
     if not len(calls):

@@ -94,7 +94,7 @@ class Control:
     def run(self) -> None:
         """Heed the library until the end; the body of the control thread."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they have to wake the main thread
-        heed = self.fence.guard("control", self._heed)
+        apply = self.fence.guard("control", self._apply)
         while not self.ended:
             asked_ns, worked_ns = time.monotonic_ns(), time.thread_time_ns()
             bits = self.native.wait(self._patience_ms())
@@ -103,7 +103,7 @@ class Control:
                 self.unhook()
             if self.ended:
                 return
-            heed(bits)
+            apply(bits)
             self._upkeep_ns += self.stacks.weigh(time.thread_time_ns() - worked_ns)
             if not bits and time.monotonic_ns() - asked_ns < PERIOD_MS * 500_000:
                 time.sleep(PERIOD_MS / 1e3)  # whatever the library does, this loop must not spin
@@ -113,7 +113,7 @@ class Control:
             return _DORMANT_MS
         return self.stacks.period_ms if self.stacks.sampling else _ROUND_MS
 
-    def _heed(self, bits: int) -> None:
+    def _apply(self, bits: int) -> None:
         if bits & STOP:
             self.unhook()
             if not bits & GONE:
@@ -127,7 +127,7 @@ class Control:
         if not self.hooked:
             return
         if bits & (SHAPES | TRACING):
-            self.fence.guard(self.shapes.name, self.shapes.heed)(bits)
+            self.fence.guard(self.shapes.name, self.shapes.apply)(bits)
         now_ns = time.time_ns()
         if self.stacks.sampling and self.stacks.name not in self._off:
             self.fence.guard(self.stacks.name, self.stacks.sample)(now_ns)

@@ -91,7 +91,7 @@ SITE_NAME = "sitecustomize.py"
 PID = "@PID@"
 """Stands for the process number where a path is not known before the process is."""
 
-_SITE = '''\
+CHAIN = """\
 def _chain(folder):
     import sys
     sys.path[:] = [entry for entry in sys.path if entry != folder]
@@ -102,7 +102,9 @@ def _chain(folder):
         return
     module = sys.modules["sitecustomize"] = module_from_spec(spec)
     spec.loader.exec_module(module)
-
+"""
+"""`_chain` runs the interpreter's own sitecustomize, as if ours in `folder` did not exist."""
+_SITE = '''
 
 def _watch(payload, when):
     import os, sys, time, _thread
@@ -174,5 +176,5 @@ def site_text(folder: str, payload: str, when: str) -> str:
         payload: Of `payload`, with `PID` in the socket's path.
         when: `cuda` or `torch`: what a process must have in it before it gets an agent.
     """
-    text = _SITE.replace("PAYLOAD", repr(payload), 1).replace("WHEN", repr(when), 1)
+    text = (CHAIN + _SITE).replace("PAYLOAD", repr(payload), 1).replace("WHEN", repr(when), 1)
     return text.replace("(FOLDER)", f"({folder!r})", 1)

@@ -132,8 +132,8 @@ def test_what_wins_nothing_is_said_once_and_not_of_a_bucket_that_takes_time() ->
     context = context_of(judged)
     assert context.idle("input") >= 0.05
     nothing = WhatIf("loader-ready", 8e6, 0.0, -0.02, 0.02, None, "")
-    price = replace(context.priced, rows=(nothing, replace(nothing, edit="no-sync")))
-    assert replace(context, priced=price).waste == "simulated, these win nothing: no-sync (0%)"
+    price = replace(context.simulated, rows=(nothing, replace(nothing, edit="no-sync")))
+    assert replace(context, simulated=price).waste == "simulated, these win nothing: no-sync (0%)"
 
 
 @pytest.mark.parametrize("hello", [{"origin": "nsys"}, {"origin": "jax"}, {"torch": None}])

@@ -30,8 +30,8 @@ def account(compute: int, memory: int, underfilled: int, idle: int, unknown: int
     )  # fmt: skip
 
 
-def judge(booked: Account, doubts: dict[Side, float]) -> regimes.Verdict:
-    return regimes.judge(booked, split_of(booked), doubts, 100)
+def judge(booked: Account, uncertainty_by_bound: dict[Side, float]) -> regimes.Verdict:
+    return regimes.judge(booked, split_of(booked), uncertainty_by_bound, 100)
 
 
 @given(PARTS, PARTS, PARTS, PARTS, PARTS, CERTAIN, CERTAIN, CERTAIN)
@@ -39,8 +39,8 @@ def test_a_verdict_agrees_with_the_split(
     compute: int, memory: int, small: int, idle: int, unknown: int, a: float, b: float, c: float
 ) -> None:
     booked = account(compute, memory, small, idle, unknown)
-    doubts = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
-    result, split = judge(booked, doubts), split_of(booked)
+    uncertainty_by_bound = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
+    result, split = judge(booked, uncertainty_by_bound), split_of(booked)
     assert 0.0 <= result.confidence < 1.0
     if result.regime in (Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD):
         first = max((Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD), key=lambda r: getattr(split, r.value))  # fmt: skip
@@ -56,19 +56,19 @@ def test_more_unknown_time_never_makes_surer(
 ) -> None:  # fmt: skip
     times = [compute, memory, small]
     assume(sum(times) + idle + unknown > 0)
-    doubts = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
-    before = judge(account(*times, idle, unknown), doubts)
+    uncertainty_by_bound = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
+    before = judge(account(*times, idle, unknown), uncertainty_by_bound)
     lost = int(times[which] * part)
     times[which] -= lost
-    after = judge(account(*times, idle, unknown + lost), doubts)
+    after = judge(account(*times, idle, unknown + lost), uncertainty_by_bound)
     assert after.confidence <= before.confidence + 0.0011  # both are rounded
 
 
 def sure(compute: float, memory: float, overhead: float, doubt: float = 0.0) -> float:
     """Confidence where that share of the time is booked as compute and may be memory."""
     shares = {Regime.COMPUTE: compute, Regime.MEMORY: memory, Regime.OVERHEAD: overhead}
-    doubts = {Regime.COMPUTE: doubt, Regime.MEMORY: 0.0, Regime.OVERHEAD: 0.0}
-    return regimes.confidence(shares, doubts, 0.0)
+    uncertainty_by_bound = {Regime.COMPUTE: doubt, Regime.MEMORY: 0.0, Regime.OVERHEAD: 0.0}
+    return regimes.confidence(shares, uncertainty_by_bound, 0.0)
 
 
 @given(st.floats(0.6, 1), st.floats(0, 1), st.floats(0, 1))

@@ -105,7 +105,7 @@ def test_a_neighbour_that_went_changes_nothing() -> None:
     assert counted.any()
     judged = estimate(alone)
     unasked = estimate(replace(never, gauges=never.gauges.take(~counted)))
-    assert judged.window.turns is None
+    assert judged.window.time_slices is None
     assert judged.estimate.account == unasked.estimate.account
     assert judged.estimate.kernels == unasked.estimate.kernels
     assert "shared-gpu" not in {advice.kind for advice in advise(judged).given}
@@ -133,12 +133,12 @@ def test_nobody_counted_or_none_there_is_no_neighbour(count: float | None) -> No
         result.gauges.take(~counted) if count is None else replace(result.gauges, values=values)
     )
     judged = estimate(replace(result, gauges=gauges))
-    assert judged.window.turns is None
+    assert judged.window.time_slices is None
     assert judged.estimate.account.idle_ns["other_process"] == 0
 
 
 def test_under_mps_nobody_takes_turns() -> None:
-    assert estimate(replace(recorded("two"), mps=True)).window.turns is None
+    assert estimate(replace(recorded("two"), mps=True)).window.time_slices is None
 
 
 @pytest.mark.parametrize("with_facts", [True, False])
@@ -183,8 +183,8 @@ def test_every_turn_is_booked_and_nothing_else_is() -> None:
     made = steps(stopped)
     judged = estimate(made)
     hit = [(s, p) for s in range(12) for p in range(len(STEP)) if stopped(s, p, 0)]
-    assert judged.window.turns is not None
-    assert judged.window.turns.hit == len(hit)
+    assert judged.window.time_slices is not None
+    assert judged.window.time_slices.hit == len(hit)
     account = judged.estimate.account
     assert account.taken_ns == account.idle_ns["other_process"] == TURN * len(hit)
     assert total(account) == account.duration_ns
@@ -199,8 +199,8 @@ def test_every_turn_is_booked_and_nothing_else_is() -> None:
 def test_turns_that_end_early_are_found_in_kernels_of_many_names() -> None:
     judged = estimate(steps(any_length, count=24))
     hit = [any_length(s, p, 0) for s in range(24) for p in range(len(STEP))]
-    assert judged.window.turns is not None
-    assert judged.window.turns.alike < 0.6
+    assert judged.window.time_slices is not None
+    assert judged.window.time_slices.alike < 0.6
     assert judged.estimate.account.taken_ns == pytest.approx(sum(hit), rel=0.1)
     advice = next(one for one in advise(judged).given if one.kind == "shared-gpu")
     assert advice.confidence < 0.8
@@ -208,7 +208,7 @@ def test_turns_that_end_early_are_found_in_kernels_of_many_names() -> None:
 
 def test_a_turn_within_a_kernel_is_no_gap() -> None:
     stopped_ones, none = estimate(steps(stopped)).window, estimate(steps(lambda *_: 0)).window
-    assert stopped_ones.turns is not None
+    assert stopped_ones.time_slices is not None
     lengths = [high - low for _, low, high in (gaps(stopped_ones), gaps(none))]
     assert lengths[0].tolist() == lengths[1].tolist()
 
@@ -236,7 +236,7 @@ def test_a_turn_within_a_kernel_is_no_gap() -> None:
 )
 def test_kernels_long_for_reasons_of_their_own_are_no_turns(stretch: Stretch) -> None:
     judged = estimate(steps(stretch, count=60))
-    assert judged.window.turns is None
+    assert judged.window.time_slices is None
     assert judged.estimate.account.taken_ns == 0
 
 
@@ -257,13 +257,13 @@ def test_low_clocks_beside_an_idle_process_are_no_turns(
         count=60,
     )
     assert len({made.names[i] for i in made.activities.name_ids.tolist()}) == len(EQUALS)
-    assert estimate(made).window.turns is None
+    assert estimate(made).window.time_slices is None
 
 
 def test_a_collective_that_waits_is_not_stopped() -> None:
     made = steps(stopped)
     names = tuple(NCCL if name in (ADD, NORM, REDUCE) else name for name in made.names)
-    assert estimate(replace(made, names=names)).window.turns is None  # two names are left
+    assert estimate(replace(made, names=names)).window.time_slices is None  # two names are left
 
 
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 2]), min_size=72, max_size=72), st.integers(0, 9))

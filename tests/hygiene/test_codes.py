@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 OLD_SENTENCES = ROOT / "collectors" / "protocol" / "status.py"
-SENTENCES = {"says", "sentence", "message", "note", "notes", "hurdle", "verdict", "fault", "why"}
+SENTENCES = {"says", "sentence", "message", "note", "notes", "blocker", "verdict", "fault", "why"}
 """Names of values that are sentences."""
 ASKS = {"startswith", "endswith", "isdigit", "split", "partition", "rpartition", "find", "index"}
 SOURCES = sorted(

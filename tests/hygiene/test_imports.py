@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = ROOT / "collectors" / "agent"
+CLOSED_WORLDS = [ROOT / "collectors" / "agent", ROOT / "collectors" / "trial"]
+"""What runs in somebody's program."""
 
 
 def loaded_after(code: str) -> set[str]:
@@ -67,19 +68,21 @@ def _imports(path: Path) -> set[str]:
     return names
 
 
-def test_the_agent_imports_the_standard_library_and_itself() -> None:
+@pytest.mark.parametrize("world", CLOSED_WORLDS, ids=lambda path: path.name)
+def test_a_closed_world_imports_the_standard_library_and_itself(world: Path) -> None:
     known = set(sys.stdlib_module_names)
-    foreign = {str(path): _imports(path) - known for path in AGENT.rglob("*.py")}
+    foreign = {str(path): _imports(path) - known for path in world.rglob("*.py")}
     assert {path: names for path, names in foreign.items() if names} == {}
 
 
-def test_loading_the_agent_loads_the_standard_library_only() -> None:
-    paths = [path.relative_to(AGENT).with_suffix("") for path in sorted(AGENT.rglob("*.py"))]
+@pytest.mark.parametrize("world", CLOSED_WORLDS, ids=lambda path: path.name)
+def test_loading_a_closed_world_loads_the_standard_library_only(world: Path) -> None:
+    paths = [path.relative_to(world).with_suffix("") for path in sorted(world.rglob("*.py"))]
     names = [".".join(path.parts) for path in paths if path.name != "__init__"]
     code = f"""
 import importlib, importlib.util
 spec = importlib.util.spec_from_file_location(
-    "_closed_world", {str(AGENT / "__init__.py")!r}, submodule_search_locations=[{str(AGENT)!r}])
+    "_closed_world", {str(world / "__init__.py")!r}, submodule_search_locations=[{str(world)!r}])
 module = importlib.util.module_from_spec(spec)
 sys.modules["_closed_world"] = module
 spec.loader.exec_module(module)

@@ -56,7 +56,7 @@ def test_a_long_run_is_kept_as_sums_that_say_the_same() -> None:
     """A recording of 61 s, looked at as if only so much of it could be looked at at once."""
     path = Path(__file__).resolve().parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
     timeline = read(open_source(path))
-    timeline.settle()
+    timeline.sort()
     whole, parts = Ledger(), Ledger(open_ns=OPEN_NS // 6, closed_ns=CLOSED_NS // 6)
     assert timeline.newest_ns is not None and timeline.first_ns is not None
     last = timeline.newest_ns - timeline.newest_ns % 1024  # as floats can say

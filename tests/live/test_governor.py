@@ -225,7 +225,7 @@ def test_steps_may_arrive_in_any_batches() -> None:
         for at in range(0, 400, size):
             cost.add_steps(ends[at : at + size])
         cost.add_burst(int(ends[199]) + 1, int(ends[201]))
-        cost.settle(int(ends[-1]) + 10 * SECOND)
+        cost.book_costs(int(ends[-1]) + 10 * SECOND)
         shares.append(cost.measured[0].extra_ns)
     assert shares[0] == shares[1] == shares[2]
     assert shares[0] == pytest.approx(5_000_000)
@@ -238,7 +238,7 @@ def test_a_checkpoint_in_a_burst_is_not_taken_for_its_cost() -> None:
     cost = StepCost()
     cost.add_steps(ends)
     cost.add_burst(int(ends[100]), int(ends[102]))
-    (measured,) = cost.settle(int(ends[-1]) + 10 * SECOND)
+    (measured,) = cost.book_costs(int(ends[-1]) + 10 * SECOND)
     assert measured.extra_ns < 0.4 * SECOND
     assert measured.worst_step_ns == 30 * SECOND
 

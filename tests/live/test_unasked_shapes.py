@@ -167,7 +167,7 @@ class Run:
                 self.estimate, regime=regime, span=Span(self.now_ns - 10 * SECOND, self.now_ns),
                 steps=steps or replace(self.estimate.steps, count=3, warming_up=False),
             )  # fmt: skip
-            self.unasked.see_verdict(self.estimate, self.learned_ns)
+            self.unasked.on_estimate(self.estimate, self.learned_ns)
         return self.estimate
 
     @property

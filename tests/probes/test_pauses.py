@@ -102,10 +102,10 @@ def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> 
         done = threading.Event(); c, n = control("stacks")
         from _brrrtop_agent.library import CONNECTED, GONE, STOP
         def sample():
-            time.sleep(.1); c._heed(0); out.append(len(n.marks))
-            c._heed(CONNECTED)
-            for _ in range(2): time.sleep(.01); c._heed(0)
-            c._heed(STOP | GONE); seen = len(n.marks); c._heed(0)
+            time.sleep(.1); c._apply(0); out.append(len(n.marks))
+            c._apply(CONNECTED)
+            for _ in range(2): time.sleep(.01); c._apply(0)
+            c._apply(STOP | GONE); seen = len(n.marks); c._apply(0)
             out.append(len(n.marks) - seen); done.set()
         out = []; threading.Thread(target=sample).start(); train_step(20)
         answer([n.of(10), *out, c.stacks.sampling])
@@ -136,10 +136,10 @@ def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script: Script) -
             for batch in batches: pass
         c, n = control("stacks", "steps", "loader")
         from _brrrtop_agent.library import CONNECTED
-        c._heed(CONNECTED)
+        c._apply(CONNECTED)
         train(DataLoader(range(50))); time.sleep(.3); validate(DataLoader(range(50)))
         c._round(time.time_ns()); first = n.of(16); n.marks.clear()
-        time.sleep(.3); c._heed(CONNECTED); train(DataLoader(range(50)))  # another monitor
+        time.sleep(.3); c._apply(CONNECTED); train(DataLoader(range(50)))  # another monitor
         c._round(time.time_ns())
         answer([len(n.steps), len(n.of(2)), [first, n.of(16)], [m[2] for m in n.of(2)] + n.steps])
         """
@@ -168,7 +168,7 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
                 until = time.monotonic() + seconds
                 while time.monotonic() < until:
                     time.sleep(.01); before = time.thread_time_ns()
-                    c._heed(0); c.stacks.weigh(time.thread_time_ns() - before)
+                    c._apply(0); c.stacks.weigh(time.thread_time_ns() - before)
                 out.append(c.stacks.period_ms)
             thread = threading.Thread(target=sample); thread.start()
             return thread, out

@@ -47,8 +47,8 @@ def test_one_whole_step_is_recorded_and_no_more(script: Script) -> None:
         """
 t = Training(); t.step()
 c, n = control(); c.hook(); t.step()
-c._heed(SHAPES); t.step(); before = recording()
-c._heed(TRACING); armed = recording(); t.step(); on = recording()
+c._apply(SHAPES); t.step(); before = recording()
+c._apply(TRACING); armed = recording(); t.step(); on = recording()
 t.step(); off = recording(); t.step(); settle(c); t.step()
 answer([[before, armed, on, off], ops(n), packed(n), n.of(PERTURBED), n.steps, c.fence.faults])
 """,
@@ -73,7 +73,7 @@ def test_ops_are_placed_on_the_clock_of_the_trace_to_microseconds(script: Script
         script,
         """
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step()
+c._apply(SHAPES | TRACING); t.step()
 seen = []
 for size in range(100, 140):
     before = time.time_ns(); torch.ones(size); seen.append((before, time.time_ns()))
@@ -101,7 +101,7 @@ def training(asked):
     t = Training(compiled=True); c, n = control(); c.hook()
     for _ in range(3): t.step()
     before = dict(counters["frames"]), dict(counters["stats"]), t.ran_eager
-    if asked: c._heed(SHAPES | TRACING)
+    if asked: c._apply(SHAPES | TRACING)
     for _ in range(5): t.step()
     settle(c); c.unhook()
     after = dict(counters["frames"]), dict(counters["stats"]), t.ran_eager
@@ -120,8 +120,8 @@ def test_it_waits_for_a_burst_and_gives_up_without_one(script: Script) -> None:
         script,
         """
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES); c.shapes._wished_ns -= 6_000_000_000; settle(c)
-c._heed(TRACING); t.step(); on = recording(); t.step()
+c._apply(SHAPES); c.shapes._wished_ns -= 6_000_000_000; settle(c)
+c._apply(TRACING); t.step(); on = recording(); t.step()
 answer([on, said(n)])
 """,
     )
@@ -134,11 +134,11 @@ def test_what_cannot_be_recorded_is_said(script: Script) -> None:
         """
 t = Training(); c, n = control(); c.hook()
 def asked():
-    n.frames.clear(); c._heed(SHAPES | TRACING); t.step(); on = recording(); t.step()
+    n.frames.clear(); c._apply(SHAPES | TRACING); t.step(); on = recording(); t.step()
     return [on, said(n)]
 early = asked()
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-    c._heed(SHAPES | TRACING); profiled = said(n)[-1]
+    c._apply(SHAPES | TRACING); profiled = said(n)[-1]
 c.steps.thread_ident += 1; threaded = asked(); c.steps.thread_ident -= 1
 c.steps._primary.stamps.extend(10_000_000_000 * i for i in range(64)); slow = asked()
 answer([early, profiled, threaded, slow])
@@ -159,7 +159,7 @@ def test_a_profiler_that_begins_in_the_recorded_step_has_its_way(script: Script)
             script,
             f"""
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step(); on = recording()
+c._apply(SHAPES | TRACING); t.step(); on = recording()
 with {begin} as theirs: t.step()
 settle(c)
 answer([on, not recording(), len(theirs.key_averages()), said(n), c.fence.faults])
@@ -174,7 +174,7 @@ def test_a_step_that_does_not_end_is_given_up_from_outside(script: Script) -> No
         script,
         """
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step(); on = recording()
+c._apply(SHAPES | TRACING); t.step(); on = recording()
 c.shapes._until_ns = 0
 other = threading.Thread(target=settle, args=(c,)); other.start()
 began = time.time()
@@ -194,7 +194,7 @@ def test_leaving_in_the_middle_of_the_step_switches_off(script: Script) -> None:
         """
 def left(leave):
     t = Training(); c, n = control(); c.hook(); t.step()
-    c._heed(SHAPES | TRACING); t.step(); assert recording()
+    c._apply(SHAPES | TRACING); t.step(); assert recording()
     t.step(lambda: leave(c)); off = not recording(); t.step(); c.unhook()
     return off and not n.packed and not c.fence.faults
 def from_outside(c):
@@ -211,7 +211,7 @@ def test_a_child_forked_in_the_step_does_not_record(script: Script) -> None:
         script,
         """
 t = Training(); c, n = control(); watched(c); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step()
+c._apply(SHAPES | TRACING); t.step()
 status = []
 def fork():
     pid = os.fork()
@@ -230,7 +230,7 @@ def test_what_was_recorded_survives_ops_that_begin_or_end_outside(script: Script
         script,
         """
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step()
+c._apply(SHAPES | TRACING); t.step()
 with torch.profiler.record_function("outer"): t.step()
 settle(c)
 answer([sorted({row[1] for row in ops(n).values()}), not recording()])
@@ -248,7 +248,7 @@ def test_a_main_thread_that_is_busy_for_long_switches_off_when_it_comes_back(
         """
 import ctypes, gc
 t = Training(); c, n = control(); c.hook(); t.step()
-c._heed(SHAPES | TRACING); t.step(); on = recording()
+c._apply(SHAPES | TRACING); t.step(); on = recording()
 leaving = threading.Thread(target=c.unhook); leaving.start()
 lib = ctypes.CDLL(None); lib.usleep(1_800_000)  # in C, without the GIL
 waited = not leaving.is_alive()

@@ -23,7 +23,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.timeline import windows
-from brrrtop.timeline.windows import WATCH_NS, speaking, watch_around
+from brrrtop.timeline.windows import WATCH_NS, relevant_marks, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 from collectors.vocabulary import MarkClass
@@ -141,7 +141,7 @@ def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
 def test_a_place_is_told_whole_in_folders_with_spaces_too(
     text: str, place: str, source: str
 ) -> None:
-    assert stack_samples.parted(text) == (place, source)
+    assert stack_samples.split_line(text) == (place, source)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
     zeros = np.zeros(4, np.int64)
     times = np.arange(4) * S
     marks = Marks(times, times, zeros, zeros, zeros, np.array(classes, np.int32))
-    assert speaking(marks, Span(0, 10 * S)).tolist() == [True, False, False, False]
+    assert relevant_marks(marks, Span(0, 10 * S)).tolist() == [True, False, False, False]
 
 
 def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.text.hero import cost, hero
+from brrrtop.text.hero import cost, headline_text
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane
@@ -135,7 +135,7 @@ async def test_without_activity_there_is_no_picture_and_keys_do_nothing() -> Non
 
 
 def test_the_hero_says_it_in_plain_words() -> None:
-    says = hero(snapshots.snapshot())
+    says = headline_text(snapshots.snapshot())
     assert (
         says
         == "GPU idle 47%: it waits for your DataLoader (0 workers) – at most 1.7× faster with the batch ready"
@@ -143,6 +143,6 @@ def test_the_hero_says_it_in_plain_words() -> None:
     assert cost(snapshots.snapshot()).startswith(
         "3.0 GPU-hours watched, 50% lost, most of it idle: input 47%"
     )
-    assert hero(snapshots.waiting()) == "" == cost(snapshots.waiting())
-    assert hero(snapshots.unmeasured()) == ""
-    assert hero(snapshots.healthy()) == "GPU computes 72% of the time"
+    assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting())
+    assert headline_text(snapshots.unmeasured()) == ""
+    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"

@@ -22,7 +22,15 @@ from brrrtop.whatif.convolutions import (
     last_over_first,
 )
 from brrrtop.whatif.edits.loop import no_sync
-from brrrtop.whatif.price import EDITS, Bases, Priced, _present, _row, edited, priced
+from brrrtop.whatif.price import (
+    EDITS,
+    Bases,
+    SimulatedEdits,
+    _present,
+    _row,
+    edited,
+    simulate_edits,
+)
 from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
@@ -68,8 +76,8 @@ def stepped(scene: Scene) -> Step:
     return step
 
 
-def priced_rows(judged: Analysis) -> Priced:
-    result = priced(judged)
+def priced_rows(judged: Analysis) -> SimulatedEdits:
+    result = simulate_edits(judged)
     assert result is not None
     return result
 
@@ -109,7 +117,7 @@ def test_no_edit_changes_a_step_of_nothing() -> None:
 def test_nothing_is_told_of_a_window_in_which_nothing_ran() -> None:
     scene = Scene()
     scene.call(CallClass.SYNC, 10.0)
-    assert priced(scene.judged()) is None
+    assert simulate_edits(scene.judged()) is None
 
 
 @pytest.mark.parametrize("edit", ["loader-ready", "no-sync", "quiet-host"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Device
-from brrrtop.whatif.price import EDITS, priced
+from brrrtop.whatif.price import EDITS, simulate_edits
 from tests.advisories.scenarios import A100, GEFORCE, H200
 from tests.advisories.test_properties import action, played
 
@@ -30,7 +30,7 @@ def test_every_price_is_a_number_within_its_range(
     window = played(actions, device, with_calls)
     if window.span.duration_ns <= 0:
         return
-    result = priced(estimate(window))
+    result = simulate_edits(estimate(window))
     if result is None:
         return
     assert math.isfinite(result.present_ns) and result.present_ns >= 0

@@ -13,7 +13,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
-from brrrtop.whatif.price import priced
+from brrrtop.whatif.price import simulate_edits
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import step_of
 
@@ -46,7 +46,7 @@ def test_an_unedited_step_takes_the_measured_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["h200/moe", "h200/lora", "promises/dataloader-stall"])
 def test_each_row_is_of_the_step_and_within_its_range(name: str) -> None:
-    result = priced(judged(name))
+    result = simulate_edits(judged(name))
     assert result is not None and result.rows
     for row in result.rows:
         assert row.saves == pytest.approx(1 - row.step_ns / result.present_ns)
@@ -58,13 +58,13 @@ def test_each_row_is_of_the_step_and_within_its_range(name: str) -> None:
 
 def test_a_loader_in_the_loop_is_all_that_its_step_waits_for() -> None:
     """17.4 ms a step, 16.5 of them in the loader; with workers it took 6.1."""
-    result = priced(judged("promises/dataloader-stall"))
+    result = simulate_edits(judged("promises/dataloader-stall"))
     assert result is not None and result.rows[0].edit == "loader-ready"
     assert result.rows[0].step_ns / 1e6 == pytest.approx(6.06, rel=0.15)
 
 
 def test_workers_that_keep_up_hold_no_edit_back() -> None:
-    result = priced(judged("promises/dataloader-stall.after"))
+    result = simulate_edits(judged("promises/dataloader-stall.after"))
     assert result is not None and result.step.batch_ns == 0
 
 

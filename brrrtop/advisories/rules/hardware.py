@@ -81,7 +81,10 @@ def idle_clocks(context: Context) -> Finding | None:
 def shared_gpu(context: Context) -> Finding | None:
     readings, account = context.readings, context.estimate.account
     others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
-    waste, turns = "kernel tuning: the neighbour takes turns with you", context.joined.window.turns
+    waste, turns = (
+        "kernel tuning: the neighbour takes turns with you",
+        context.joined.window.time_slices,
+    )
     if turns is not None:  # kernels stopped for them are recorded as running
         taken = context.idle("other_process")
         return finding(

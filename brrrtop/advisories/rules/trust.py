@@ -155,7 +155,7 @@ def monitor_cost(context: Context) -> Finding | None:
             "brrrtop attach --max-overhead 1%, or NVML only",
             confidence=0.8, step_cost_share=cost, error_share=error,
         )  # fmt: skip
-    step, busy = context.priced, context.share(context.estimate.account.busy_ns)
+    step, busy = context.simulated, context.share(context.estimate.account.busy_ns)
     # With less at work the device waits for launches without a profiler too.
     if step is None or step.unprofiled_ns is None or busy < BUSY or step.present_ns <= 0:
         return None
@@ -179,7 +179,7 @@ def monitor_cost(context: Context) -> Finding | None:
 )  # fmt: skip
 def none_healthy(context: Context) -> Finding | None:
     estimate, rows = context.estimate, context.rows
-    if context.priced is None or context.ceilings is None or any(map(context.matters, rows)):
+    if context.simulated is None or context.ceilings is None or any(map(context.matters, rows)):
         return None
     if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
         return None

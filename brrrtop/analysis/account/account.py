@@ -36,7 +36,11 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     acts, calls, marks = window.activities, window.calls, window.marks
     low, high = span.t0_ns, span.t1_ns
     others = time_slices.others_there(window)
-    taken = (window.turns.starts_ns, window.turns.ends_ns) if window.turns else time_slices.NOBODY
+    taken = (
+        (window.time_slices.starts_ns, window.time_slices.ends_ns)
+        if window.time_slices
+        else time_slices.NOBODY
+    )
     if window.observed is not None:
         clock = Cover(*edges(window.observed))  # spans nobody traced take no time
         acts, calls, marks = (

@@ -41,11 +41,13 @@ class Verdict(Struct, frozen=True):
     runner_up: Regime | None
 
 
-def judge(account: Account, split: Split, doubts: Mapping[Side, float], activities: int) -> Verdict:
+def judge(
+    account: Account, split: Split, uncertainty_by_bound: Mapping[Side, float], activities: int
+) -> Verdict:
     """The regime of a window.
 
     Args:
-        doubts: Of each side's kernel time, the part that may well be on another side.
+        uncertainty_by_bound: Of each side's kernel time, the part that may well be on another side.
         activities: Records behind it; a handful says nothing.
     """
     if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
@@ -60,7 +62,9 @@ def judge(account: Account, split: Split, doubts: Mapping[Side, float], activiti
         Regime.MEMORY: account.memory_ns,
         Regime.OVERHEAD: account.underfilled_ns,
     }
-    open_ = {r: doubts.get(_SIDE[r], 0.0) * booked[r] / account.duration_ns for r in booked}
+    open_ = {
+        r: uncertainty_by_bound.get(_SIDE[r], 0.0) * booked[r] / account.duration_ns for r in booked
+    }
     first, second = sorted(shares, key=lambda r: -shares[r])[:2]
     lead = shares[first] - shares[second]
     overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
@@ -76,7 +80,7 @@ def judge(account: Account, split: Split, doubts: Mapping[Side, float], activiti
 
 
 def confidence(
-    shares: Mapping[Regime, float], doubts: Mapping[Regime, float], unknown: float
+    shares: Mapping[Regime, float], uncertainty_by_bound: Mapping[Regime, float], unknown: float
 ) -> float:
     """How sure the verdict is, 0..0.99; never more for more unknown time.
 
@@ -85,12 +89,12 @@ def confidence(
 
     Args:
         shares: Of the wall time.
-        doubts: Part of each share that may belong to another.
+        uncertainty_by_bound: Part of each share that may belong to another.
         unknown: Share that nobody can class.
     """
-    every = sum(doubts.values())
+    every = sum(uncertainty_by_bound.values())
     clear = max(
-        min(shares[r] - shares[o] - (every - doubts[o]) for o in shares if o is not r)
+        min(shares[r] - shares[o] - (every - uncertainty_by_bound[o]) for o in shares if o is not r)
         for r in shares
     )
     first, second = sorted(shares.values())[:-3:-1]

@@ -101,7 +101,7 @@ def without_other_processes(window: Window, uncut: Window) -> Window:
         return window
     taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
     turns = TimeSlices(*taken, len(hit), turn_ns, alike)
-    return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
+    return replace(window, activities=replace(acts, ends_ns=ends), time_slices=turns)
 
 
 def _find_slices(window: Window, there: tuple[I8, I8]) -> tuple[I8, int, float] | None:

@@ -63,7 +63,7 @@ def refined(
     """The groups, those that could be measured with evidence L3; unchanged without samples of use."""
     plain = tuple(groups)
     # Counters are the device's: where others had turns they would be read as the trainer's.
-    if not plain or ceilings is None or window.samples is None or window.turns is not None:
+    if not plain or ceilings is None or window.samples is None or window.time_slices is not None:
         return plain
     clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
     expected = {

@@ -157,7 +157,7 @@ def _rate(
     return None if peak is not None and rate > peak else rate
 
 
-def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:
+def uncertainty_by_bound(labels: Labels, durations_ns: I8) -> dict[Side, float]:
     """Of the kernel time of each side the part that may well be on another: what certainty leaves."""
     if not labels.groups:
         return {}

@@ -35,7 +35,7 @@ CLOCK_DROP = 0.97
 """Of the peers' SM clock."""
 
 
-class Deeds(Struct, frozen=True):
+class RankActivity(Struct, frozen=True):
     """Of one rank, while all were recorded."""
 
     account: Account
@@ -111,7 +111,7 @@ def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
     return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
 
 
-def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:
+def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
     """The account of a rank in these spans, which are on the common clock."""
     own = tuple(Span(s.t0_ns - offset, s.t1_ns - offset) for s in spans)
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
@@ -121,7 +121,7 @@ def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:
     acts = window.activities
     mine = (labelled.classes == WORK) & (acts.types == ActivityType.KERNEL)
     mine &= holders(*edges(own), acts.starts_ns) >= 0
-    return Deeds(
+    return RankActivity(
         account.book(window, labelled, call_rows),
         int(mine.sum()),
         int((acts.blocks[mine] * acts.threads[mine]).sum()),
@@ -139,7 +139,7 @@ def later_than_peers(values: F8) -> F8:
     return out
 
 
-def grown(every: Sequence[Deeds | None], place: int) -> dict[str, float]:
+def excess_by_cause_ns(every: Sequence[RankActivity | None], place: int) -> dict[str, float]:
     """By bucket: what this rank takes more than the median of its peers, ns; negative where less."""
     mine = every[place]
     others = [one.buckets_ns for at, one in enumerate(every) if one is not None and at != place]
@@ -152,7 +152,7 @@ def grown(every: Sequence[Deeds | None], place: int) -> dict[str, float]:
 
 
 def cause_of(
-    more: Mapping[str, float], every: Sequence[Deeds | None], place: int,
+    more: Mapping[str, float], every: Sequence[RankActivity | None], place: int,
     gauges: Sequence[Mapping[int, float]],
 ) -> str:  # fmt: skip
     """What a late rank takes more of: an idle cause, or a `Lateness`."""
@@ -168,7 +168,7 @@ def cause_of(
 
 
 def _of_work(
-    every: Sequence[Deeds | None], place: int, gauges: Sequence[Mapping[int, float]]
+    every: Sequence[RankActivity | None], place: int, gauges: Sequence[Mapping[int, float]]
 ) -> Lateness:
     mine = every[place]
     others = [one for at, one in enumerate(every) if one is not None and at != place]

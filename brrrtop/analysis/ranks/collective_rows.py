@@ -13,7 +13,7 @@ from brrrtop.model.ranks import CollectiveRow
 from brrrtop.model.tables import I8
 
 if TYPE_CHECKING:
-    from brrrtop.analysis.ranks.job import Together
+    from brrrtop.analysis.ranks.job import AlignedRanks
 import re
 from collections.abc import Iterable
 
@@ -44,14 +44,14 @@ TENSOR_ALONE = 0.8
 TENSOR_A_STEP = 16
 
 
-def collective_rows(both: Together, complete: bool = True) -> tuple[CollectiveRow, ...]:
+def collective_rows(job: AlignedRanks, complete: bool = True) -> tuple[CollectiveRow, ...]:
     """By type, size and ranks, most time first.
 
     Args:
         complete: All ranks are there; else what is left of a stay may still be a wait for a missing one,
             and no rate is told.
     """
-    matched, numbers = both.matched, both.numbers
+    matched, numbers = job.matched, job.numbers
     if not len(matched):
         return ()
     first = np.flatnonzero(np.diff(matched.collective, prepend=-1))
@@ -60,12 +60,12 @@ def collective_rows(both: Together, complete: bool = True) -> tuple[CollectiveRo
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, (low, high) in enumerate(itertools.pairwise(bounds)):
         ranks = tuple(sorted(numbers[place] for place in matched.rank[low:high].tolist()))
-        one, record = both.every[int(matched.rank[low])], int(matched.record[low])
+        one, record = job.every[int(matched.rank[low])], int(matched.record[low])
         name = name_of(int(matched.types[at]), one.op_names[record])
-        kernel = both.windows[int(matched.rank[low])].names[int(one.name_ids[record])]
+        kernel = job.windows[int(matched.rank[low])].names[int(one.name_ids[record])]
         key = (name, algorithm_of(kernel), ranks, int(matched.sizes[at]))
         groups.setdefault(key, []).append(at)
-    rate = _link_rate(both)
+    rate = _link_rate(job)
     rows = [
         _collective_row(key, np.array(places), matched, longest, rate, complete)
         for key, places in groups.items()
@@ -102,19 +102,19 @@ def _collective_row(
     )
 
 
-def _link_rate(both: Together) -> float | None:
+def _link_rate(job: AlignedRanks) -> float | None:
     """Of the slowest link between the ranks' GPUs; None where one is not known."""
-    devices = [window.device for window in both.windows]
+    devices = [window.device for window in job.windows]
     rates = [link_rate(device.name, device.capability) for device in devices]
     known = [rate for rate in rates if rate is not None]
     return min(known) if len(known) == len(rates) else None
 
 
-def alone_share(both: Together) -> float | None:
+def alone_share(job: AlignedRanks) -> float | None:
     """Of the transfers of all-reduces, the part with no kernel beside them, on the median rank."""
     code = next(code for code, (name, _) in enumerate(TYPES) if name == "all-reduce")
     shares = []
-    for one in both.every:
+    for one in job.every:
         rows = one.types == code
         total = int((one.ends_ns - one.starts_ns)[rows].sum())
         if total:

@@ -37,7 +37,8 @@ _OF_EXCHANGES = (
 )
 _ITEM_BYTES = {
     "float": 4, "int": 4, "double": 8, "long": 8, "long int": 8, "c10::bfloat16": 2, "c10::half": 2,
-    "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1,
+    "bfloat16": 2, "half": 2, "byte": 1, "char": 1, "short": 2,
+    "signed char": 1, "unsigned char": 1, "bool": 1,
 }  # fmt: skip
 _ITEM_IN_NAME = (
     (re.compile(r"_(bf16|f16|half|__nv_bfloat16)(_|$|\()"), 2),
@@ -108,11 +109,14 @@ def _type_of(kernel: str) -> int:
 
 
 def name_of(code: int, op_name: str) -> str:
-    """What a collective is called: sends and receives by the op that made them, where one is known."""
+    """What a collective is called: sends and receives, and NCCL's kernel for several types, by the op that
+    made them, where one is known."""
     if code == EXCHANGE:
         for pattern, name in _OF_EXCHANGES:
             if pattern.search(op_name):
                 return name
+    if code == len(TYPES) - 1 and op_name:
+        return next(name for name, pattern in TYPES if pattern.search(op_name))
     return TYPES[code][0]
 
 

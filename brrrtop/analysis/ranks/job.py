@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.ranks import accounts, matching
-from brrrtop.analysis.ranks.accounts import Deeds
+from brrrtop.analysis.ranks.accounts import RankActivity
 from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
 from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks.matching import Matched
@@ -37,7 +37,7 @@ class RankInput(Struct, frozen=True, eq=False):
     beginning says how late it began."""
 
 
-class Together(Struct, frozen=True, eq=False):
+class AlignedRanks(Struct, frozen=True, eq=False):
     """What the ranks have in common."""
 
     inputs: Sequence[RankInput]
@@ -46,7 +46,7 @@ class Together(Struct, frozen=True, eq=False):
     offsets: Sequence[int | None]
     matched: Matched
     spans: tuple[Span, ...]
-    deeds: Sequence[Deeds | None]
+    deeds: Sequence[RankActivity | None]
     steps: float | None
     """In `spans`."""
     together_ns: int
@@ -77,40 +77,40 @@ def judge_job(
     """
     some = [one for one in inputs if one.window is not None]
     others = [one.row for one in inputs if one.window is None]
-    both = _together(some)
-    missing = _missing(both, len(inputs), world)
-    rows = _rows(both)
+    job = _together(some)
+    missing = _missing(job, len(inputs), world)
+    rows = _rows(job)
     if missing:  # the last rank to arrive may be one of them
         rows = [replace(row, late_ns=None) for row in rows]
-    collectives = collective_rows(both, complete=not missing)
-    waited = None if missing else rank_waited_for(both, rows, least_bursts)
+    collectives = collective_rows(job, complete=not missing)
+    waited = None if missing else rank_waited_for(job, rows, least_bursts)
     if waited is not None:
         rows = [_with_cause(row, waited) if row.rank == waited.rank else row for row in rows]
     divided = parallelism(
         collectives,
-        both.steps or _steps_in_all(some),
+        job.steps or _steps_in_all(some),
         max(len(inputs), world or 0),
-        alone_share(both),
+        alone_share(job),
     )
     return JobSnapshot(
         ranks=(*_odd_first(rows, waited.rank if waited else None), *others),
         world=world,
         missing=missing,
-        together_ns=both.together_ns or None,
-        bursts=len(both.spans),
-        undecided=0 < len(both.spans) < least_bursts,
-        steps=both.steps,
+        together_ns=job.together_ns or None,
+        bursts=len(job.spans),
+        undecided=0 < len(job.spans) < least_bursts,
+        steps=job.steps,
         collectives=collectives,
-        matched=len(both.matched),
-        transfer_ns=int(both.matched.transfer_ns.sum()) if len(both.matched) else None,
+        matched=len(job.matched),
+        transfer_ns=int(job.matched.transfer_ns.sum()) if len(job.matched) else None,
         waited_for=waited,
         parallelism=divided,
-        bubble=_bubble(both) if Parallelism.PIPELINE in divided else None,
-        notes=tuple(_notes(both, inputs, world)),
+        bubble=_bubble(job) if Parallelism.PIPELINE in divided else None,
+        notes=tuple(_notes(job, inputs, world)),
     )
 
 
-def _together(inputs: Sequence[RankInput]) -> Together:
+def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     windows = [one.window for one in inputs if one.window is not None]
     every = [collectives_of(window) for window in windows]
     offsets = matching.offsets(every, [_host(window) for window in windows])
@@ -127,7 +127,7 @@ def _together(inputs: Sequence[RankInput]) -> Together:
         np.where(counted[matched.collective], column, 0).astype(np.float64)
         for column in (matched.alone_ns, matched.stay_alone_ns)
     )
-    return Together(
+    return AlignedRanks(
         inputs,
         windows,
         every,
@@ -143,9 +143,9 @@ def _together(inputs: Sequence[RankInput]) -> Together:
     )
 
 
-def _missing(both: Together, given: int, world: int | None) -> int:
+def _missing(job: AlignedRanks, given: int, world: int | None) -> int:
     """How many ranks of the job are not among those that were put beside each other; 0 where none were."""
-    placed = sum(offset is not None for offset in both.offsets)
+    placed = sum(offset is not None for offset in job.offsets)
     return max(given, world or 0) - placed if placed else 0
 
 
@@ -170,25 +170,25 @@ def _countable(matched: Matched, spans: Sequence[Span]) -> Bool:
     return counted
 
 
-def _rows(both: Together) -> list[RankRow]:
-    count, matched, numbers = len(both.inputs), both.matched, both.numbers
+def _rows(job: AlignedRanks) -> list[RankRow]:
+    count, matched, numbers = len(job.inputs), job.matched, job.numbers
     stay = matched.sums(matched.durations_ns, count)
     wait = matched.sums(matched.wait_ns, count)
     alone = matched.sums(matched.alone_ns, count)
-    inside = matched.sums(both.inside, count)
-    stays = matched.sums(both.stays, count)
+    inside = matched.sums(job.inside, count)
+    stays = matched.sums(job.stays, count)
     seen = np.bincount(matched.rank, minlength=count)
     last = np.bincount(matched.last, minlength=count)
-    per = both.steps if both.steps and both.steps >= 1 else 1.0
-    known = np.array([offset is not None for offset in both.offsets])
+    per = job.steps if job.steps and job.steps >= 1 else 1.0
+    known = np.array([offset is not None for offset in job.offsets])
     late = accounts.later_than_peers(np.where(known, stays, np.nan)) / per
-    began = _began(both)
+    began = _began(job)
     rows = []
-    for place, one in enumerate(both.inputs):
+    for place, one in enumerate(job.inputs):
         if not seen[place]:
-            rows.append(replace(one.row, clock_offset_ns=both.offsets[place]))
+            rows.append(replace(one.row, clock_offset_ns=job.offsets[place]))
             continue
-        more = accounts.grown(both.deeds, place) if both.spans else {}
+        more = accounts.excess_by_cause_ns(job.deeds, place) if job.spans else {}
         mine = matched.rank == place
         blame = np.bincount(matched.last[matched.collective[mine]], matched.wait_ns[mine], count)
         rows.append(
@@ -200,23 +200,23 @@ def _rows(both: Together) -> list[RankRow]:
                 transfer_ns=int(stay[place] - wait[place]),
                 wait_ns=int(wait[place]),
                 exposed_wait_ns=int(alone[place]),
-                waits_for_peers=inside[place] / both.together_ns if both.together_ns else None,
+                waits_for_peers=inside[place] / job.together_ns if job.together_ns else None,
                 waits_for={numbers[p]: int(ns) for p, ns in enumerate(blame) if ns and p != place},
-                late_ns=max(float(late[place]), 0.0) if both.spans else None,
+                late_ns=max(float(late[place]), 0.0) if job.spans else None,
                 carried_in_ns=began[place],
-                grown={bucket: ns / per for bucket, ns in more.items() if ns},
-                clock_offset_ns=both.offsets[place],
+                excess_by_cause_ns={bucket: ns / per for bucket, ns in more.items() if ns},
+                clock_offset_ns=job.offsets[place],
             )
         )
     return rows
 
 
-def _began(both: Together) -> list[int | None]:
+def _began(job: AlignedRanks) -> list[int | None]:
     """How much later than the first each rank began; None where one of them is no whole trace."""
-    if not all(one.whole_trace for one in both.inputs) or None in both.offsets:
-        return [None] * len(both.inputs)
+    if not all(one.whole_trace for one in job.inputs) or None in job.offsets:
+        return [None] * len(job.inputs)
     begins = []
-    for window, offset in zip(both.windows, both.offsets, strict=True):
+    for window, offset in zip(job.windows, job.offsets, strict=True):
         assert offset is not None
         marks = window.marks
         ranges = (marks.classes == MarkClass.STEP) & (marks.ends_ns > marks.starts_ns)
@@ -232,11 +232,11 @@ def _steps_in_all(inputs: Sequence[RankInput]) -> float | None:
     return float(np.median(known)) if known else None
 
 
-def _bubble(both: Together) -> float | None:
+def _bubble(job: AlignedRanks) -> float | None:
     """Share of the time in which the median rank neither computes nor moves anything."""
     idle = [
         (deed.account.idle_total_ns + deed.account.exposed_comm_ns) / deed.account.duration_ns
-        for deed in both.deeds
+        for deed in job.deeds
         if deed is not None and deed.account.duration_ns
     ]
     return float(np.median(idle)) if idle else None
@@ -252,39 +252,39 @@ def _odd_first(rows: Sequence[RankRow], waited: int | None) -> list[RankRow]:
     return sorted(rows, key=lambda row: (row.rank is None or row.rank != waited, row.rank or 0))
 
 
-def _notes(both: Together, inputs: Sequence[RankInput], world: int | None) -> list[str]:
+def _notes(job: AlignedRanks, inputs: Sequence[RankInput], world: int | None) -> list[str]:
     notes = []
     numbers = {one.row.rank for one in inputs if one.row.rank is not None}
-    if world is not None and len(numbers) < world and not len(both.matched):
+    if world is not None and len(numbers) < world and not len(job.matched):
         missing = sorted(set(range(world)) - numbers)
         named = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         notes.append(f"{len(missing)} of {world} ranks are not here: {named}")
-    if len(inputs) > 1 and not numbers and not len(both.matched):
+    if len(inputs) > 1 and not numbers and not len(job.matched):
         notes.append("no file says its rank: these may be of different runs")
     notes += _on_one_gpu(inputs)
-    if len(both.inputs) > 1 and not len(both.matched):
-        with_any = sum(bool(len(one)) for one in both.every)
+    if len(job.inputs) > 1 and not len(job.matched):
+        with_any = sum(bool(len(one)) for one in job.every)
         if with_any < 2:
             notes.append("fewer than two ranks have any collective in what was recorded")
         else:
             notes.append(NOT_TOGETHER)
-    elif len(both.inputs) > 1:
-        if not both.spans:
+    elif len(job.inputs) > 1:
+        if not job.spans:
             notes.append(PART_OF_A_STEP)
-        placed = zip(both.numbers, both.offsets, strict=True)
+        placed = zip(job.numbers, job.offsets, strict=True)
         apart = [str(number) for number, offset in placed if offset is None]
         if apart:
             notes.append(f"no collective places rank {', '.join(apart)} beside the others")
-        notes += _of_other_times(both)
+        notes += _of_other_times(job)
     return notes
 
 
-def _of_other_times(both: Together) -> list[str]:
+def _of_other_times(job: AlignedRanks) -> list[str]:
     """That clocks are so far apart that these may be ranks of two runs: steps match all the same."""
     return [
         f"rank {number} was recorded {units.duration(abs(offset))} {'after' if offset < 0 else 'before'} "
         "the others by its clock: check that all are of one run"
-        for number, offset in zip(both.numbers, both.offsets, strict=True)
+        for number, offset in zip(job.numbers, job.offsets, strict=True)
         if offset is not None and abs(offset) > CLOCKS_APART_NS
     ]
 

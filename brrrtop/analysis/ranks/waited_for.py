@@ -20,7 +20,7 @@ from brrrtop.model.tables import F8, I8
 from brrrtop.text import phrases
 
 if TYPE_CHECKING:
-    from brrrtop.analysis.ranks.job import Together
+    from brrrtop.analysis.ranks.job import AlignedRanks
 from collections import Counter
 
 from brrrtop.analysis.signals import stack_samples
@@ -58,97 +58,97 @@ _Place = tuple[str, str]
 
 
 def rank_waited_for(
-    both: Together, rows: Sequence[RankRow], least_bursts: int = 1
+    job: AlignedRanks, rows: Sequence[RankRow], least_bursts: int = 1
 ) -> WaitedFor | None:
     """The rank that the others wait for in every step, else one that only began late, else None.
 
     Args:
         least_bursts: With fewer none is slow: the first one shows how entering the trainer held it up.
     """
-    if len(rows) < 2 or not len(both.matched):
+    if len(rows) < 2 or not len(job.matched):
         return None
     slow = None
-    if len(both.spans) >= least_bursts:
-        slow = _slow(both, rows) or _hidden_wait(both, rows)
-    return slow or _began_late(both, rows)
+    if len(job.spans) >= least_bursts:
+        slow = _slow(job, rows) or _hidden_wait(job, rows)
+    return slow or _began_late(job, rows)
 
 
-def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+def _slow(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
     late = [row.late_ns or 0.0 for row in rows]
     place = int(np.argmax(late))
-    step_ns = _step(both)[1]
+    step_ns = _step(job)[1]
     if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
         return None
-    blame = _blame(both, both.inside, len(rows))
-    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], step_ns):
+    blame = _blame(job, job.inside, len(rows))
+    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(job, place, late[place], step_ns):
         return None
     gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
-    return _named_rank(both, rows, place, late[place], both.inside, gain)
+    return _named_rank(job, rows, place, late[place], job.inside, gain)
 
 
-def _hidden_wait(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
     """One whose lateness the others spend beside compute, which their waiting collectives slow down.
 
     It comes last nearly always, the others wait for it in every step, and its own account says why.
     """
-    step_ns = _step(both)[1]
+    step_ns = _step(job)[1]
     place = int(np.argmax([row.last_in for row in rows]))
     row = rows[place]
-    more = max(row.grown.values(), default=0.0)
+    more = max(row.excess_by_cause_ns.values(), default=0.0)
     if not step_ns or row.last_in < NEARLY_ALWAYS * row.matched:
         return None
     if more < HIDDEN_SHARE * step_ns:
         return None
-    counted = both.counted[both.matched.collective]
-    waits = np.where(counted, both.matched.wait_ns, 0).astype(np.float64)
-    longest = _longest_waits(both, waits, place, step_ns)
+    counted = job.counted[job.matched.collective]
+    waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
+    longest = _longest_waits(job, waits, place, step_ns)
     late_ns = float(np.median(longest))
     if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
         return None
-    return _named_rank(both, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
+    return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
 
 
-def _step(both: Together) -> tuple[float, float]:
+def _step(job: AlignedRanks) -> tuple[float, float]:
     """Steps in the time that all were seen, at least 1, and what each took.
 
     One recorded step may lack what lies before its first collective: the ranks' own figure has it.
     """
-    per = both.steps if both.steps and both.steps >= 1 else 1.0
-    lengths = [one.row.step_ns for one in both.inputs if one.row.step_ns]
-    own = float(np.median(lengths)) if lengths and both.steps and both.steps >= 1 else 0.0
-    return per, max(both.together_ns / per, own)
+    per = job.steps if job.steps and job.steps >= 1 else 1.0
+    lengths = [one.row.step_ns for one in job.inputs if one.row.step_ns]
+    own = float(np.median(lengths)) if lengths and job.steps and job.steps >= 1 else 0.0
+    return per, max(job.together_ns / per, own)
 
 
-def _longest_waits(both: Together, waits: F8, place: int, step_ns: float) -> list[float]:
+def _longest_waits(job: AlignedRanks, waits: F8, place: int, step_ns: float) -> list[float]:
     """The longest wait for a rank in each step, of the rank that waited longest."""
-    _, part = _parts(both, step_ns)
-    mine = both.matched.last[both.matched.collective] == place
+    _, part = _parts(job, step_ns)
+    mine = job.matched.last[job.matched.collective] == place
     return [float(waits[mine & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(
-    both: Together, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
+    job: AlignedRanks, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
 ) -> WaitedFor:
-    per, step_ns = _step(both)
-    cause = cause_of(rows[place].grown, both.deeds, place, [row.gauges for row in rows])
+    per, step_ns = _step(job)
+    cause = cause_of(rows[place].excess_by_cause_ns, job.deeds, place, [row.gauges for row in rows])
     line = _line_of(rows[place].estimate, cause)
     if cause in HOSTS:
-        own = own_line(both.windows, place, late_ns, step_ns)
+        own = own_line(job.windows, place, late_ns, step_ns)
         if own is not None:
             cause, line = own.reads_as or "host", str(own)
-    to_it = waits * (both.matched.last[both.matched.collective] == place)
-    others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place) / per
+    to_it = waits * (job.matched.last[job.matched.collective] == place)
+    others = np.delete(np.bincount(job.matched.rank, to_it, len(rows)), place) / per
     return WaitedFor(
-        rank=both.numbers[place],
+        rank=job.numbers[place],
         late_ns=late_ns,
         others_wait_ns=float(np.median(others)),
         cause=cause,
         is_slow=True,
-        per_step=both.steps is not None and both.steps >= 1,
+        per_step=job.steps is not None and job.steps >= 1,
         last_in=rows[place].last_in,
         of=rows[place].matched,
         place=line,
-        collective=_where(both, waits, place),
+        collective=_where(job, waits, place),
         gain=gain,
     )
 
@@ -162,22 +162,22 @@ def _line_of(estimate: Estimate | None, cause: str) -> str | None:
     return str(line) if sure else None
 
 
-def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+def _began_late(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
     """The one of the ranks that most waits are for, where it brought its lateness along."""
-    waits = both.matched.wait_ns.astype(np.float64)
-    blame = _blame(both, waits, len(rows))
+    waits = job.matched.wait_ns.astype(np.float64)
+    blame = _blame(job, waits, len(rows))
     place = int(np.argmax(blame))
     carried = rows[place].carried_in_ns
     if carried is None or blame[place] < MOST_OF_IT * blame.sum():
         return None
-    to_it = waits * (both.matched.last[both.matched.collective] == place)
-    others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place)
-    whole = max(window.span.duration_ns for window in both.windows)
+    to_it = waits * (job.matched.last[job.matched.collective] == place)
+    others = np.delete(np.bincount(job.matched.rank, to_it, len(rows)), place)
+    whole = max(window.span.duration_ns for window in job.windows)
     wait_ns = float(np.median(others))
     if carried < LEAST_NS or wait_ns < BEGAN_SHARE * whole:
         return None
     return WaitedFor(
-        rank=both.numbers[place],
+        rank=job.numbers[place],
         late_ns=float(carried),
         others_wait_ns=wait_ns,
         cause=Lateness.BEGAN_LATE.value,
@@ -185,35 +185,35 @@ def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
         per_step=False,
         last_in=rows[place].last_in,
         of=rows[place].matched,
-        collective=_where(both, waits, place),
+        collective=_where(job, waits, place),
     )
 
 
-def _blame(both: Together, waits: F8, count: int) -> F8:
+def _blame(job: AlignedRanks, waits: F8, count: int) -> F8:
     """Of all ranks' waits, those for each rank."""
-    return np.bincount(both.matched.last[both.matched.collective], waits, count).astype(np.float64)
+    return np.bincount(job.matched.last[job.matched.collective], waits, count).astype(np.float64)
 
 
-def _is_steady(both: Together, place: int, late_ns: float, step_ns: float) -> bool:
+def _is_steady(job: AlignedRanks, place: int, late_ns: float, step_ns: float) -> bool:
     """Whether it is late in most steps, and in most bursts: one hiccup is no slow rank."""
-    burst, part = _parts(both, step_ns)
+    burst, part = _parts(job, step_ns)
     steps = _numbers(part)
-    if len(both.spans) > 1:
+    if len(job.spans) > 1:
         bursts = _numbers(burst)
         counts = [len(_numbers(part[burst == one])) for one in bursts]
-        if _late_share(both, place, burst, np.array(counts) * PARTLY * late_ns) < STEADY:
+        if _late_share(job, place, burst, np.array(counts) * PARTLY * late_ns) < STEADY:
             return False
     least = np.full(len(steps), PARTLY * late_ns)
-    return len(steps) < 3 or _late_share(both, place, part, least) >= STEADY
+    return len(steps) < 3 or _late_share(job, place, part, least) >= STEADY
 
 
-def _late_share(both: Together, place: int, part: I8, least_ns: F8) -> float:
+def _late_share(job: AlignedRanks, place: int, part: I8, least_ns: F8) -> float:
     """Of the parts of the time, those in which the rank is at least so much later than its peers."""
-    matched, count, late = both.matched, len(both.inputs), 0
+    matched, count, late = job.matched, len(job.inputs), 0
     numbers = _numbers(part)
     for one, least in zip(numbers, least_ns.tolist(), strict=True):
         rows = part == one
-        stays = np.bincount(matched.rank[rows], both.stays[rows], count).astype(np.float64)
+        stays = np.bincount(matched.rank[rows], job.stays[rows], count).astype(np.float64)
         late += bool(later_than_peers(stays)[place] >= least)
     return late / max(len(numbers), 1)
 
@@ -222,31 +222,31 @@ def _numbers(part: I8) -> list[int]:
     return [int(one) for one in np.unique(part) if one >= 0]
 
 
-def _parts(both: Together, step_ns: float) -> tuple[I8, I8]:
+def _parts(job: AlignedRanks, step_ns: float) -> tuple[I8, I8]:
     """In which burst, and in which step of all, each matched row's collective ends; -1 outside."""
-    ends = both.matched.ends_ns
+    ends = job.matched.ends_ns
     bursts, steps = np.full(len(ends), -1, np.int64), np.full(len(ends), -1, np.int64)
     before = 0
-    for number, span in enumerate(both.spans):
+    for number, span in enumerate(job.spans):
         parts = max(round(span.duration_ns / step_ns), 1)
         inside = (ends > span.t0_ns) & (ends <= span.t1_ns)
         at = (ends[inside] - span.t0_ns) * parts // max(span.duration_ns, 1)
         bursts[inside], steps[inside] = number, before + np.minimum(at, parts - 1)
         before += parts
-    rows = both.matched.collective
+    rows = job.matched.collective
     return bursts[rows], steps[rows]
 
 
-def _where(both: Together, waits: F8, place: int) -> str:
+def _where(job: AlignedRanks, waits: F8, place: int) -> str:
     """The collectives that most of the wait for this rank is in."""
-    matched = both.matched
+    matched = job.matched
     mine = matched.last[matched.collective] == place
     by_type = np.bincount(matched.types[matched.collective[mine]], waits[mine])
     if not len(by_type):
         return "collectives"
     code = int(np.argmax(by_type))
     at = np.flatnonzero(mine & (matched.types[matched.collective] == code))[0]
-    one = both.every[int(matched.rank[at])]
+    one = job.every[int(matched.rank[at])]
     return name_of(code, one.op_names[int(matched.record[at])])
 
 

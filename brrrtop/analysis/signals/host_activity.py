@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.joined import LaunchTable
 from brrrtop.analysis.signals.stack_samples import without_callers
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
@@ -73,7 +73,7 @@ def retries(window: Window) -> int:
     return int(np.maximum(values, 1).sum())
 
 
-def occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+def occurrences(joined: LaunchTable, table: Calls | Marks, kind: int) -> Occurrences:
     """Those of a class; zero where nothing was seen."""
     span = joined.window.span
     rows = np.flatnonzero(
@@ -115,7 +115,7 @@ def pauses(window: Window, kind: MarkClass) -> Pauses | None:
     )
 
 
-def cpu_work(joined: Joined) -> CpuWork | None:
+def cpu_work(joined: LaunchTable) -> CpuWork | None:
     """Ops that began and ended in one idle gap; None without any. Only a profiler records ops.
 
     What launches a kernel or a copy ends the gap or outlasts it, so it is none of them.
@@ -152,7 +152,7 @@ class Syncs(Struct, frozen=True):
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
 
 
-def syncs(joined: Joined) -> Syncs | None:
+def syncs(joined: LaunchTable) -> Syncs | None:
     """Waits in the window; None without call records."""
     window = joined.window
     calls = window.calls
@@ -176,7 +176,7 @@ def syncs(joined: Joined) -> Syncs | None:
     )
 
 
-def _waits(joined: Joined) -> Bool:
+def _waits(joined: LaunchTable) -> Bool:
     """Calls of launching threads that made the host wait: synchronisations and blocking copies."""
     calls = joined.window.calls
     launching = np.unique(
@@ -186,7 +186,7 @@ def _waits(joined: Joined) -> Bool:
     return np.asarray(waits & np.isin(calls.tids, launching))
 
 
-def _for_uploads(joined: Joined) -> Bool:
+def _for_uploads(joined: LaunchTable) -> Bool:
     """Calls during or just before which the newest finished activity was a pageable upload."""
     window = joined.window
     activities = window.activities

@@ -22,7 +22,7 @@ IMAGE_AXES = 4
 """Batch, channels, height, width; a volume has one more."""
 
 
-class Joined(Struct, frozen=True, eq=False):
+class LaunchTable(Struct, frozen=True, eq=False):
     """Columns of shape (n,), rows as in `Window.activities`."""
 
     window: Window
@@ -82,8 +82,8 @@ def gaps(window: Window) -> tuple[I8, I8, I8]:
     reach = np.concatenate(([begin], np.maximum.accumulate(ends)[:-1]))
     rows = np.flatnonzero(starts > reach)
     low, high = reach[rows], starts[rows]
-    if window.turns is not None:
-        cover = intervals.Cover(window.turns.starts_ns, window.turns.ends_ns)
+    if window.time_slices is not None:
+        cover = intervals.Cover(window.time_slices.starts_ns, window.time_slices.ends_ns)
         # Turns end the record of the kernel before: the gap proper comes after them.
         low = low + cover.between(low, high)
         left = high > low
@@ -95,7 +95,7 @@ def gaps(window: Window) -> tuple[I8, I8, I8]:
     return rows, low, high
 
 
-def joined(window: Window, call_rows: I8) -> Joined:
+def joined(window: Window, call_rows: I8) -> LaunchTable:
     """The window's activities with everything a fact extractor may need beside them.
 
     Args:
@@ -110,7 +110,7 @@ def joined(window: Window, call_rows: I8) -> Joined:
         activities.starts_ns, activities.ends_ns, window.span.t0_ns, window.span.t1_ns
     )
     gap_rows, gap_starts, gap_ends = gaps(window)
-    return Joined(
+    return LaunchTable(
         window=window,
         durations_ns=high - low,
         roles=roles[activities.name_ids],
@@ -168,17 +168,17 @@ def _is_no_image(op: OpSignature) -> bool:
     return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
 
 
-def of_sequences(joined: Joined) -> Bool:
+def of_sequences(joined: LaunchTable) -> Bool:
     """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
     return rows_of_ops(joined, _is_no_image)
 
 
-def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
+def rows_of_ops(joined: LaunchTable, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
     return np.asarray(figures_of_ops(joined, wanted) == 1)
 
 
-def figures_of_ops(joined: Joined, figure: Callable[[OpSignature], float | None]) -> F8:
+def figures_of_ops(joined: LaunchTable, figure: Callable[[OpSignature], float | None]) -> F8:
     """A figure of each row's framework op; NaN where the op has none or was not recorded."""
     window = joined.window
     if not len(window.links):

@@ -112,7 +112,7 @@ def by_line(
     inside: dict[tuple[str, str], Counter[str]] = {}
     ids, counts = np.unique(name_ids, return_counts=True)
     for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        place = parted(names[name_id])
+        place = split_line(names[name_id])
         at[place] += count
         inside.setdefault(place, Counter())[names[name_id]] += count
     return at, {place: most.most_common(1)[0][0] for place, most in inside.items()}
@@ -206,7 +206,7 @@ def _innermost(users: str) -> str:
     return users.partition(" < ")[0]
 
 
-def parted(line: str) -> tuple[str, str]:
+def split_line(line: str) -> tuple[str, str]:
     """Place and source of a sample's line in the user's own code: `nb/reader.py:30`, `x = load(p)`.
 
     The function stands for a source that was not readable; `<module>` never does.
@@ -219,7 +219,7 @@ def parted(line: str) -> tuple[str, str]:
 
 def place(line: str) -> str:
     """`train.py:8 main | total += loss.item()` → its place and the source in it."""
-    where, source = parted(line)
+    where, source = split_line(line)
     return f"{where} (`{source}`)" if source else where
 
 

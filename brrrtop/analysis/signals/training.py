@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait, used
-from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.joined import LaunchTable
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, edges
 from collectors.vocabulary import MarkClass
@@ -47,7 +47,7 @@ class Optimizer(Struct, frozen=True):
     """Class of the optimizer, as `SGD`; None where nobody names it, or several differ."""
 
 
-def optimizer(joined: Joined) -> Optimizer | None:
+def optimizer(joined: LaunchTable) -> Optimizer | None:
     """The optimizer in the window; None when neither marks nor kernels show one."""
     starts, ends = joined.window.marks.union(MarkClass.OPTIMIZER)
     ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
@@ -67,14 +67,14 @@ def optimizer(joined: Joined) -> Optimizer | None:
     )
 
 
-def _kind(joined: Joined) -> str | None:
+def _kind(joined: LaunchTable) -> str | None:
     window = joined.window
     ids = used(window.marks.name_ids, window.marks.classes == MarkClass.OPTIMIZER)
     kinds = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _believable(joined: Joined, rows: Bool) -> bool:
+def _believable(joined: LaunchTable, rows: Bool) -> bool:
     """Whether rows without ranges are an update per parameter, not clipping or logging: a tenth of them
     are parts of Adam's. Beside a fused update those are the model's own, as of a recurrent cell's states."""
     if (
@@ -87,7 +87,7 @@ def _believable(joined: Joined, rows: Bool) -> bool:
     return bool(parts.sum() * 10 >= rows.sum())
 
 
-def _span_ns(joined: Joined, rows: Bool) -> int:
+def _span_ns(joined: LaunchTable, rows: Bool) -> int:
     """Kernel time of `rows` and the gaps between neighbours of them, not those to other work."""
     at = np.flatnonzero(rows)
     activities = joined.window.activities
@@ -96,7 +96,7 @@ def _span_ns(joined: Joined, rows: Bool) -> int:
     return joined.total_ns(rows) + int(np.maximum(gaps, 0).sum())
 
 
-def _bursts(joined: Joined) -> I8:
+def _bursts(joined: LaunchTable) -> I8:
     """Number of the traced span of each activity; all 0 when everything was traced."""
     starts = joined.window.activities.starts_ns
     observed = joined.window.observed
@@ -105,7 +105,7 @@ def _bursts(joined: Joined) -> I8:
     return np.searchsorted(edges(observed)[0], starts, "right")
 
 
-def recomputed_ns(joined: Joined, steps: float | None) -> int | None:
+def recomputed_ns(joined: LaunchTable, steps: float | None) -> int | None:
     """Time of forward work that runs again between backward work; None where names do not tell.
 
     Attention and norm kernels say which pass they are of. A step has one long run of forward ones
@@ -151,7 +151,7 @@ class DenseGradients(Struct, frozen=True):
     """Of the fill that takes the most time."""
 
 
-def dense_gradients(joined: Joined) -> DenseGradients | None:
+def dense_gradients(joined: LaunchTable) -> DenseGradients | None:
     """Tables filled with zeros right before an embedding's rows are added; None where none was."""
     kernels = np.flatnonzero(joined.kernels)
     at = np.flatnonzero(joined.named(_FILL)[kernels])
@@ -183,7 +183,7 @@ class Chains(Struct, frozen=True):
     """Of the run that takes the most time, in order, at most eight."""
 
 
-def chains(joined: Joined, excluded: Bool) -> Chains | None:
+def chains(joined: LaunchTable, excluded: Bool) -> Chains | None:
     """All chains of the window; None when no kernel ran.
 
     Args:

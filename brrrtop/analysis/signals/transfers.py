@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role
-from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined
+from brrrtop.analysis.signals.joined import READ_BACK_BYTES, LaunchTable
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
 from collectors.vocabulary import CopyKind, MemoryKind
@@ -51,7 +51,7 @@ class Transfers(Struct, frozen=True):
     set_bytes: int
 
 
-def transfers(joined: Joined) -> Transfers:
+def transfers(joined: LaunchTable) -> Transfers:
     """Copies by direction and memory; all zero where none ran."""
     activities = joined.window.activities
     kernels = joined.kernels
@@ -104,7 +104,7 @@ class Collectives(Struct, frozen=True):
     all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
 
 
-def collectives(joined: Joined) -> Collectives:
+def collectives(joined: LaunchTable) -> Collectives:
     """The window's collectives; copies by the driver are none."""
     activities = joined.window.activities
     rows = joined.is_role(Role.COMM) & joined.kernels

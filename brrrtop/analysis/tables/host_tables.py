@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.ranks.collectives import UNKNOWN_SIZE, algorithm_of, collectives_of, name_of
 from brrrtop.analysis.signals.inference import phase_of
 from brrrtop.analysis.tables import ops, python_frames
 from brrrtop.analysis.tables.launched import (
@@ -20,6 +21,8 @@ from brrrtop.analysis.tables.launched import (
     unjudged_work,
     with_ancestors,
 )
+from brrrtop.kernel_names.facts import name_facts
+from brrrtop.model import intervals
 from brrrtop.model.host_details import HostDetails, MemoryEvents
 from brrrtop.model.host_tables import (
     AliveRow,
@@ -27,11 +30,12 @@ from brrrtop.model.host_tables import (
     CopyRow,
     HostTables,
     MemoryUse,
+    OwnCollectiveRow,
     PhaseRow,
     Queue,
 )
 from brrrtop.model.intervals import Nest
-from brrrtop.model.tables import F8, I8, ActivityType, Window, picked
+from brrrtop.model.tables import F8, I8, ActivityType, Marks, Window, picked
 from brrrtop.text.units import is_users
 from collectors.vocabulary import CallClass, MarkClass
 
@@ -62,6 +66,7 @@ def host_tables(
     tables = HostTables(
         queue=launch_queue(work),
         copies=tuple(copy_rows(work)),
+        collectives=tuple(collective_rows(work.window)),
         annotations=tuple(annotations),
         phases=tuple(phases),
     )
@@ -145,11 +150,42 @@ def copy_rows(work: DeviceWork) -> list[CopyRow]:
     ]  # fmt: skip
 
 
+def collective_rows(window: Window) -> list[OwnCollectiveRow]:
+    """Collectives of this rank by type, algorithm, size and type of elements, most time first."""
+    seen = collectives_of(window)
+    if not len(seen):
+        return []
+    groups: dict[tuple[str, str | None, int, str | None], list[int]] = {}
+    for row, op in enumerate(seen.op_names):
+        name = name_of(int(seen.types[row]), op)
+        kernel = window.names[int(seen.name_ids[row])]
+        key = (name, algorithm_of(kernel), int(seen.sizes[row]), name_facts(kernel).precision)
+        groups.setdefault(key, []).append(row)
+    lengths = seen.ends_ns - seen.starts_ns
+    rows = []
+    for (name, algorithm, size, elements), members in groups.items():
+        total, known = int(lengths[members].sum()), size != UNKNOWN_SIZE
+        rows.append(
+            OwnCollectiveRow(
+                name,
+                algorithm,
+                len(members),
+                size if known else None,
+                elements,
+                total,
+                int(seen.alone_ns(seen.starts_ns[members], seen.ends_ns[members]).sum()),
+                size * len(members) * 1e9 / total if known and total else None,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
 def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRow]]:
     """Ranges by name, and those that are phases of inference.
 
     What a thread without ranges launches, as autograd's does, belongs to the ranges of the thread that
-    has most of them.
+    has most of them. A profiler's step has what the device did between its marks: what it launches last
+    runs in the next one, and the backward pass is launched by other threads.
     """
     marks = work.window.marks
     marks = marks.take(np.isin(marks.classes, _RANGES) & (marks.ends_ns > marks.starts_ns))
@@ -167,11 +203,13 @@ def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRo
     names = [work.window.names[i] for i in used.tolist()]
     spans = (marks.ends_ns - marks.starts_ns)[nest.order]
     short = [_NUMBER.sub("", name) or name for name in names]
+    active = _ActiveTime(work, nest, rows, at, marks.take(nest.order))
     table = _group(short, inverse, nest.parents, spans, whole)
     annotations = [
-        AnnotationRow(name, count, host, int(sides.sum()), named_sides(sides))
-        for name, count, host, sides, _ in table
+        AnnotationRow(name, count, host, active.of(members), named_sides(sides))
+        for name, count, host, sides, members in table
     ]
+    annotations.sort(key=lambda row: (-row.device_ns, -row.host_ns))
     phases = [phase_of(name) for name in names]
     if not any(phases):
         return annotations, []
@@ -180,12 +218,57 @@ def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRo
     )
     tokens = np.array([-1 if not phase or phase[1] is None else phase[1] for phase in phases])
     result = []
-    for name, count, host, sides, members in grouped:
+    for name, count, host, _, members in grouped:
         token_counts = tokens[inverse[members]]
         if name:
             total = int(token_counts.sum()) if (token_counts >= 0).all() else None
-            result.append(PhaseRow(name, count, host, int(sides.sum()), total))
+            result.append(PhaseRow(name, count, host, active.of(members), total))
     return annotations, result
+
+
+class _ActiveTime:
+    """When the device was at work for ranges: streams that overlap count once.
+
+    Args:
+        rows: Of the activities launched within a range, `at` the innermost one each, by its place in `nest`.
+        marks: By place in `nest`.
+    """
+
+    def __init__(self, work: DeviceWork, nest: Nest, rows: I8, at: I8, marks: Marks) -> None:
+        acts, span = work.window.activities, work.window.span
+        self._starts, self._ends = intervals.clip(
+            acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns
+        )
+        self._busy = intervals.Cover(*intervals.merge_unsorted(self._starts, self._ends))
+        self._launched = picked(work.window.calls.starts_ns, work.call_rows, np.iinfo(np.int64).max)
+        self._marks, self._is_step = marks, marks.classes == MarkClass.STEP
+        chain, launched = [at], [rows]
+        while len(at := nest.parents[at]) and (at >= 0).any():
+            rows, at = rows[at >= 0], at[at >= 0]
+            chain.append(at)
+            launched.append(rows)
+        places = np.concatenate(chain)
+        order = np.argsort(places, kind="stable")
+        self._places, self._rows = places[order], np.concatenate(launched)[order]
+
+    def of(self, members: I8) -> int:
+        """Time at work for any of these places of the nest."""
+        steps = members[self._is_step[members]]
+        between = np.int64(0)
+        if len(steps):
+            ends = self._marks.ends_ns[steps]
+            last = int(ends.argmax())
+            # The device is behind: what the last step launched is still to come.
+            done = self._ends[self._launched < ends[last]].max(initial=ends[last])
+            ends = np.where(np.arange(len(ends)) == last, done, ends)
+            between = self._busy.between(self._marks.starts_ns[steps], ends).sum()
+        others = members[~self._is_step[members]]
+        low, high = (np.searchsorted(self._places, others, side) for side in ("left", "right"))
+        some = [self._rows[a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+        rows = np.concatenate(some) if some else np.empty(0, np.int64)
+        return int(between) + intervals.total(
+            *intervals.merge_unsorted(self._starts[rows], self._ends[rows])
+        )
 
 
 def _group(

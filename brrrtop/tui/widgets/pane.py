@@ -21,7 +21,7 @@ from brrrtop.tui.renderables.line import stacked
 
 if TYPE_CHECKING:
     from brrrtop.tui.app import BrrrtopApp
-    from brrrtop.tui.painted import PaintedApp
+    from brrrtop.tui.painted import ThemedApp
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""
@@ -45,7 +45,7 @@ def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return begun
 
 
-class Lined(Widget):
+class LineWidget(Widget):
     """A widget of lines; those that are the same as before cost nothing."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Lined(Widget):
 
     @property
     def palette(self) -> Palette:
-        return cast("PaintedApp[object]", self.app).palette
+        return cast("ThemedApp[object]", self.app).palette
 
     def redraw(self) -> None:
         """Puts the lines that there are now."""
@@ -90,7 +90,7 @@ class Lined(Widget):
         return Strip(Segment.simplify(pieces)).adjust_cell_length(width, base)
 
 
-class Pane(Lined):
+class Pane(LineWidget):
     """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
 
     app: BrrrtopApp

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import rule
-from brrrtop.tui.widgets.pane import Lined, Pane
+from brrrtop.tui.widgets.pane import LineWidget, Pane
 
 
 class Scrolled(Pane, can_focus=True):
@@ -109,7 +109,7 @@ class Scrolled(Pane, can_focus=True):
         self.action_scroll_by(-3)
 
 
-class Chooser(Lined, can_focus=True):
+class Chooser(LineWidget, can_focus=True):
     """A list of which one row is chosen: by what it is, as rows come, go and change places."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -98,7 +98,7 @@ class Shapes(Probe):
 
     # --- on the control thread ------------------------------------------------------
 
-    def heed(self, bits: int) -> None:
+    def apply(self, bits: int) -> None:
         """What a monitor wishes, and whether kernels are traced: with both, the next step it is."""
         now_ns = time_ns()
         if not self.live:
@@ -113,7 +113,7 @@ class Shapes(Probe):
             self._wished_ns, self._unwanted = 0, ""
             self._until_ns = now_ns + DEADLINE_NS
             self._order.append(1)
-            self._steps.beat = self._beat
+            self._steps.on_step = self._beat
 
     def place(self) -> None:
         for module, owner in _OTHERS:
@@ -178,7 +178,7 @@ class Shapes(Probe):
 
     def _give_up(self, why: str) -> None:
         """From any thread; the recorder itself goes off on the thread that has it."""
-        self._steps.beat = None
+        self._steps.on_step = None
         self._unwanted = why
         if self._claim():
             self._say(why)
@@ -203,7 +203,7 @@ class Shapes(Probe):
 
     def _stepped(self) -> None:
         if self._thread == get_ident():
-            self._steps.beat = None
+            self._steps.on_step = None
             self._taken = self._end()
         elif not self._thread and self._claim():
             self._begin()
@@ -213,7 +213,7 @@ class Shapes(Probe):
         if get_ident() != threading.main_thread().ident:
             why = "the optimizer does not step on the main thread"
         if recorder is None or why:
-            self._steps.beat = None
+            self._steps.on_step = None
             self._say(why)
             return
         self._thread = get_ident()
@@ -225,7 +225,7 @@ class Shapes(Probe):
             autograd._enable_profiler_legacy(config(state.CPU, *_FLAGS, experimental()))
             self._begun_ns, self._begun = start_ns, _instants(profiler)
         except Exception:
-            self._thread, self._steps.beat = 0, None
+            self._thread, self._steps.on_step = 0, None
             self._say("torch's recorder would not begin")
             raise
         self._until_ns = start_ns + DEADLINE_NS

@@ -59,7 +59,7 @@ class Steps(Probe):
         self.last_ns = 0
         self.thread_ident = 0
         """The thread that steps, as `threading.get_ident()`; 0 before the first step."""
-        self.beat: Callable[[], None] | None = None
+        self.on_step: Callable[[], None] | None = None
         """Called after each step, on the thread that steps."""
 
     def place(self) -> None:
@@ -127,9 +127,9 @@ class Steps(Probe):
             native.step(now_ns, this_thread())
             if now_ns >= self.places.due.get(STEP, 0):
                 self.places.note(STEP, STEP, now_ns)
-            beat = self.beat
-            if beat is not None:
-                beat()
+            on_step = self.on_step
+            if on_step is not None:
+                on_step()
         elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
             name_id = native.name(rhythm.label)
             native.mark(OPTIMIZER, now_ns, now_ns, 0, name_id, this_thread())

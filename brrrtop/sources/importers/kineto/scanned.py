@@ -29,7 +29,7 @@ from brrrtop.sources.importers.trace.columns import (
     Collected,
     device_of_pid,
 )
-from brrrtop.sources.importers.trace.events import INTEGERS, KEYS, RAW, THREES
+from brrrtop.sources.importers.trace.events import INTEGERS, KEYS, RAW, THREES, UNSHAPED
 
 _SLOTS = {"start_ns": 0, "span_ns": 1, "name_id": 2, "pid": 3, "tid": 4, "signature": 5}
 """Of what every event has, as in `native/scan.h`; arguments follow."""
@@ -179,9 +179,9 @@ class Scanned:
             end = at + 4 + int.from_bytes(text[at : at + 4], "little")
             raw.append(text[at + 4 : end])
             at = end
-        dims, types, *_ = raw
+        dims, types, _, _, elements, *_ = raw
         name = self._tokens[int.from_bytes(text[:4], "little")]
-        return (name, *(raw if dims or types else (b"",) * len(raw)))
+        return (name, *(raw if dims or types or elements else UNSHAPED))
 
     def _add(self, table: int, count: int) -> None:
         """Rows of a table, which is empty afterwards."""

@@ -30,7 +30,7 @@ from brrrtop.sources.importers.trace.columns import (
     Collected,
     Columns,
 )
-from brrrtop.sources.importers.trace.events import BAD_NS
+from brrrtop.sources.importers.trace.events import BAD_NS, name_alone
 from brrrtop.sources.importers.trace.marks import rows_of
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
@@ -243,7 +243,7 @@ class _Reader:
 
     def _ops(self, ranges: Columns) -> Columns:
         names, signatures = list(self._collected.names), self._collected.signatures
-        calls = _mapped(ranges["name_id"], lambda i: signatures[(names[i], b"", b"", b"", b"")])
+        calls = _mapped(ranges["name_id"], lambda i: signatures[name_alone(names[i])])
         return {**ranges, "signature": calls}
 
 

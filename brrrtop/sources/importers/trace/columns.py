@@ -16,9 +16,11 @@ from brrrtop.sources.importers.trace.events import (
     BAD_NS,
     INTEGERS,
     LARGEST_US,
+    RAW,
     THREES,
     Args,
     Event,
+    name_alone,
 )
 from collectors.protocol.frames import LONGEST_NS
 
@@ -212,12 +214,12 @@ class Collected:
         return batch
 
     def _signatures_of(self, events: list[Event], args: list[Args]) -> I8:
-        keys: list[Any] = [(event.name, b"", b"", b"", b"") for event in events]
-        shaped = [a.dims is not ABSENT or a.types is not ABSENT for a in args]
+        keys: list[Any] = [name_alone(event.name) for event in events]
+        telling = (ABSENT, ABSENT, ABSENT)
+        shaped = [(a.dims, a.types, a.elements) != telling for a in args]
         for row in np.flatnonzero(shaped).tolist():
             a = args[row]
-            texts = bytes(a.dims), bytes(a.types), bytes(a.concrete), bytes(a.strides)
-            keys[row] = (events[row].name, *texts)
+            keys[row] = (events[row].name, *(bytes(getattr(a, name)) for name in RAW))
         return _numbers(self.signatures, keys, len(keys))
 
     def split_ranges(self, ops: Columns) -> tuple[Columns, Columns]:

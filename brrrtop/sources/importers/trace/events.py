@@ -52,6 +52,10 @@ class Args(Struct, frozen=True, gc=False):
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
     strides: Raw = field(name="Input Strides", default=ABSENT)
+    elements: Raw = field(name="In msg nelems", default=ABSENT)
+    """This and the next two: of a collective whose shapes nobody recorded."""
+    element_type: Raw = field(name="dtype", default=ABSENT)
+    collective: Raw = field(name="Collective name", default=ABSENT)
 
 
 class Event(Struct, gc=False):
@@ -65,6 +69,11 @@ class Event(Struct, gc=False):
     ts_us: float = field(name="ts", default=-1.0)
     dur_us: float = field(name="dur", default=-1.0)
     args: Args = Args()
+
+
+def name_alone(name: str) -> tuple[Any, ...]:
+    """A call of which nothing but its name is known."""
+    return (name, *UNSHAPED)
 
 
 class _Times(Struct, gc=False):
@@ -94,6 +103,8 @@ KEYS = {f.name: f.encode_name for f in _FIELDS}
 """By the name of an argument here: its key in a trace."""
 INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type == Id}
 """Arguments that are integers, with what stands where one is absent."""
+UNSHAPED = (b"",) * sum(f.type is Raw for f in _FIELDS)
+"""The raw arguments of a call that says nothing of its tensors."""
 RAW = tuple(f.name for f in _FIELDS if f.type is Raw)
 THREES = ("grid", "block")
 

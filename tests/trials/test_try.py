@@ -1,0 +1,183 @@
+"""`brrrtop try` on real programs on the CPU: what is measured, what fails, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.trials.program import Program, guarded_folder
+from collectors.trial import guardian
+
+torch = pytest.importorskip("torch")
+ROOT = Path(__file__).parents[2]
+EXAMPLE = [sys.executable, str(ROOT / "examples" / "slow_loader.py")]
+COMMAND = [sys.executable, "-m", "brrrtop", "try", "--yes", "--seconds", "0.5"]
+LOOP = """
+import sys, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    loss = model(torch.randn(64, 64)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    {more}
+"""
+
+
+def a_loop(folder: Path, steps: int = 10**9, more: str = "pass") -> list[str]:
+    (folder / "loop.py").write_text(LOOP.format(more=more))
+    return [sys.executable, str(folder / "loop.py"), str(steps)]
+
+
+def tried(command: list[str], *options: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *options, "--", *command], capture_output=True, text=True, timeout=120, **more
+    )
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    *rows, last = map(json.loads, done.stdout.splitlines())
+    assert last["schema"] == "brrrtop.try/1"
+    assert sorted(row["edit"] for row in rows) == sorted(row["edit"] for row in last["edits"])
+    return dict(last)
+
+
+def left_behind() -> list[str]:
+    """Processes and folders of trials, anybody's."""
+    marked = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"{guardian.MARK}=".encode() in path.read_bytes():
+                marked.append(path.parent.name)
+        except OSError:
+            continue
+    return marked
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME"):
+        (tmp_path / name).mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(tmp_path / name))
+    yield
+    ends_s = time.monotonic() + 20
+    folders = (tmp_path / "XDG_RUNTIME_DIR", tmp_path / "TMPDIR")
+    while time.monotonic() < ends_s:
+        remains = [*left_behind(), *(one for folder in folders for one in folder.glob("brrr*"))]
+        if not remains:
+            return
+        time.sleep(0.1)
+    raise AssertionError(remains)
+
+
+def test_the_example_needs_workers_and_its_losses_stay_the_same() -> None:
+    done = tried([*EXAMPLE, "--batch", "4"], "--json", "--edits", "loader-workers")
+    report = report_of(done)
+    workers = next(row for row in report["edits"] if row["edit"] == "loader-workers")
+    assert report["base"]["waits"] > 0.3
+    assert workers["measured_low"] > 0.1
+    assert workers["samples_per_s"] > report["base"]["samples_per_s"]
+    assert workers["loss_difference"] == 0 and not workers["changes_numbers"]
+    assert report["best"] == ["loader-workers"]
+    assert "num_workers=" in report["lines"]["loader-workers"]
+
+
+def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -> None:
+    command = [one for one in COMMAND if one != "--yes"]
+    done = subprocess.run(
+        [*command, "--", "touch", str(tmp_path / "ran")],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == UsageError.exit_code
+    assert "again and again" in done.stderr and "10 min" in done.stderr and "--yes" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_edits_that_fail_change_nothing_or_change_the_loss_are_rows(tmp_path: Path) -> None:
+    more = """
+    if torch._dynamo.utils.counters["stats"]: raise ValueError("no compiler, please")
+    """.strip()
+    done = tried(a_loop(tmp_path, more=more), "--json", "--edits", "compile,bf16,tf32")
+    rows = {row["edit"]: row for row in report_of(done)["edits"]}
+    assert rows["compile"]["fault"] == "ValueError: no compiler, please"
+    assert rows["compile"]["measured"] is None
+    assert rows["bf16"]["fault"] is None and rows["bf16"]["loss_difference"] != 0
+    assert rows["tf32"]["loss_difference"] == 0
+
+
+def test_a_module_with_arguments_saves_into_the_scratch_folder(tmp_path: Path) -> None:
+    more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
+    a_loop(tmp_path, more=more)
+    (tmp_path / "best.pt").write_text("precious")
+    scratch = ("--scratch", str(tmp_path / "kept"))
+    done = tried([sys.executable, "-m", "loop", "1000000"], "--json", "--edits", "gc-freeze",
+                 *scratch, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert report_of(done)["edits"][0]["fault"] is None
+    assert (tmp_path / "best.pt").read_text() == "precious"
+    kept = [
+        path.relative_to(tmp_path / "kept").parts[0]
+        for path in (tmp_path / "kept").rglob("best.pt")
+    ]
+    assert sorted(kept) == ["base", "gc-freeze"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after"), (-1, "ValueError")]
+)
+def test_a_program_that_cannot_be_measured_says_why(tmp_path: Path, steps: int, says: str) -> None:
+    command = a_loop(tmp_path, steps)
+    if steps < 0:
+        command[-1] = "x"
+    done = tried(command, "--edits", "tf32")
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_a_program_that_is_not_there_is_no_trial() -> None:
+    with guarded_folder() as folder, pytest.raises(BrrrtopError, match="no such file"):
+        Program(["/nowhere/train"], folder, 1).run((), 1.0, 5.0)
+
+
+def test_torchrun_is_measured_by_rank_0(tmp_path: Path) -> None:
+    text = LOOP.format(more="pass").replace(
+        "torch.nn.Linear(64, 64)",
+        "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))",
+    ).replace("torch.manual_seed(0)", "torch.distributed.init_process_group('gloo')")  # fmt: skip
+    (tmp_path / "job.py").write_text(text)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+               str(tmp_path / "job.py"), "1000000"]  # fmt: skip
+    with guarded_folder() as folder:
+        outcome = Program(command, folder, 1).run(("tf32",), 0.5, 100.0)
+    assert outcome.fault is None and outcome.pace is not None
+    assert outcome.header is not None and outcome.header.rank == "0"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: int) -> None:
+    stubborn = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    stubborn += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    stubborn += "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    command = a_loop(tmp_path)
+    (tmp_path / "loop.py").write_text(stubborn + LOOP.format(more="pass"))
+    program = subprocess.Popen(
+        [*COMMAND, "--", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    ends_s = time.monotonic() + 60
+    while not left_behind() and time.monotonic() < ends_s:
+        time.sleep(0.02)
+    time.sleep(random.uniform(0, 3))
+    program.send_signal(number)
+    code = program.wait(60)
+    assert code in (130, 143, -number, -signal.SIGALRM)
