@@ -65,13 +65,15 @@ def mean_step_ns(snapshot: Snapshot) -> float | None:
 
 
 def active_share(snapshot: Snapshot) -> float | None:
-    """Share of the run in which any kernel was on the GPU: by its counter, else by the account."""
+    """Share of the run in which the GPU was not idle: by the account, before there is one by its counter.
+
+    Of tiny kernels the counter sees more than there is; the details have both.
+    """
     run, estimate = snapshot.run, snapshot.estimate
-    if run is not None and run.witness.active_counter is not None:
-        return run.witness.active_counter
-    if estimate is None or not estimate.account.duration_ns:
-        return None
-    return estimate.account.busy_ns / estimate.account.duration_ns
+    if estimate is not None and estimate.account.duration_ns:
+        account = estimate.account
+        return 1 - sum(account.idle_ns.values()) / account.duration_ns
+    return run.witness.active_counter if run is not None else None
 
 
 def flops_share(estimate: Estimate, step_ns: float | None) -> float | None:

@@ -99,7 +99,11 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         return (
             f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
         )
-    lost = {bucket: value for bucket, value in share.items() if bucket in IDLE_PHRASES or bucket == INPUT}
+    lost = {
+        bucket: value
+        for bucket, value in share.items()
+        if bucket in IDLE_PHRASES or bucket == INPUT
+    }
     cause = max(lost, key=lambda bucket: lost[bucket])
     if estimate.regime is Regime.MIXED:
         return (

@@ -11,11 +11,11 @@ UNMEASURED = "–"
 
 
 def times_as_fast(saves: float) -> str:
-    """How many times as fast steps are with so much of each gone: `1.07×`, `1.7×`, `15×`.
+    """How many times as fast a run is with that share of its time gone: `0.95×`, `1.07×`, `1.7×`, `15×`.
 
     Of large gains a point more or less is several times: they come in fives.
     """
-    times = 1 / (1 - saves)
+    times = 1 / (1 - min(saves, 0.99))
     if times >= 9.5:
         return f"{5 * round(times / 5)}×"
     return f"{times:.1f}×" if times >= 1.5 else f"{times:.2f}×"
