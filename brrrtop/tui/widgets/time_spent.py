@@ -123,6 +123,8 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
         at = bisect_right(edges, event.t_ns) - 1
         if event.kind in MARKS and 0 <= at < width and event.t_ns <= snapshot.now_ns:
             sign, hue = MARKS[event.kind]
+            free = (place for place in range(at, width) if cells[place][0] in "─├")
+            at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
     return painted(cells)
 
