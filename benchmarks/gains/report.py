@@ -42,6 +42,10 @@ WORTH = 0.10
 """A saving from which a model has a best edit at all."""
 NEAR = 0.05
 LATE = "time was up"
+LEAST_GAIN = 0.005
+"""Smaller ones say nothing of their ratio."""
+OFFERS = {"double-batch"}
+"""Beside the list: it changes the training."""
 NOT_PREDICTED = {"pinned-same-stream"}
 ENDINGS = (".trace.json.gz", ".brrr")
 
@@ -157,11 +161,13 @@ def predict(file: Path) -> Prediction:
 def prediction(report: dict[str, Any]) -> Prediction:
     """Of a report by the JSON contract."""
     rows = {row["edit"]: row for row in report.get("whatif") or ()}
+    whole = run_per_step(rows.values())
     edits = {
-        name: (row["saves"], row["saves_low"], row["saves_high"])
+        name: (saves / (1.0 if row.get("saves_recorded") is not None else whole),
+               row["saves_low"] / whole, row["saves_high"] / whole)
         for name, row in rows.items()
-        if row.get("saves") is not None
-    }
+        if (saves := row.get("saves")) is not None
+    }  # fmt: skip
     text = [advice["id"] for advice in report.get("advisories") or ()]
     by_id: dict[str, list[str]] = defaultdict(list)
     for name, row in rows.items():
@@ -173,6 +179,20 @@ def prediction(report: dict[str, Any]) -> Prediction:
     live = report["window"].get("steps_source") == "marks"
     step_ms = report["window"]["step_ms"] if live else None
     return Prediction(edits, advised, "none-healthy" in text, waste, busy, step_ms)
+
+
+def run_per_step(rows: Iterable[dict[str, Any]]) -> float:
+    """What a gain of the run is of the step's, which was measured."""
+    ratios = [
+        shown / row["saves_of_step"]
+        for row in rows
+        if row.get("saves_of_step")
+        and abs(
+            shown := row["saves"] if row.get("saves_recorded") is None else row["saves_recorded"]
+        )
+        > LEAST_GAIN
+    ]
+    return statistics.median(ratios) if ratios else 1.0
 
 
 def is_off_pace(model: Measured, text: Prediction) -> bool:
@@ -209,7 +229,9 @@ def bars(pairs: Pairs) -> dict[str, float | None]:
     for model, text in pairs.values():
         if not is_steady(model, text):
             continue
-        wins = {e: s for e, s in model.saves.items() if "+" not in e and e not in NOT_PREDICTED}
+        wins = {
+            e: s for e, s in model.saves.items() if "+" not in e and e not in NOT_PREDICTED | OFFERS
+        }
         best = max(wins.values(), default=0.0)
         if best >= WORTH:
             near = {edit for edit, saves in wins.items() if saves >= best - NEAR}

@@ -16,6 +16,7 @@ from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
+from brrrtop.text import phrases
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -139,9 +140,10 @@ def _advisory(
         saves = min(max(float(saves), 0.0), 0.99)
         if not context.worth(saves):
             return None
+    risk = f"; {phrases.RISKS[row.risk]}" if row is not None and row.risk else ""
     return Advisory(
         kind=one.kind,
-        says=finding.says,
+        says=f"{finding.says}{risk}",
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=evidence,

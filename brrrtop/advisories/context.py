@@ -34,6 +34,7 @@ from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
+from brrrtop.whatif.risks import COMPILED_FUNCTION
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -50,6 +51,13 @@ is a waste of time."""
 SEEN_SHARE = 0.05
 """A bucket with so much of the time is not empty: its edit may win something."""
 
+SERVING = {
+    "compile-reduce-overhead": "CUDA graphs: enforce_eager=False (vLLM), no --disable-cuda-graph (SGLang)",
+    "double-batch": "max_num_seqs=... (vLLM), --max-running-requests ... (SGLang)",
+    "no-sync": "the engine's asynchronous scheduling: --async-scheduling (vLLM)",
+}
+"""Lines of edits for servers, by edit."""
+_SERVER = re.compile(r"\bvllm\b|\bsglang\b|execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 _OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
 
 
@@ -91,6 +99,8 @@ class Context(Struct, frozen=True):
 
     def with_line(self, row: WhatIf) -> WhatIf:
         """The same with the number of workers that the loader needs in its line, where that is known."""
+        if self.serves and row.edit in SERVING:
+            return replace(row, line=SERVING[row.edit])
         needed = self.loaders[0].needed if self.loaders else None
         if needed is None:
             return row
@@ -135,17 +145,22 @@ class Context(Struct, frozen=True):
     @property
     def partly_compiled(self) -> bool:
         """Whether compiled kernels run, and pointwise work outside them takes four times as long."""
-        runs = self.chains
-        if runs is None or not runs.fused_ns or runs.kernels < 8:
+        runs, names = self.chains, self.joined.window.names
+        if runs is None or runs.kernels < 8:
             return False
+        if not runs.fused_ns:
+            return any(name.startswith(COMPILED_FUNCTION) for name in names)
         return runs.fused_ns <= 0.25 * runs.total_ns and self.share(runs.total_ns) >= 0.1
 
     @property
     def trains(self) -> bool:
         """Whether a backward pass or an update runs."""
-        step = self.simulated.step.kernels if self.simulated else None
-        launched = step is not None and bool((step.backward | step.optimizer).any())
-        return launched or self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
+        return self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
+
+    @property
+    def serves(self) -> bool:
+        """Whether an inference server runs: vLLM or SGLang, by names of its kernels, ranges or functions."""
+        return not self.trains and any(map(_SERVER.search, self.joined.window.names))
 
     @property
     def memory_used(self) -> float | None:

@@ -49,7 +49,7 @@ examples:
   brrrtop attach 4711                  watch that process
   brrrtop run -- python train.py       start a program and watch it
   brrrtop try -- python train.py       measure what each edit gains
-  brrrtop analyze trace.json.gz        a report of a torch.profiler trace
+  brrrtop analyze trace.json.gz        a report of a torch.profiler trace (.gz, .zst, .zip; - for a pipe)
   brrrtop analyze trace.json --json    the same for machines
 
 exit codes: {EXIT_CODES}"""
@@ -199,7 +199,8 @@ _OPTIONS = {
         "1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
         values.speed,
     ),
-    "--record": _value("FILE", "write what arrives to FILE (.brrr)"),
+    "--record": _value("FILE", "write what arrives to FILE (.brrr); leaving says how much an hour"),
+    "--record-most": _value("SIZE", "end the recording at SIZE, such as 500MB", values.size),
     "--baseline": _value("FILE", "compare with this recording or trace, judged whole"),
     "--silence": _value(
         "ID[,ID]",
@@ -280,7 +281,7 @@ _COMMON = ("common", "--json --gpu --no-color --ascii --theme")
 _LIVE = (
     "watching live",
     "--yes --max-overhead --counters --no-shapes|--shapes --no-trace-graphs|--trace-graphs "
-    "--record --baseline --silence",
+    "--record --record-most --baseline --silence",
 )
 _GATES = ("gates", "--fail-if --for")
 _UNSEEN = "--once@unseen --interval@unseen"

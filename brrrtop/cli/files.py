@@ -5,6 +5,10 @@ The files of a job's ranks, each of them opened and read.
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -31,11 +35,11 @@ from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
 from collectors.protocol.frames import Kind
 
-ENDINGS = (".brrr", ".json", ".json.gz", ".sqlite", ".pb")
+ENDINGS = (".brrr", ".json", ".json.gz", ".json.zip", ".sqlite", ".pb")
 
 
 def files_of(options: Options) -> tuple[str, ...]:
-    """The files that were named, and those in folders that were.
+    """The files that were named, and those in folders that were; of `-` a copy of what standard input has.
 
     Raises:
         BadInput: A folder has none.
@@ -44,12 +48,34 @@ def files_of(options: Options) -> tuple[str, ...]:
     files: list[str] = []
     for name in options.files:
         folder = Path(name)
-        files += _in_folder(folder) if folder.is_dir() else [name]
+        if name == "-" and name not in files:
+            files.append(_from_stdin())
+        else:
+            files += _in_folder(folder) if folder.is_dir() else [name]
     if len(files) > 1 and options.record:
         raise UsageError(
             "--record writes one recording, and several files were named", "convert one at a time"
         )
     return tuple(dict.fromkeys(files))
+
+
+def _from_stdin() -> str:
+    """A file of this process's own with all of standard input: traces are read twice.
+
+    Raises:
+        UsageError: It is a terminal.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("- stands for what another program pipes into brrrtop, and nothing does")
+    folder = tempfile.mkdtemp(prefix="brrrtop-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "stdin"
+    try:
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+    except OSError as fault:
+        raise BadInput(f"standard input cannot be kept in {folder}: {fault.strerror}") from fault
+    return str(path)
 
 
 def _in_folder(folder: Path) -> list[str]:

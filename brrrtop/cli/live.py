@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from brrrtop.advisories.tried import TriedProgram, tried_of
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
@@ -21,8 +22,10 @@ from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from collectors.attach.client import Client
+from collectors.errors import CollectorError
 from collectors.gpu.feed import SamplerFeed
 from collectors.printable import printable
+from collectors.process import process as processes
 from collectors.protocol import requests
 from collectors.vocabulary import Metric
 
@@ -44,13 +47,13 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
     """The source for a trainer with (or, `agent` None, without) an agent in it.
 
     Raises:
-        BrrrtopError: The file of `--record` cannot be written.
+        UsageError: The file of `--record` exists.
         CollectorError: The agent has gone already; no file was begun.
     """
     if agent is not None and options.trace_graphs is not False:
         leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
-    sink = RecordingWriter(options.record) if options.record else None
+    sink = _sink(options)
     return LiveSource(
         agent,
         pid,
@@ -60,6 +63,19 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
         cmdline=printable(cmdline) or None,
         shapes=options.shapes,
     )
+
+
+def _sink(options: Options) -> RecordingWriter | None:
+    """The file of `--record`; None without one, and where the disk takes no byte: watching goes on."""
+    if options.record is None:
+        return None
+    try:
+        return RecordingWriter(options.record, most_bytes=options.record_most)
+    except UsageError:
+        raise
+    except BrrrtopError as fault:
+        output.say(f"brrrtop: {fault.message}; {fault.action}")
+        return None
 
 
 def refuse_taken_file(options: Options) -> None:
@@ -113,7 +129,17 @@ def followed(
 
 def _session(source: LiveSource, options: Options) -> Session:
     before = files.baseline(options)
-    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
+    tried = _tried_of(source.info.pid)
+    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced,
+                   tried=tried)  # fmt: skip
+
+
+def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
+    """What `brrrtop try` has measured of the program of a process."""
+    with suppress(CollectorError):
+        process = processes.read(pid or 0)
+        return tried_of(process.cwd, process.cmdline)
+    return ()
 
 
 def watch(
@@ -151,10 +177,10 @@ def shown(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
 
 
 def left(driver: LiveSession | LiveJob) -> None:
-    """Lets go of the trainer, and says so where the recording is not whole."""
+    """Lets go of the trainer, and says what became of the recording."""
     driver.close()
-    if driver.recording_stopped is not None:
-        output.say(f"brrrtop: {driver.recording_stopped}")
+    for outcome in driver.recordings:
+        output.say(f"brrrtop: {outcome}")
 
 
 def shapes_told(snapshot: Snapshot, options: Options) -> str | None:

@@ -31,6 +31,8 @@ class Advisory(Struct, frozen=True):
     """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
     safe: float | None = None
     """`WhatIf.safe` of the simulated edit: what advice is ordered by."""
+    tried: float | None = None
+    """The share that `brrrtop try` measured of this very program; None where nobody tried."""
 
 
 class StepWork(Struct, frozen=True):
@@ -77,8 +79,10 @@ class WhatIf(Struct, frozen=True):
     safe: float | None = None
     """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
     and of that without the profiler; None: `saves_low`."""
-    changed_ns: float | None = None
-    """Time a step now spends in kernels that it changes or takes away; None where nobody told."""
+    risk: str | None = None
+    """`whatif.risks.Risk`: what in the records speaks against it; its cost is in the range."""
+    changed_share: float | None = None
+    """Share of the time in kernels that it changes or takes away; None where nobody told."""
     unprofiled: Unprofiled | None = None
     """None: no profiler slowed the step. The range holds both."""
 
@@ -92,8 +96,3 @@ class WhatIf(Struct, frozen=True):
     def most(self) -> float:
         """The larger gain, of the recorded step or of that without the profiler."""
         return max(self.saves, self.unprofiled.saves if self.unprofiled else self.saves)
-
-    @property
-    def changed_share(self) -> float:
-        """Part of the present step in kernels that it changes."""
-        return (self.changed_ns or 0.0) / self.present_ns

@@ -12,7 +12,9 @@ import math
 from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Span
+from brrrtop.scheduling.burst import Burst
 from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.phases import STEPS, PhaseWatch
 from brrrtop.scheduling.slack import GUST_MOST_NS, Absorbed, Slack
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
@@ -28,6 +30,8 @@ _NS_PER_RECORD = 1_500
 
 SHAPES_STEPS = 2
 """So many more in a burst with shapes: the agent's control thread may be late for the first."""
+_ACTIVITY = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
+"""Counters of whether the GPU does anything, the best first."""
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
@@ -41,19 +45,15 @@ class Governor:
         self.upkeep = AgentOverhead()
         self._credit_ns = 0.0
         self._clock_ns: int | None = None
-        self._asked_ns: int | None = None
-        """When a burst was ordered whose end has not been reported yet."""
-        self._asked_longest_ns = 0
-        self._charged_ns = 0.0
-        self._free = self._free_seen = False
-        """Of the last burst: waits were to absorb it."""
+        self._last: Burst | None = None
+        """The last one that was ordered; under way until its end is reported."""
+        self._free_seen = False
+        """There was a burst that waits were to absorb."""
         self._ended_ns: int | None = None
-        self._observed: tuple[int, int] | None = None
-        self._observed_seen_ns: int | None = None
-        self._traced = False
-        self._arrived = 0
         self._records: float | None = None
         """Of a step of the last burst that had some."""
+        self.watch = PhaseWatch()
+        self._activity = len(_ACTIVITY)
         self._slack = Slack()
         self._rate = _PRIOR_SHARE
         """What tracing adds to a ns that is not waited for data, by the records of the last burst."""
@@ -64,7 +64,7 @@ class Governor:
         self._jumps: dict[tuple[int, int], GaugeJump] = {}
         self._wanted: str | None = None
         """Why a burst is wanted before its time."""
-        self._with_shapes = self._disturbed = False
+        self._with_shapes = False
         self.shapes_when_due = False
         """The next burst that comes in its time, and is paid for, is to have the ops of a step too."""
         self._triggered_ns: int | None = None
@@ -98,17 +98,15 @@ class Governor:
         """A span that the agent reports as traced."""
         if self.continuous or self._continuous_sent or end_ns <= start_ns:
             return
-        if self._asked_ns is None:
+        if self._last is None or self._last.over:
             self.cost.add_foreign(start_ns, end_ns)
-            return
-        self._observed_seen_ns = self._clock_ns
-        if self._observed is not None:
-            start_ns, end_ns = min(self._observed[0], start_ns), max(self._observed[1], end_ns)
-        self._observed = (start_ns, end_ns)
+        else:
+            self._last.add_span(start_ns, end_ns, self._clock_ns or end_ns)
 
-    def add_records(self, count: int) -> None:
+    def add_records(self, starts_ns: I8, ends_ns: I8) -> None:
         """Kernels and copies that arrived."""
-        self._arrived += count
+        if self._under_way and self._last is not None:
+            self._last.add_records(starts_ns, ends_ns)
 
     def add_traced(self, held_ns: int = 0) -> None:
         """The agent says that the burst is over and all of it is reported.
@@ -116,7 +114,8 @@ class Governor:
         Args:
             held_ns: So long the trainer was held for it; without steps nothing else tells that.
         """
-        self._traced = self._asked_ns is not None
+        if self._under_way and self._last is not None:
+            self._last.traced = True
         if self.cost.step_ns is None:
             self._credit_ns -= max(0, held_ns - _PRIOR_STALL_NS)
 
@@ -127,8 +126,8 @@ class Governor:
     def add_state(self, state: str) -> None:
         """What the agent says of its tracing: no orders while it cannot trace."""
         could, self._able = self._able, state not in UNABLE
-        if could and not self._able and self._asked_ns is not None:
-            self._asked_ns, self._ended_ns = None, self._clock_ns
+        if could and not self._able and self._under_way and self._last is not None:
+            self._last.over, self._ended_ns = True, self._clock_ns
         if self._able and not could and self.burst_count:
             self._want(Why.POSSIBLE)
 
@@ -136,7 +135,10 @@ class Governor:
         """A reading between 0 and 1; those of other metrics are ignored."""
         if metric == Metric.SM_ACTIVE:
             self._first_burst.active = value
-        if metric not in WATCHED or self._asked_ns is not None:
+        if metric in _ACTIVITY and _ACTIVITY.index(metric) <= self._activity:
+            self._activity = _ACTIVITY.index(metric)
+            self.watch.add_active(value)
+        if metric not in WATCHED or self._under_way:
             return
         jump = self._jumps.setdefault((device, metric), GaugeJump())
         if jump.moved(value):
@@ -173,8 +175,10 @@ class Governor:
     def clock_fell(self, now_ns: int) -> None:
         """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
         self.cost, self._slack, self._clock_ns = StepCost(), Slack(), now_ns
-        self._observed = self._observed_seen_ns = self._triggered_ns = None
-        self._asked_ns = None if self._asked_ns is None else now_ns
+        self.watch = PhaseWatch()
+        self._triggered_ns = None
+        if self._last is not None:
+            self._last.clock_fell(now_ns)
         self._ended_ns = None if self._ended_ns is None else now_ns
         self._first_burst = FirstBurst(self.limits, self.cost)
         if self._continuous_sent:
@@ -193,12 +197,13 @@ class Governor:
     def decide(self, now_ns: int) -> Decision | None:
         """The order to give now, if any."""
         self._earn(now_ns)
+        self.watch.tick(now_ns)
         if self.continuous != self._continuous_sent:
             return self._switch(now_ns)
         by_hand = self._wanted is Why.ASKED
         if self.continuous or (self.limits.max_overhead <= 0 and not by_hand):
             return None
-        if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
+        if not self._able or (self._under_way and not self._is_over(now_ns)):
             return None
         self._settle(now_ns)
         before, self._stage = self._stage, self.stage(now_ns)
@@ -267,14 +272,18 @@ class Governor:
                 f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "
                 "cannot be measured, so the worst known case is assumed"
             )
-        if self._free:
+        if self._last is not None and self._last.free:
             return f"bursts of {length}, a pause of {pause}: waits for data absorb what they add"
         return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
 
     @property
     def tracing(self) -> bool:
         """A burst is under way, or everything is traced."""
-        return self._asked_ns is not None or self._continuous_sent
+        return self._under_way or self._continuous_sent
+
+    @property
+    def _under_way(self) -> bool:
+        return self._last is not None and not self._last.over
 
     # --- the account of credit --------------------------------------------------
 
@@ -315,7 +324,7 @@ class Governor:
         limits = self.limits
         step_ns, last_ns = self.cost.step_ns, self.cost.last_step_ns
         now_ns = self._clock_ns or 0
-        if step_ns is None or last_ns is None or step_ns <= 0:
+        if step_ns is None or last_ns is None or step_ns <= 0 or self._aside:
             return 0, limits.stepless_burst_ns
         if now_ns - last_ns > max(limits.steps_gone_ns, 10 * step_ns):
             return 0, limits.stepless_burst_ns
@@ -334,59 +343,59 @@ class Governor:
             steps = self.steps_least
         return steps, min(max(4 * (steps + 1) * step_ns, limits.stepless_burst_ns), 60 * SECOND)
 
+    @property
+    def _aside(self) -> bool:
+        """What goes on now has no steps, though the program has."""
+        return self.watch.key not in (None, STEPS)
+
     # --- bursts -----------------------------------------------------------------
 
     def _burst(self, now_ns: int, why: str) -> Decision:
         steps, longest_ns = self._given_plan or self._plan()
-        self._arrived = 0
         rides = (
             self.shapes_when_due and why is Why.DUE and self._pause_ns <= self.limits.pause_most_ns
         )
-        self._disturbed = self._with_shapes or rides
-        if self._disturbed:  # the step after the first mark, or the one after that
+        shapes = self._with_shapes or rides
+        if shapes:  # the step after the first mark, or the one after that
             steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
         self.plan, self._given_plan = (steps, longest_ns), None
         absorbed = self._absorbed() if steps else None
-        charge_ns = self._charge(steps)
-        self._charged_ns = charge_ns * (1.0 - absorbed.share if absorbed else 1.0)
-        self._free = absorbed is not None
-        self._free_seen |= self._free
-        self._credit_ns -= self._charged_ns
-        self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
-        self._observed, self._traced = None, False
+        charged_ns = self._charge(steps) * (1.0 - absorbed.share if absorbed else 1.0)
+        self._last = Burst(
+            now_ns, steps, longest_ns, self.watch.key, self._aside, shapes,
+            absorbed is not None, charged_ns,
+        )  # fmt: skip
+        self._free_seen |= absorbed is not None
+        self._credit_ns -= charged_ns
         self._wanted = None
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self.burst_count += 1
-        says = f"{why}, with the shapes of one step" if self._disturbed else str(why)
-        return Decision(Act.BURST, says, steps, longest_ns, self._disturbed)
+        says = f"{why}, with the shapes of one step" if shapes else str(why)
+        return Decision(Act.BURST, says, steps, longest_ns, shapes)
 
     def _is_over(self, now_ns: int) -> bool:
         """Whether the burst under way has ended; takes note of how."""
-        asked_ns = self._asked_ns or now_ns
-        if self._observed is not None:
-            quiet_ns = now_ns - (self._observed_seen_ns or now_ns)
-            if quiet_ns < self.limits.quiet_ns and not self._traced:
-                return False
-            start_ns, end_ns = self._observed
-            if self._arrived:
-                worked_ns = self._slack.worked_ns(start_ns, end_ns)
-                self._rate = _NS_PER_RECORD * self._arrived / max(worked_ns, 1)
-                steps = self.plan[0] or self.cost.ends_within(start_ns, end_ns)
-                self._records = self._arrived / max(steps, 1)
-            # The kinds are on from the order, not only from the first kernel that starts after.
-            count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
-            count(min(start_ns, asked_ns), end_ns)
-            self._first_burst.on_burst_end(start_ns, end_ns)
-            self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
-        elif self._traced:  # and nothing ran on the device
-            self._first_burst.on_burst_end(asked_ns, now_ns)
-            self._ended_ns, self._unanswered = now_ns, 0
-        elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
-            self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
-        else:
+        last = self._last
+        if last is None or not last.ends(now_ns, self.limits):
             return False
-        self._asked_ns = None
+        start_ns, end_ns = last.span or (last.asked_ns, now_ns)
+        if last.span is not None:
+            if last.records:
+                worked_ns = self._slack.worked_ns(start_ns, end_ns)
+                self._rate = _NS_PER_RECORD * last.records / max(worked_ns, 1)
+                steps = last.steps or self.cost.ends_within(start_ns, end_ns)
+                self._records = last.records / max(steps, 1)
+            # The kinds are on from the order, not only from the first kernel that starts after.
+            count = self.cost.add_burst if last.measures else self.cost.add_foreign
+            count(min(start_ns, last.asked_ns), end_ns)
+        answered = last.span is not None or last.traced
+        if answered:
+            self._first_burst.on_burst_end(start_ns, end_ns)
+        self._ended_ns = max(end_ns, last.asked_ns)
+        self._unanswered = 0 if answered else self._unanswered + 1
         self._plan_pause()
+        start_ns, end_ns = last.whole(now_ns)
+        self.watch.add_burst(last.phase or self.watch.key, end_ns - start_ns, last.busy_ns())
         return True
 
     def _plan_pause(self) -> None:
@@ -396,8 +405,8 @@ class Governor:
         if self._unanswered:
             needed_ns = max(needed_ns, self.limits.pause_least_ns * 2 ** min(self._unanswered, 5))
             needed_ns = min(needed_ns, self.limits.pause_most_ns)
-        if self._free and self._observed is not None:
-            start_ns, end_ns = self._observed
+        if self._last is not None and self._last.free and self._last.span is not None:
+            start_ns, end_ns = self._last.span
             needed_ns = max(needed_ns, self.limits.free_rest * (end_ns - start_ns))
         careful_ns = max(needed_ns, int(0.67 * self._pause_ns))
         self._pause_ns = max(careful_ns, self.limits.pause_least_ns)
@@ -405,12 +414,13 @@ class Governor:
     def _settle(self, now_ns: int) -> None:
         """Books what bursts really cost where that is clearly more than was charged."""
         for cost in self.cost.book_costs(now_ns):
-            beyond_ns = cost.extra_ns - cost.error_ns - self._charged_ns
-            if self._free:
+            charged_ns = self._last.charged_ns if self._last is not None else 0.0
+            beyond_ns = cost.extra_ns - cost.error_ns - charged_ns
+            if self._last is not None and self._last.free:
                 span = cost.start_ns, cost.end_ns
                 owed_ns = self._slack.left_of(*span, self._rate, _PRIOR_STALL_NS)
                 # Steps that wait differ by more than any burst adds to them.
-                beyond_ns = max(owed_ns - self._charged_ns, beyond_ns - cost.error_ns)
+                beyond_ns = max(owed_ns - charged_ns, beyond_ns - cost.error_ns)
             if beyond_ns > 0:
                 self._credit_ns -= beyond_ns
                 self._plan_pause()
@@ -427,6 +437,8 @@ class Governor:
         if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
             self._triggered_ns = now_ns
             return self._wanted
+        if self._new_phase(rested_ns):
+            return Why.PHASE
         if not self._free_seen and rested_ns >= self.limits.trigger_gap_ns and self._absorbed():
             return Why.ABSORBED
         owed_ns = self._charge(self._plan()[0]) - self._credit_ns
@@ -434,8 +446,18 @@ class Governor:
             return Why.NO_STEP
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
-        due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
-        return Why.DUE if due else None
+        due_ns = int(self._pause_ns * jitter)
+        if rested_ns < due_ns or self._credit_ns < 0:
+            return None
+        patience_ns = self.limits.target_patience_ns
+        waits = rested_ns < due_ns + patience_ns and self.watch.elsewhere(now_ns, patience_ns)
+        return None if waits else Why.DUE
+
+    def _new_phase(self, rested_ns: int) -> bool:
+        """What goes on now was never traced, and not too much is owed yet."""
+        if rested_ns < self.limits.trigger_gap_ns or not self.watch.unseen:
+            return False
+        return self._credit_ns >= -self.limits.phase_debts * self._charge(self._plan()[0])
 
     def _awaits_steps(self, now_ns: int) -> bool:
         return self._able and self._first_burst.awaits_steps(now_ns)
@@ -454,7 +476,7 @@ class Governor:
         self._continuous_sent = self.continuous
         self.cost.continuous_since(now_ns if self.continuous else None)
         if self.continuous:
-            self._asked_ns, self._wanted = None, None
+            self._last, self._wanted = None, None
             return Decision(Act.CONTINUOUS_ON, "asked for")
-        self._ended_ns, self._observed = now_ns, None
+        self._ended_ns = now_ns
         return Decision(Act.CONTINUOUS_OFF, "asked for")

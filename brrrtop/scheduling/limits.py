@@ -49,6 +49,10 @@ class Limits(Struct, frozen=True):
     """So long after a first look without a whole step, one that holds some comes before its time."""
     steps_gone_ns: int = 20 * SECOND
     """Without a step for this long (and ten times its length), bursts go by time."""
+    target_patience_ns: int = 30 * SECOND
+    """So long a burst that is due waits for a phase of which it would tell more."""
+    phase_debts: int = 4
+    """Bursts that may be owed when a phase that was never traced begins: it may not come again."""
     trigger_gap_ns: int = 1 * SECOND
     trigger_rest_ns: int = 10 * SECOND
     quiet_ns: int = 700_000_000
@@ -78,6 +82,7 @@ class Why(StrEnum):
     FIRST = "the first look"
     NO_STEP = "the first look held no whole step"
     DUE = "its time has come"
+    PHASE = "the program does something else"
     ABSORBED = "waits for data absorb what a long one adds"
     BEGUN = "the trainer has begun its work"
     CHANGED = "the step time changed"

@@ -79,9 +79,10 @@ class Slack:
                 since_ns, waited = end_ns, 0
         if not stretches:
             return Absorbed(0.0, 0)
-        known_ns = max(since_ns, now_ns - GUST_MOST_NS) - first_ns  # the last one is under way
-        share = min(sum(stretches) / max(known_ns, 1), 1.0)
-        return Absorbed(share, int(np.quantile(stretches, 0.9)))
+        gust_ns = int(np.quantile(stretches, 0.9))
+        under_way_ns = min(now_ns - since_ns, 2 * gust_ns)
+        share = sum(stretches) / max(now_ns - first_ns - under_way_ns, 1)
+        return Absorbed(min(share, 1.0), gust_ns)
 
     def left_of(self, start_ns: int, end_ns: int, rate: float, stall_ns: float) -> float:
         """What a burst from then to then still owed `GUST_MOST_NS` later, in ns."""

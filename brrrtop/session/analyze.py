@@ -69,9 +69,8 @@ def analyze(
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
     runs = _runs(timeline, every) if steps is None and not trimmed else {}
-    run = runs.get(_id(shown))
+    run, picture = runs.get(_id(shown)), _worst_step_picture(shown) if worst else None
     sampled = run if timeline.observed is not None else None
-    picture = _worst_step_picture(shown) if worst else None
     verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
     at = Snapshot(
         source=source.info,

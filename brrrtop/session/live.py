@@ -39,9 +39,10 @@ class LiveSession(Present):
         return CAN if self.source.tier != "nvml" else CAN - {"continuous"}
 
     @property
-    def recording_stopped(self) -> str | None:
-        """Why the file of `--record` ends early; None while it does not."""
-        return self.source.tee.stopped
+    def recordings(self) -> list[str]:
+        """What became of the file of `--record`: why it ends early, else its size."""
+        outcome = self.source.tee.stopped or self.source.tee.size
+        return [outcome] if outcome else []
 
     @property
     def ended(self) -> str | None:

@@ -83,10 +83,9 @@ class LiveJob(Present):
         return reasons[0] if reasons and all(reasons) else None
 
     @property
-    def recording_stopped(self) -> str | None:
-        """Why a file of `--record` ends early; None while none does."""
-        stopped = (driver.recording_stopped for _, driver in self._live)
-        return next((why for why in stopped if why is not None), None)
+    def recordings(self) -> list[str]:
+        """What became of the files of `--record`, in words."""
+        return [outcome for _, driver in self._live for outcome in driver.recordings]
 
     def advance(self) -> Snapshot:
         """The rank shown as of now, with all others beside it."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import split_silenced
 from brrrtop.advisories.steady import Steady
+from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
 from brrrtop.ledger.ledger import Ledger
@@ -45,7 +46,7 @@ class Session:
     def __init__(
         self, source: Source, *, window_ns: int = windows.WINDOW_NS, keep_ns: int | None = KEEP_NS,
         silenced: frozenset[str] = frozenset(), device_id: int | None = None,
-        baseline: Baseline | None = None,
+        baseline: Baseline | None = None, tried: tuple[TriedProgram, ...] = (),
     ) -> None:  # fmt: skip
         self.source = source
         self._window_ns = window_ns
@@ -55,6 +56,7 @@ class Session:
         self.device_id = device_id
         """The device that was asked for; None: the busiest."""
         self._marking = BaselineTracker(baseline)
+        self._tried = tried
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
         self._latest: Snapshot | None = None
@@ -113,7 +115,7 @@ class Session:
         heir = Session(
             source, window_ns=self._window_ns, keep_ns=self._keep_ns,
             silenced=self.silenced, device_id=self.device_id,
-            baseline=self._marking.baseline,
+            baseline=self._marking.baseline, tried=self._tried,
         )  # fmt: skip
         heir.log = EventLog(self.log.events)
         heir._history = self._history
@@ -199,6 +201,8 @@ class Session:
 
     def _advised(self, shown: Analysis) -> Verdict:
         made = verdicts.verdict(self.timeline, shown, run=self._run)
+        gpu = shown.estimate.device.name
+        made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
         self._advised_of = self._run
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count

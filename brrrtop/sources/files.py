@@ -41,16 +41,13 @@ def open_input(path: Path) -> tuple[BinaryIO, int]:
         size_bytes = path.stat().st_size
         if not path.is_file():
             raise BadInput(
-                f"{path} is not a regular file", "write it to a file first: it is read twice"
+                f"{path} is not a regular file",
+                "pipe it in, `brrrtop analyze -`, or write it to a file",
             )
         if size_bytes == 0:
             raise BadInput(f"{path} is empty", "was the export interrupted? Record it again")
         return path.open("rb"), size_bytes
     except FileNotFoundError:
-        if str(path) == "-":
-            raise BadInput(
-                "a trace is not read from stdin", "write it to a file first: it is read twice"
-            ) from None
         raise BadInput(f"there is no file {path}", "check the path") from None
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)

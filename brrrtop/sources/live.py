@@ -23,7 +23,7 @@ from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import STAGE_LINES, AgentState, disturbances
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.samplers import Feeds
-from brrrtop.sources.source import FELL_NS, with_hello
+from brrrtop.sources.source import FELL_NS, merge_frames, with_hello
 from brrrtop.sources.tee import FrameHistory
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
@@ -123,6 +123,8 @@ class LiveSource:
         """
         self.poll()
         self._pending.sort(key=lambda frame: frame.sent_ns)
+        count = sum(until_ns is None or frame.sent_ns <= until_ns for frame in self._pending)
+        self._pending[:count] = merge_frames(self._pending[:count])
         while self._pending:
             if until_ns is not None and max(self._pending[0].sent_ns, self._floor_ns) > until_ns:
                 return
@@ -231,6 +233,7 @@ class LiveSource:
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
             waits = rows[(rows["mark_class"] == MarkClass.INPUT) & (rows["value"] >= 0)]
             self.governor.add_waits(waits["start_ns"], waits["end_ns"])
+            self.governor.watch.add_marks(rows)
             for span, recorded_ns in disturbances(rows):
                 self.governor.add_disturbed(span, recorded_ns)
             self.requests.on_marks(rows)
@@ -241,8 +244,10 @@ class LiveSource:
         elif frame.kind == Kind.STATUS:
             self._take_status(frame)
             return
+        elif frame.kind == Kind.NAMES:
+            self.governor.watch.add_names(frame.body)
         elif frame.kind in (Kind.KERNELS, Kind.COPIES):
-            self.governor.add_records(len(frame.body))
+            self.governor.add_records(frame.body["start_ns"], frame.body["end_ns"])
         elif frame.kind == Kind.GAUGES:
             self._weigh(frame.body)
             if carried:

@@ -27,6 +27,7 @@ from brrrtop.model.tables import Span
 from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.source import Source, with_hello
+from brrrtop.text import units
 from collectors.printable import printable
 from collectors.protocol.frames import (
     LONGEST_NS,
@@ -57,8 +58,9 @@ class RecordingWriter:
         target: str | Path | BinaryIO,
         provenance: Mapping[str, Any] | None = None,
         level: int = 3,
+        most_bytes: int | None = None,
     ) -> None:
-        """Opens `target`; `provenance` goes into the hello.
+        """Opens `target`; `provenance` goes into the hello; it ends, whole, once it has `most_bytes`.
 
         Raises:
             UsageError: The file exists.
@@ -73,6 +75,8 @@ class RecordingWriter:
         self._greeted = False
         self._finished = False
         self._newest_ns = 0
+        self._most_bytes = most_bytes
+        self.written_bytes = 0
         self.stopped: str | None = None
         """Why nothing is written any more; None while all is well."""
         try:
@@ -97,6 +101,13 @@ class RecordingWriter:
         self._append(frame)
         self._finished = frame.kind == Kind.END
         self.flush_if_due()
+        if self._most_bytes is not None and self.written_bytes >= self._most_bytes:
+            self.close()
+            self.stopped = f"it has the {units.size(self._most_bytes)} that it may have"
+            raise BrrrtopError(
+                f"recording to {self._label} stopped: {self.stopped}",
+                "--record-most SIZE allows more; what was written can be replayed",
+            )
 
     def flush_if_due(self) -> None:
         """To be called now and then while no frame comes. Raises as `write` does."""
@@ -150,7 +161,9 @@ class RecordingWriter:
         try:
             view = memoryview(data)
             while view:
-                view = view[self._file.write(view) or 0 :]
+                count = self._file.write(view) or 0
+                self.written_bytes += count
+                view = view[count:]
         except (OSError, ValueError) as fault:
             raise self._failure(fault) from fault
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.sources.recording import RecordingWriter
+from brrrtop.text import units
 from collectors.protocol.bodies import EVENT_LINES
 from collectors.protocol.frames import Frame, Kind
 
@@ -117,6 +119,7 @@ class WriterThread:
         self._queue: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
+        self._began_s = time.monotonic()
         self.stopped: str | None = None
         """Why nothing is written any more; None while all is well."""
         self._thread = threading.Thread(target=self._run, name="brrrtop-scribe", daemon=True)
@@ -133,6 +136,15 @@ class WriterThread:
             self.stopped = "recording stopped: the disk is too slow for what comes"
         else:
             self._queue.put(frame)
+
+    @property
+    def size(self) -> str:
+        """How large the file is, and how much that is an hour."""
+        took_s = max(time.monotonic() - self._began_s, 1.0)
+        size_bytes = self._sink.written_bytes
+        return (
+            f"{units.size(size_bytes)} recorded, {units.size(size_bytes * 3600 / took_s)} an hour"
+        )
 
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Writes what is left, and ends the file."""
@@ -183,6 +195,11 @@ class FrameHistory:
     def stopped(self) -> str | None:
         """Why the file ends before the session does."""
         return self._scribe.stopped if self._scribe is not None else None
+
+    @property
+    def size(self) -> str | None:
+        """Of the file, in words; None without one."""
+        return self._scribe.size if self._scribe is not None else None
 
     def add(self, frame: Frame) -> None:
         """Keeps a frame."""

@@ -133,6 +133,17 @@ _BUCKETS = {
 }
 
 
+RISKS = {
+    "kernels-differ": "steps launch other kernels each time (dropped layers, control flow), and each kind of "
+    "step is compiled and captured again",
+    "shapes-differ": "sizes differ from step to step, and each new one is compiled again: dynamic=True, or "
+    "pad to a few sizes",
+    "solvers": "factorizations run here, which no compiler takes",
+    "own-functions": "compiled code may break at the program's own autograd functions",
+}
+"""Why an edit may cost more than it saves, by `whatif.risks.Risk`."""
+
+
 def buckets(account: Account) -> tuple[tuple[str, int], ...]:
     """Every bucket of the account with its ns; they add up to the window.
 

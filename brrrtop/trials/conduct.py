@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.advisories.tried import TriedProgram
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Facts, Header, Pace, TrialReport, TriedEdit
@@ -228,6 +229,18 @@ class Trials:
         return TrialReport(
             SCHEMA, self._base_pace(), tuple(rows), best, self._skipped, lines, checks
         )
+
+    def kept(self, report: TrialReport) -> TriedProgram | None:
+        """What live screens are to know of it; None: it uses no GPU, or nothing was measured."""
+        header, gains = self._header, {}
+        for row in report.edits:
+            saves, low, high = row.measured, row.measured_low, row.measured_high
+            if saves is not None and low is not None and high is not None:
+                name = "+".join(EDITS[one].foretold_by or one for one in row.edit.split("+"))
+                gains[name] = saves, low, high
+        if header is None or header.gpu is None or report.base is None or not gains:
+            return None
+        return TriedProgram(header.cwd, header.cmdline[1:], header.gpu, report.base.step_ms, gains)
 
     def _base_pace(self) -> BasePace | None:
         if not self._bases or self._header is None:

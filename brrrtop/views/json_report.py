@@ -176,7 +176,7 @@ def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
 def _advisory(advisory: Advisory) -> dict[str, Any]:
     return {
         "id": advisory.kind,
-        **pick(advisory, "confidence saves_at_most saves saves_low says evidence"),
+        **pick(advisory, "confidence saves_at_most saves saves_low tried says evidence"),
         "try": advisory.suggests,
         "waste": advisory.waste,
     }
@@ -189,7 +189,7 @@ def _whatif(row: WhatIf) -> dict[str, Any]:
         "edit": row.edit,
         "step_ms": (quiet or row).step_ns / 1e6,
         "saves": (quiet or row).saves,
-        **pick(row, "saves_low saves_high advisory line"),
+        **pick(row, "saves_low saves_high advisory line risk"),
         "saves_recorded": row.saves if quiet is not None else None,
         "saves_of_step": (quiet or row).saves if row.saves_of_step is None else row.saves_of_step,
         **{

@@ -54,6 +54,16 @@ def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> 
     return Iterations(tuple(pairs), len(pairs), _measure(window, call_rows, pairs))
 
 
+def whole_steps(window: Window, call_rows: I8, steps: Steps) -> list[I8]:
+    """Rows of the activities that each whole step launched, in order; empty where no steps are known."""
+    if not len(window.activities):
+        return []
+    launched = launch_times(window, call_rows)[0]
+    order = np.argsort(launched, kind="stable")
+    bounds = np.searchsorted(launched[order], np.array(_bounds(window, call_rows, steps), np.int64))
+    return [order[low:high] for low, high in bounds.reshape(-1, 2).tolist() if high > low]
+
+
 def _measure(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> float:
     """Mean time of the steps on the device: from the end of what was launched before one to the end
     of what was launched in it. The first step of a source has nothing before it: without it, or

@@ -25,6 +25,7 @@ from brrrtop.whatif.edits.loop import (
     quiet_host,
 )
 from brrrtop.whatif.regions import Roofs, roofs_of
+from brrrtop.whatif.risks import risks_of, with_risks
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of
 
@@ -114,7 +115,12 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
 def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
     """The step of a judged window with the price of each edit that applies; None without a step."""
     step = step_of(judged)
-    return None if step is None else price_all(step, roofs_of(judged.ceilings))
+    if step is None:
+        return None
+    result, risks = price_all(step, roofs_of(judged.ceilings)), risks_of(judged)
+    rows = sorted((with_risks(row, risks) for row in result.rows), key=lambda row: -row.saves)
+    after = tuple(with_risks(row, risks) for row in result.following)
+    return replace(result, rows=tuple(rows), following=after)
 
 
 def price_all(step: Step, roofs: Roofs | None) -> SimulatedEdits:
@@ -255,7 +261,8 @@ def _row(
         now=presents[0].work,
         then=_work((made[0] or [])[0][1], units),
         safe=sum(gain.low for gain in gains) / len(gains),
-        changed_ns=_changed_ns(presents[0].step, (made[0] or [])[0][1]),
+        changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
+        / presents[0].times_ns[0],
         unprofiled=None if quiet is None else Unprofiled(quiet.saves, quiet.step_ns),
     )
 

@@ -147,6 +147,17 @@ def test_a_program_without_pytorch_gets_no_advice_of_pytorchs(hello: dict[str, o
     assert (other.given, other.whatif) == ((), ())
 
 
+def test_an_inference_server_gets_words_of_its_own() -> None:
+    scene = Scene()
+    small(scene, 300, name="void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)")
+    advice = advised(scene)
+    says = " ".join(one.says + one.suggests for one in advice.given)
+    says += " ".join(row.line for row in advice.whatif)
+    assert "enforce_eager=False" in says and "max_num_seqs" in says
+    for word in ("DataLoader(", "learning rate", "torch.compile", "total += loss"):
+        assert word not in " ".join(one.says + one.suggests for one in advice.given)
+
+
 def test_nobody_is_told_to_train_what_has_no_backward_pass() -> None:
     (given,) = advised(healthy()).given
     assert given.kind == "none-healthy" and "no edit known here wins 5%" in given.says

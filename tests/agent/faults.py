@@ -222,6 +222,64 @@ _ABOUT = {
     "attach": "It happens in the monitor that attaches",
     "nvml": "It happens in the monitor that asks NVML",
 }
+_CALLS = (
+    (
+        "nanosleep, clock_nanosleep, futex, poll, mq_timedreceive, mq_timedsend, futex_waitv",
+        "as alone",
+        "ends when it would alone",
+    ),
+    (
+        "select, pselect6, ppoll",
+        "as alone",
+        "the time for which the thread is held does not count",
+    ),
+    (
+        "epoll_wait, epoll_pwait, epoll_pwait2, semtimedop, sigtimedwait, io_getevents, io_pgetevents",
+        "begins again, never EINTR",
+        "attach: begins again, once; burst: counts from the first hold",
+    ),
+    (
+        "accept, connect, recv…, send…, read, write and kin on a socket with SO_RCVTIMEO or SO_SNDTIMEO; "
+        "io_uring_enter",
+        "begins again, never EINTR",
+        "begins again at each hold: later by as much, without a bound",
+    ),
+    (
+        "semop, msgrcv, msgsnd, flock, fcntl (F_SETLKW), open of a FIFO, read of a pipe, wait4, waitid",
+        "begins again, never EINTR",
+        "has none",
+    ),
+    (
+        "open, read, write, fsync on a FUSE that ends the calls of interrupted threads (gcsfuse, rclone)",
+        "begins again, never EINTR",
+        "has none",
+    ),
+    (
+        "close, close_range on such a FUSE",
+        "waited for: attach up to 0.5 s, then it takes another way in; burst until it is over. EINTR only where it "
+        "begins in the microseconds between the look and the stop",
+        "has none",
+    ),
+    (
+        "write, send of more than fits, sendfile, splice",
+        "attach: waited for up to 0.1 s; then, and in a burst, may return the part that was written",
+        "has none",
+    ),
+    (
+        "any other, also one that a kernel adds",
+        "begins again where the kernel said EINTR",
+        "begins again at each hold",
+    ),
+)
+_OWN_CALLS = """## What the trainer's own calls return
+
+A thread is held for some 0.5 ms: one at an attach; in programs without torch, all at each of the two switches of a burst. It may
+stand in a system call then. A signal with a handler of the trainer's ends a call as it does alone.
+`tests/attach/test_waits.py` and `tests/agent/test_world.py` have a thread in each of signal(7)'s calls.
+
+| the thread stands in | it returns | its time limit |
+| --- | --- | --- |
+"""
 _HEAD = """# Faults
 
 Each call below is made to fail, hang or lie by name while a program trains: the C library's where the agent
@@ -243,6 +301,7 @@ def page() -> str:
         rows = [one for one in FAULTS if one.begins == begins]
         lines += [f"| `{one.script}` | {one.sees} | {one.felt} |" for one in rows]
         lines += [""]
+    lines += [_OWN_CALLS + "\n".join(f"| {' | '.join(row)} |" for row in _CALLS), ""]
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from collectors.process import process as processes
 from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
+from tests.attach.fuse_server import late_file
 from tests.waits import read_report
 
 Connect = Callable[[Trainer], Monitor]
@@ -99,6 +100,39 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
     assert len(waits) > 30
     assert {name: wait.cut_short for name, wait in waits.items() if wait.cut_short} == {}
     assert {name: wait for name, wait in waits.items() if wait.early or wait.odd} == {}
+
+
+def test_a_file_that_is_being_closed_is_saved(
+    trainer: Trainer, connect: Connect, tmp_path: Path
+) -> None:
+    """On a file system that ends the calls of an interrupted thread, as gcsfuse does."""
+    monitor = allowed(trainer, connect)
+    with late_file(tmp_path) as path:
+        trainer.do(WRITING.replace("PATH", repr(os.fsencode(path))))
+        for turn in range(2 * TURNS):
+            monitor.burst(longest_s=0.02)
+            monitor.traced(turn + 1)
+        cut, rounds = trainer.do("over = True; writer.join(); answer = cut, rounds")
+    assert rounds > 3
+    assert cut == dict.fromkeys(cut, 0)
+
+
+WRITING = """
+libc, over, rounds = ctypes.CDLL(None, use_errno=True), False, 0
+cut = dict.fromkeys(("open", "write", "fsync", "close"), 0)
+def call(name, *given):
+    ctypes.set_errno(0)
+    result = getattr(libc, name)(*given)
+    cut[name] += result < 0
+    return result
+def write():
+    global rounds
+    while not over:
+        handle = call("open", PATH, os.O_RDWR)
+        call("write", handle, b"text", 4), call("fsync", handle), call("close", handle)
+        rounds += 1
+writer = threading.Thread(target=write); writer.start()
+"""
 
 
 def test_a_time_limit_ends_a_wait_however_often_its_thread_is_held(

@@ -351,7 +351,7 @@ def test_a_line_reads_as_what_it_names_whoever_called_it(line: str, cause: str |
     user, arrow, leaf = frames.partition(" > ")
     called = f"{user} < train.py:1 save_checkpoint < train.py:2 decode{arrow}{leaf}{bar}{source}"
     assert stack_samples.reads_as(called) == cause
-    assert stack_samples.parted(called) == stack_samples.parted(line)
+    assert stack_samples.split_line(called) == stack_samples.split_line(line)
 
 
 QUEUED = [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -267,6 +268,28 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
         assert isinstance(fault, NotPermitted)
         assert processes.user_name(NOBODY) in fault.message
         assert fault.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("able", "owner", "words"),
+    [(False, 0, "belongs to user"), (True, 0, "security profile"), (True, 1000, "security profile"),
+     (False, 1000, "closed itself")],
+)  # fmt: skip
+def test_a_refusal_names_what_stands_in_the_way(
+    able: bool, owner: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collectors.attach import access
+
+    monkeypatch.setattr(access, "yama_scope", lambda: 0)
+    monkeypatch.setattr(access, "_is_confined", lambda: False)
+    monkeypatch.setattr(access, "has_ptrace_capability", lambda: able)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with children.child(["sleep", "20"]) as one:
+        sheet = processes.Process(
+            **{**vars(processes.read(one.pid)), "uid": owner, "pids_inside": (one.pid,)}
+        )
+        fault = access.refusal(sheet, errno.EPERM)
+    assert isinstance(fault, NotPermitted) and words in fault.message
 
 
 @pytest.mark.parametrize(

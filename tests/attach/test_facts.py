@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import mmap
 import os
@@ -365,6 +366,22 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
             monkeypatch.setattr(find_restarted, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
                 assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
+
+
+def test_a_process_of_another_user_is_no_successor_whatever_its_command(
+    root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--yes` root attaches to a successor unasked: nobody else may offer one."""
+    monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
+        finder = alike(first, interval=0.0, yes=True)
+        first.process.kill()
+        first.process.wait(10)
+        assert finder.find() is None
+        with with_mapped(tmp_path, ["libtorch_cpu.so"]) as heir:
+            sheet = processes.read(heir.pid)
+            assert finder._fits(sheet)
+            assert not finder._fits(dataclasses.replace(sheet, uid=65534))
 
 
 def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:

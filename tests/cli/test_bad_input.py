@@ -122,12 +122,6 @@ def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(
     assert window["duration_ns"] == 4_000_000
 
 
-def test_a_trace_is_not_read_from_a_pipe(brrrtop: Run) -> None:
-    done = brrrtop("analyze", "-")
-    assert_a_sentence(done, 1)
-    assert "stdin" in done.stderr
-
-
 def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(
         '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1,'

@@ -72,7 +72,7 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
         "saves_of_step": 0.34, "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
         "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
-        "host_ns_now": 20e6, "host_ns_then": 18e6, "saves_recorded": None,
+        "host_ns_now": 20e6, "host_ns_then": 18e6, "saves_recorded": None, "risk": None,
     }  # fmt: skip
     assert report["whatif_after"] is None
     assert report["whatif"][1]["saves"] == -0.05

@@ -69,16 +69,27 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-not-found]
     except ImportError:
         with pytest.raises(BrrrtopError, match="pyarrow"):
-            export(snapshot(TRACE), "parquet", tmp_path / "tables")
-        assert not (tmp_path / "tables").exists()
+            export(snapshot(TRACE), "parquet", folder)
+        assert not folder.exists()
         return
-    export(snapshot(TRACE), "parquet", tmp_path / "tables")
-    table = parquet.read_table(tmp_path / "tables" / "modules.parquet")
-    assert table["name"].to_pylist()[0] == "Net_0"
+    export(snapshot(TRACE), "parquet", folder)
+    export(snapshot(TRACE), "csv", tmp_path / "csv")
+    written = sorted(path.stem for path in folder.iterdir())
+    assert written == sorted(path.stem for path in (tmp_path / "csv").iterdir())
+    for name in written:
+        rows = parquet.read_table(folder / f"{name}.parquet").to_pylist()
+        plain = read_csv(tmp_path / "csv" / f"{name}.csv")
+        assert len(rows) == len(plain)
+        for row, texts in zip(rows, plain, strict=True):
+            assert list(row) == list(texts)
+            for key, value in row.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    assert type(value)(texts[key]) == value, (name, key)
 
 
 class Page(HTMLParser):

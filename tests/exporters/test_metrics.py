@@ -81,7 +81,8 @@ def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
 
 
 def test_what_ended_has_no_figures_but_that(judged: Snapshot) -> None:
-    for gone in (None, replace(judged, freshness=Freshness.ENDED)):
+    over = [replace(judged, freshness=one) for one in (Freshness.ENDED, Freshness.STALE)]
+    for gone in (None, *over):
         assert [(one.name, one.value) for one in samples(gone, {}, "h")] == [("brrrtop_up", 0.0)]
 
 

@@ -12,7 +12,6 @@ from tests import conftest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "brrrtop", ROOT / "collectors")
 FUNCTION_LINES = 60
-NATIVE_LINES = 800
 FORBIDDEN_NAMES = {
     "utils",
     "util",
@@ -24,14 +23,6 @@ FORBIDDEN_NAMES = {
     "manager",
     "core",
 }
-ADVISORY_IDS = """
-    dataloader-stall launch-bound-compile sync-point fuse-pointwise enable-tf32-or-amp channels-last
-    flash-attention pin-memory fused-optimizer tensor-core-alignment bigger-batch
-    activation-checkpointing checkpoint-stall logging-stall recompilation gc-pause allocator-retries
-    exposed-communication straggler throttled idle-clocks shared-gpu warming-up fusion-ceiling
-    misleading-util none-healthy
-""".split()
-"""Published in README.md: an id, once published, stays."""
 
 
 def modules() -> list[Path]:
@@ -85,15 +76,6 @@ def test_modules_say_what_they_are() -> None:
     assert [named(path) for path in files if path.stem in FORBIDDEN_NAMES] == []
 
 
-def test_no_native_source_grows_past_reading() -> None:
-    long = {
-        named(path): lines
-        for path in (ROOT / "collectors").rglob("*.[ch]")
-        if (lines := len(path.read_text().splitlines())) > NATIVE_LINES
-    }
-    assert long == {}
-
-
 def test_every_fence_says_what_it_keeps_out() -> None:
     """ruff finds blind excepts; those let through carry their reason on the line."""
     silent = re.compile(r"noqa: BLE001(?!\s+-?\s*\w)")
@@ -104,15 +86,6 @@ def test_every_fence_says_what_it_keeps_out() -> None:
         if silent.search(line)
     ]
     assert result == []
-
-
-def test_every_published_advisory_is_in_the_catalogue() -> None:
-    written = "\n".join(path.read_text() for path in (ROOT / "brrrtop/advisories").rglob("*.py"))
-    assert [kind for kind in ADVISORY_IDS if f'"{kind}"' not in written] == []
-
-
-def test_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_program_never_calls_home() -> None:

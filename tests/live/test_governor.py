@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.governor import _NS_PER_RECORD, _PRIOR_STALL_NS, Governor
 from brrrtop.scheduling.limits import Act, Limits, Stage
-from brrrtop.scheduling.step_cost import StepCost
+from brrrtop.scheduling.step_cost import BurstCost, StepCost
 from brrrtop.scheduling.triggers import GaugeJump, step_moved
 from collectors.vocabulary import Metric
 from tests.live.loop import SECOND, START_NS, Loop, run
@@ -119,6 +119,37 @@ def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
     after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 780]
     assert float(np.median(before[2:])) > 8
     assert float(np.median(after)) < 4
+
+
+def test_a_pause_that_is_no_longer_needed_shrinks_by_a_third_a_burst() -> None:
+    governor = Governor()
+    governor._pause_ns, governor._credit_ns = 60 * SECOND, 0.0
+    pauses = []
+    while not pauses or pauses[-1] > governor.limits.pause_least_ns:
+        governor._plan_pause()
+        pauses.append(governor._pause_ns)
+    assert pauses[:2] == [pytest.approx(40.2 * SECOND), pytest.approx(26.9 * SECOND, rel=0.01)]
+    assert len(pauses) == 9 and pauses[-1] == governor.limits.pause_least_ns
+    governor._credit_ns = -60 * SECOND * governor.limits.credit_rate
+    governor._plan_pause()
+    assert governor._pause_ns == pytest.approx(60 * SECOND), "and grows at once"
+
+
+@given(
+    mean_ns=st.floats(16e6, 1e9), error_ns=st.floats(1e4, 1e9), count=st.integers(1, 40),
+)  # fmt: skip
+def test_a_burst_is_charged_more_than_it_is_believed_to_cost_the_more_the_less_is_known(
+    mean_ns: float, error_ns: float, count: int
+) -> None:
+    """Where prior and measurement agree, so that nothing but the error is on top."""
+    governor, steps = Governor(), 3
+    governor.cost.add_steps(START_NS + np.arange(20) * 10_000_000)
+    governor._records = (mean_ns - _PRIOR_STALL_NS) / (_NS_PER_RECORD * steps)
+    charges = []
+    for factor in (1.0, 2.0):
+        governor.cost.measured = [BurstCost(0, 1, steps, mean_ns, factor * error_ns, 0)] * count
+        charges.append(governor._charge(steps))
+    assert mean_ns < charges[0] <= charges[1] < 2 * mean_ns + 1.0
 
 
 def test_a_budget_nothing_fits_into_means_counters_only() -> None:

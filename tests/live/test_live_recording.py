@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.cli import live
 from brrrtop.cli.live import left
-from brrrtop.errors import BrrrtopError
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
@@ -92,6 +95,34 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(
     left(LiveSession(Session(source), source))
     assert "No space left" in capsys.readouterr().err
     assert Kind.GAUGES in kinds(frames)
+
+
+def test_a_disk_that_is_full_from_the_start_costs_the_recording_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BrrrtopError("recording to run.brrr stopped: No space left on device", "make room")
+
+    monkeypatch.setattr(live, "_feeds", lambda *_: [])
+    options = Options(record=str(tmp_path / "run.brrr"))
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "RecordingWriter", full)
+        live.open_live(None, None, options, "").close()
+    assert "No space left on device; make room" in capsys.readouterr().err
+    (tmp_path / "run.brrr").touch()
+    with pytest.raises(UsageError, match="never overwrites"):
+        live.open_live(None, None, options, "")
+
+
+def test_leaving_says_how_much_a_recording_is_an_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = Bench(path=tmp_path / "run.brrr")
+    bench.watch(5)
+    left(bench.driver)
+    assert re.search(
+        r"brrrtop: [\d.]+ KiB recorded, [\d.]+ [KM]iB an hour", capsys.readouterr().err
+    )
 
 
 def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:

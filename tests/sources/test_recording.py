@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,9 @@ from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.recording import RecordingSource, RecordingWriter, convert
 from brrrtop.sources.registry import open_source
+from brrrtop.sources.source import merge_frames
 from collectors.protocol import frames as wire
-from collectors.protocol.frames import Frame, Kind, encode
+from collectors.protocol.frames import KERNEL, MARK, Frame, Kind, encode
 from tests.session.handmade import Received, kernel, launch, text_of, written
 
 HELLO = Frame(
@@ -216,6 +218,25 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(
     assert "replayed" not in fault.value.action and "another place" in fault.value.action
 
 
+def test_a_recording_ends_whole_at_the_size_it_may_have(tmp_path: Path) -> None:
+    path = tmp_path / "a.brrr"
+    writer = RecordingWriter(path, most_bytes=3 << 20)
+    noise = os.urandom
+    with pytest.raises(BrrrtopError, match=r"3\.00 MiB that it may have") as fault:
+        for number in range(1, 100):
+            names = {n: noise(1000).hex() for n in range(1000)}
+            writer.write(Frame(Kind.NAMES, names, number))
+    assert "--record-most" in fault.value.action
+    assert 3 << 20 <= path.stat().st_size <= 6 << 20 and writer.written_bytes == path.stat().st_size
+    writer.write(Frame(Kind.NAMES, {1: "x"}, 1000))
+    writer.close()
+    assert writer.written_bytes == path.stat().st_size
+    source = RecordingSource(path)
+    kinds = [frame.kind for frame in source.frames()]
+    assert kinds.count(Kind.NAMES) > 1 and kinds[-1] == Kind.END and source.info.notes == ()
+    source.close()
+
+
 def test_a_recording_that_cannot_even_begin_leaves_no_file_in_the_way(tmp_path: Path) -> None:
     path = tmp_path / "run.brrr"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -355,3 +376,22 @@ def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) ->
     }  # fmt: skip
     assert source.info.notes == ("converted from t.json (kineto), NVIDIA H200, 2026-10-01",)
     source.close()
+
+
+def test_frames_of_one_reading_are_merged_and_lose_nothing() -> None:
+    """Eleven frames of marks a second were a third of a recording without bursts."""
+    marks = [np.zeros(count, MARK) for count in (3, 2)]
+    for table in marks:
+        table["start_ns"] = np.arange(len(table))
+    frames = [
+        Frame(Kind.HELLO, {"wire": 1}, 1), Frame(Kind.NAMES, {1: "a"}, 2), Frame(Kind.MARKS, marks[0], 3),
+        Frame(Kind.KERNELS, np.zeros(1, KERNEL), 4), Frame(Kind.NAMES, {2: "b"}, 5),
+        Frame(Kind.MARKS, marks[1], 6), Frame(Kind.END, {"reason": "x"}, 7),
+    ]  # fmt: skip
+    merged = merge_frames(frames)
+    assert [(frame.kind, frame.sent_ns) for frame in merged] == [
+        (Kind.HELLO, 1), (Kind.NAMES, 2), (Kind.KERNELS, 4), (Kind.MARKS, 6), (Kind.END, 7)
+    ]  # fmt: skip
+    assert merged[1].body == {1: "a", 2: "b"}
+    assert merged[3].body["start_ns"].tolist() == [0, 1, 2, 0, 1]
+    assert [one is two for one, two in zip(merge_frames(merged), merged, strict=True)] == [True] * 5

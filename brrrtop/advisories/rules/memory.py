@@ -44,9 +44,10 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     runs, line = context.chains, compile_line(context)
-    if context.host_sets_the_pace or context.partly_compiled:
+    if context.host_sets_the_pace or context.partly_compiled or context.serves:
         return None
-    says = f"{units.share(row.changed_share)} of the time goes to kernels that generated ones would replace"
+    share = units.share(row.changed_share or 0.0)
+    says = f"{share} of the time goes to kernels that generated ones would replace"
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
         says += f": {row.then.kernels:.0f} launches a step for {row.now.kernels:.0f}"
     if runs is None or not runs.count:
@@ -72,7 +73,7 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
     conv, layout = seen.is_role(Role.CONV), seen.is_role(Role.LAYOUT)
     first, images = seen.has(Trait.NCHW), ~of_sequences(seen)
     return finding(
-        f"{units.share(row.changed_share)} of the time goes to channels-first convolutions, the "
+        f"{units.share(row.changed_share or 0.0)} of the time goes to channels-first convolutions, the "
         "conversions around them and norms over them",
         "model = model.to(memory_format=torch.channels_last); the same for the images",
         conv_share=context.spent(conv),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brrrtop.advisories.context import Context
+from brrrtop.advisories.context import SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
 from brrrtop.advisories.rules.copies import are_for_readbacks
 from brrrtop.analysis.signals.stack_samples import place
@@ -74,16 +74,21 @@ def compile_line(context: Context) -> str:
 def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
     if not context.host_sets_the_pace or context.partly_compiled:
         return None
+    if context.serves and row.edit == "compile":
+        return None
     if row.edit == "compile-reduce-overhead":
         # Compiled code launches about as slowly: where that wins little, graphs are what compiling is for.
         alone = context.compiled or _compile_is_worth_it(context)
         if alone or not _graphs_beat_compile(context, row):
             return None
-        return finding(_launching(context), _REDUCE, **_launches(context))
+        return finding(_launching(context), _graph_line(context), **_launches(context))
     return finding(_launching(context), compile_line(context), **_launches(context))
 
 
-_REDUCE = 'model = torch.compile(model, mode="reduce-overhead")'
+def _graph_line(context: Context) -> str:
+    if context.serves:
+        return SERVING["compile-reduce-overhead"]
+    return 'model = torch.compile(model, mode="reduce-overhead")'
 
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
@@ -111,7 +116,7 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return finding(says, _REDUCE, **_launches(context))
+    return finding(says, _graph_line(context), **_launches(context))
 
 
 def _launching(context: Context) -> str:
@@ -170,27 +175,29 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
             f"of the time{', at ' + lines[0] if lines else ''}",
-            _KEEP,
+            _keep(context),
             confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
         )  # fmt: skip
     if are_for_readbacks(context) or (waits is not None and not waits.count):
         return None
     if waits is None:  # told from the values alone: no calls were recorded
-        return finding("values are read back, and the host waits for each", _KEEP)
+        return finding("values are read back, and the host waits for each", _keep(context))
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     if row.saves > context.idle("sync"):
         where += "; without them the host would prepare the next launches while the GPU works"
     return finding(
         f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
-        "keep values on the device (total += loss.detach()) and read them every N steps; "
-        "torch.cuda.set_sync_debug_mode('warn') names each line",
+        f"{_keep(context)}; torch.cuda.set_sync_debug_mode('warn') names each line",
         waits_a_step=context.a_step(waits.count),
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],
     )
 
 
-_KEEP = "keep values on the device and read them every N steps"
+def _keep(context: Context) -> str:
+    if context.trains:
+        return "keep values on the device (total += loss.detach()) and read them every N steps"
+    return "keep values on the device and read them back once, when all are there"
 
 
 @edit(
@@ -249,8 +256,9 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
     price = "it changes the training" if context.trains else "for throughput, not latency"
     rescale = " (rescale the learning rate)" if context.trains else ""
+    line = f"double the batch{'' if room else ', if memory allows'}{rescale}"
     return finding(
         f"an offer, {price}: twice the batch takes {2 - fixed:.2f} times as long{room}",
-        f"double the batch{'' if room else ', if memory allows'}{rescale}",
+        SERVING["double-batch"] if context.serves else line,
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip

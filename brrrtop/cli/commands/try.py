@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import json
 
+from brrrtop.advisories.tried import keep
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import INTERRUPTED, BrrrtopError, UsageError
@@ -54,6 +55,9 @@ def run(options: Options) -> int:
             lambda result: _report(result, options), lambda what: output.say(f"{what} …"),
         )  # fmt: skip
         report = trials.conduct()
+    tried = trials.kept(report)
+    if tried is not None:
+        output.say(f"kept for live screens of this program: {keep(tried)}")
     if options.json:
         output.write(json.encode(report).decode())
     else:

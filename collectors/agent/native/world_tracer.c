@@ -395,6 +395,23 @@ BARE static char *append_number(char *end, int number)
     return end;
 }
 
+enum { RUNNING = -1, UNTOLD = -2 };
+
+/* The system call in which a thread sleeps. */
+BARE static int call_of(const struct world_tracer *all, int tid)
+{
+    char path[PATH_BYTES], *end = append_number(append(path, "/proc/"), all->process), text[8];
+    *append(append_number(append(end, "/task/"), tid), "/syscall") = '\0';
+    int fd = (int)CALL(SYS_open, path, O_RDONLY | O_CLOEXEC, 0, 0), call = UNTOLD;
+    if (fd < 0)
+        return UNTOLD;
+    long bytes = CALL(SYS_read, fd, text, sizeof text, 0);
+    CALL(SYS_close, fd, 0, 0, 0);
+    for (long i = 0; i < bytes && text[i] >= '0' && text[i] <= '9'; i++)
+        call = (call < 0 ? 0 : call * 10) + (text[i] - '0');
+    return bytes > 0 && call == UNTOLD ? RUNNING : call;
+}
+
 /* Seizes what is new. Negative: not permitted; else how many. */
 BARE static int seize_new(struct world_tracer *all)
 {
@@ -463,7 +480,12 @@ BARE static int round_trip(struct world_tracer *all)
     for (uint32_t i = 0; i < all->count; i++) {
         struct traced_thread *thread = &all->threads[i];
         thread->late = thread->asked;
-        if (thread->state == RUNS && !thread->asked && thread->due_ns <= now)
+        if (thread->state != RUNS || thread->asked || thread->due_ns > now)
+            continue;
+        /* A close that is cut short cannot begin again, and a file system may leave unsaved what was written. */
+        if (thread->at == 0 && call_of(all, thread->tid) == SYS_close)
+            thread->due_ns = now + MS;
+        else
             thread->asked = trace(PTRACE_INTERRUPT, thread->tid, NULL) == 0;
     }
     for (uint32_t i = 0; i < all->count; i++) {
@@ -609,18 +631,8 @@ BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns
 /* Whether the agent's thread waits for a lock, which somebody held may have. Where nobody can tell: yes. */
 BARE static bool agent_is_locked(const struct world_tracer *all)
 {
-    static const char FUTEX[] = "202 ";
-    char path[PATH_BYTES], now[8] = "", *end = append_number(append(path, "/proc/"), all->process);
-    end = append(append_number(append(end, "/task/"), all->agent), "/syscall");
-    *end = '\0';
-    int fd = (int)CALL(SYS_open, path, O_RDONLY | O_CLOEXEC, 0, 0);
-    long bytes = fd < 0 ? fd : CALL(SYS_read, fd, now, sizeof now, 0);
-    if (fd >= 0)
-        CALL(SYS_close, fd, 0, 0, 0);
-    for (int i = 0; bytes > 4 && i < 4; i++)
-        if (now[i] != FUTEX[i])
-            return false;
-    return true;
+    int call = call_of(all, all->agent);
+    return call == SYS_futex || call == UNTOLD;
 }
 
 BARE static void hold_on(struct world_tracer *all)

@@ -20,11 +20,14 @@ import os
 import signal
 import time
 
-from collectors.attach.ptrace import calls, x86_64
+from collectors.attach.ptrace import calls, threads, x86_64
 
 _ALL_SIGNALS = b"\xff" * 8
 _STOP_LIMIT_S = 2.0
 _CALL_LIMIT_S = 0.5
+_WHOLE_CALL_S = dict.fromkeys(x86_64.CUT_SHORT, 0.1) | dict.fromkeys(x86_64.CLOSING, 0.5)
+"""By call: so long its end is waited for. A thread that still writes is stopped then, one that closes not."""
+_ELSEWHERE_LOOKS = 4
 _STACK_NEEDED = 16384
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _R, _RX, _PRIVATE_ANONYMOUS = 1, 5, 0x22
@@ -65,8 +68,9 @@ class Injection:
         self._where = "running"
         with contextlib.suppress(OSError):  # told when code is to be written
             self._memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
-        self._began = time.perf_counter_ns()
         try:
+            self._await_whole_call()
+            self._began = time.perf_counter_ns()
             self._halt(time.monotonic() + self._patience_s)
             asked, self._began = self._began, time.perf_counter_ns()
             self.awaited_ns = self._began - asked
@@ -96,6 +100,22 @@ class Injection:
             return "syscall"
         self._held_signal = number
         return "signal"
+
+    def _await_whole_call(self) -> None:
+        """Until the thread is out of a call that a stop would cut short for good, for so long.
+
+        One that was seen in it and runs now may still be in it: several looks tell.
+        """
+        number = threads.system_call(self._pid, self._tid)
+        if number not in _WHOLE_CALL_S:
+            return
+        until, elsewhere = time.monotonic() + min(_WHOLE_CALL_S[number], self._patience_s), 0
+        while elsewhere < _ELSEWHERE_LOOKS and time.monotonic() < until:
+            time.sleep(0.001)
+            number = threads.system_call(self._pid, self._tid)
+            elsewhere = 0 if number in _WHOLE_CALL_S else elsewhere + 1
+        if number in x86_64.CLOSING:
+            raise InjectionFailed("the thread has been closing a file for too long")
 
     def _halt(self, deadline: float) -> None:
         """Brings the running thread to an event stop."""

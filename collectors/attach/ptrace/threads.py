@@ -22,6 +22,12 @@ def place(pid: int, tid: int) -> str:
         return ""
 
 
+def system_call(pid: int, tid: int) -> int:
+    """The number of the call in which a thread sleeps; -1: it runs, or nobody may look."""
+    number = place(pid, tid).split(" ", 1)[0]
+    return int(number) if number.isdigit() else -1
+
+
 def standing(pid: int, tid: int) -> tuple[str, ...] | None:
     """Where a thread sleeps and how often it has slept; None: it runs, or nobody may look.
 

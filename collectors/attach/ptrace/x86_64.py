@@ -46,8 +46,11 @@ _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
 _SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
 _TILE_DATA = 1 << 18
 _TILE_BYTES = 8192
-_NEVER_AGAIN = (3, 436)
-"""close and close_range: the descriptor is gone, and may be somebody else's by now."""
+CLOSING = (3, 436)
+"""close and close_range, which cannot be made again: the descriptor is gone, and may be somebody else's by
+now. Some file systems (FUSE) end it with EINTR, what was written unsaved."""
+CUT_SHORT = (1, 20, 18, 296, 328, 44, 46, 307, 40, 275)
+"""write, send and kin, sendfile, splice: may return with the part that was written by then."""
 _EINTR = -4 & (1 << 64) - 1
 _RESTARTS = tuple(-n & (1 << 64) - 1 for n in (512, 513, 514))
 _RESTART_BLOCK = -516 & (1 << 64) - 1
@@ -91,7 +94,7 @@ def save(tid: int) -> State:
     """
     general = _peek(tid)
     number = general["orig_rax"]
-    if general["rax"] == _EINTR and number != _NO_CALL and number not in _NEVER_AGAIN:
+    if general["rax"] == _EINTR and number != _NO_CALL and number not in CLOSING:
         general["rax"] = _RESTART_NO_HANDLER
     extended = calls.registers(tid, calls.NT_X86_XSTATE)
     return State(general, extended, calls.signal_mask(tid))

@@ -13,10 +13,12 @@ from __future__ import annotations
 import queue
 import re
 import threading
+import zipfile
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import zstandard
 from zlib_ng import zlib_ng  # three times as fast as zlib
@@ -43,7 +45,7 @@ HOW_TO_TRACE = (
 
 
 class Inflater:
-    """Blocks of text out of a plain, gzip or zstd file, whatever its name says."""
+    """Blocks of text out of a plain, gzip, zstd or zip file, whatever its name says."""
 
     def __init__(self, file: BinaryIO, size_bytes: int) -> None:
         self._file = file
@@ -58,6 +60,8 @@ class Inflater:
             yield from self._gzip()
         elif start == b"\x28\xb5\x2f\xfd":
             yield from self._zstd()
+        elif start == b"PK\x03\x04":
+            yield from self._zip()
         else:
             while block := self._file.read(BLOCK_BYTES):
                 yield block
@@ -94,6 +98,29 @@ class Inflater:
                     yield block
         except zstandard.ZstdError:
             self.fault = f"the zstd data is damaged or ends early near byte {self._file.tell()}"
+
+    def _zip(self) -> Iterator[bytes]:
+        """The one file in an archive, which may be packed again.
+
+        Raises:
+            BadInput: It holds several, or a password keeps it.
+        """
+        try:
+            with zipfile.ZipFile(self._file) as archive:
+                names = [one.filename for one in archive.infolist() if not one.is_dir()]
+                if len(names) != 1:
+                    raise BadInput(
+                        f"the zip archive holds {len(names)} files",
+                        "unpack it, and name the trace in it",
+                    )
+                with archive.open(names[0]) as member:
+                    inner = Inflater(cast("BinaryIO", member), self._size_bytes)
+                    yield from inner.blocks()
+                    self.fault = inner.fault
+        except RuntimeError as fault:  # what zipfile says of passwords
+            raise BadInput(f"the zip archive cannot be read: {fault}", "unpack it first") from fault
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
+            self.fault = "the zip data is damaged or ends early"
 
 
 def _ahead(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:

@@ -103,15 +103,8 @@ def build(collected: Collected, base_ns: int) -> Records:
     links, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
     host_details = host.details_of(
-        names,
-        signatures,
-        ops,
-        nest,
-        by_position,
-        (launches["correlation"], positions),
-        frames,
-        memory,
-    )
+        names, signatures, ops, nest, by_position, (launches["correlation"], positions), frames, memory
+    )  # fmt: skip
     del launches, described, positions, by_position, frames, memory
     copy_kinds = np.array([kineto_names.copy_kinds(name) for name in names], np.int64)
     uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]

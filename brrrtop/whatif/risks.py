@@ -1,0 +1,155 @@
+"""What the records of a run say against an edit: the range of its gain then reaches down to what it may cost.
+
+A simulated step has the kernels of the one that was recorded. Where steps differ, a compiler compiles and a
+CUDA graph is captured again and again, which no simulation of one step shows.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.kernels.traits import Role, tables, used
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.tables import F8, I8, ActivityType, Window
+from brrrtop.whatif.iterations import whole_steps
+from collectors.vocabulary import MarkClass
+
+SAME_STEP = 0.02
+"""Steps whose launches, or blocks, differ by less than this part are one kind of step: a sort of more
+elements takes a launch more."""
+FEW_KINDS = 2
+"""Kinds of steps that are captured and compiled once each: two models that are trained in turns."""
+MOST_STEPS = 12
+"""More of them tell nothing new."""
+
+
+class Risk(Enum):
+    """Why an edit may cost more than it saves."""
+
+    KERNELS_DIFFER = "kernels-differ"
+    """Each step launches other kernels: layers that are dropped at random, control flow."""
+    SHAPES_DIFFER = "shapes-differ"
+    """The same kernels over other sizes."""
+    SOLVERS = "solvers"
+    """Factorizations, which no compiler takes and which read back whether they went well."""
+    OWN_FUNCTIONS = "own-functions"
+    """Autograd functions of the program's own."""
+
+
+class Cost(Struct, frozen=True):
+    """What an edit may cost under a risk, as a gain: negative."""
+
+    low: float
+    most_likely: float = 1.0
+    """A larger gain than this is not predicted."""
+
+
+COMPILE, GRAPHS = "compile", "compile-reduce-overhead"
+COSTS: dict[tuple[Risk, str], Cost] = {
+    (Risk.KERNELS_DIFFER, COMPILE): Cost(-0.4, 0.0),
+    (Risk.KERNELS_DIFFER, GRAPHS): Cost(-9.0, -4.0),
+    (Risk.SHAPES_DIFFER, COMPILE): Cost(-0.4),
+    (Risk.SHAPES_DIFFER, GRAPHS): Cost(-9.0, -1.0),
+    (Risk.SOLVERS, COMPILE): Cost(-0.4, 0.0),
+    (Risk.SOLVERS, GRAPHS): Cost(-0.4, 0.0),
+    (Risk.OWN_FUNCTIONS, COMPILE): Cost(-0.2),
+    (Risk.OWN_FUNCTIONS, GRAPHS): Cost(-0.2),
+}
+"""Seen on an H100 (torch 2.11, 2026-11): HuBERT with dropped layers took 8.8 times as long with CUDA graphs,
+17 % longer compiled; a Gaussian process by Cholesky factors 29 % longer. The others are guesses."""
+_SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
+
+
+def risks_of(judged: Analysis) -> tuple[Risk, ...]:
+    """The risks that the records of a run show, worst first."""
+    window = judged.window
+    names = (window.names[i] for i in used(window.activities.name_ids))
+    solves = any(_SOLVERS.search(name) for name in names)
+    risks = (
+        _differences(judged),
+        Risk.SOLVERS if solves else None,
+        Risk.OWN_FUNCTIONS if own_functions(window) else None,
+    )
+    return tuple(risk for risk in risks if risk is not None)
+
+
+def with_risks(row: WhatIf, risks: tuple[Risk, ...]) -> WhatIf:
+    """The row with the first of these that concerns its edits, and with what that may cost."""
+    edits = row.edit.split("+")
+    for risk in risks:
+        costs = [cost for edit in edits if (cost := COSTS.get((risk, edit))) is not None]
+        if not costs:
+            continue
+        cost = min(costs, key=lambda one: one.low)
+        saves = min(row.saves, cost.most_likely)
+        quiet = row.unprofiled
+        if quiet is not None and quiet.saves > cost.most_likely:
+            now_ns = quiet.step_ns / (1 - quiet.saves)
+            quiet = replace(quiet, saves=cost.most_likely, step_ns=now_ns * (1 - cost.most_likely))
+        low = min(row.saves_low, cost.low, saves)
+        return replace(
+            row,
+            step_ns=row.present_ns * (1 - saves),
+            saves=saves,
+            saves_low=low,
+            saves_high=max(row.saves_high, saves),
+            safe=min(low, low if row.safe is None else row.safe),
+            unprofiled=quiet,
+            risk=risk.value,
+        )
+    return row
+
+
+def own_functions(window: Window) -> tuple[str, ...]:
+    """Names of Python autograd functions: a node `NameBackward` without a number, and an op `Name`."""
+    marks = window.marks
+    ids = used(marks.name_ids[marks.classes == MarkClass.OP])
+    names = {window.names[i] for i in ids} | {op.name for op in window.ops.values()}
+    bare = {name.rpartition(" ")[2] for name in names}
+    nodes = {name.removesuffix("Backward") for name in bare if name.endswith("Backward")}
+    return tuple(sorted(name for name in nodes & bare if not name.startswith(COMPILED_FUNCTION)))
+
+
+COMPILED_FUNCTION = "CompiledFunction"
+"""AOTAutograd's: the code is compiled."""
+
+
+def _differences(judged: Analysis) -> Risk | None:
+    """Whether whole steps of the run differ in their kernels, or in what these work on."""
+    window = judged.window
+    steps = whole_steps(window, judged.call_rows, judged.estimate.steps)[-MOST_STEPS:]
+    rows = [_model_rows(window, step) for step in steps]
+    acts = window.activities
+    count = len(window.names)
+    launches = np.array([np.bincount(acts.name_ids[r], minlength=count) for r in rows], np.float64)
+    if len(rows) > FEW_KINDS and kinds(launches) > FEW_KINDS:
+        same_count = kinds(launches.sum(axis=1)[:, None]) <= FEW_KINDS
+        return Risk.SHAPES_DIFFER if same_count else Risk.KERNELS_DIFFER
+    blocks = np.array([acts.blocks[r].sum() for r in rows], np.float64)[:, None]
+    return Risk.SHAPES_DIFFER if len(rows) > FEW_KINDS and kinds(blocks) > FEW_KINDS else None
+
+
+def _model_rows(window: Window, rows: I8) -> I8:
+    """Kernels of forward, backward and loss among these rows."""
+    roles, _ = tables(window)
+    outside = np.isin(roles[window.activities.name_ids[rows]], _NOT_THE_MODELS)
+    kernel = window.activities.types[rows] == ActivityType.KERNEL
+    return np.asarray(rows[kernel & ~outside])
+
+
+_NOT_THE_MODELS = np.array([int(Role.OPTIMIZER), int(Role.COMM), int(Role.COPY), int(Role.SET)])
+
+
+def kinds(steps: F8) -> int:
+    """How many kinds of steps there are, one row each; rows that are nearly alike are of one kind."""
+    seen: list[F8] = []
+    for row in steps:
+        if all(np.abs(row - one).sum() > SAME_STEP * max(row.sum(), 1.0) for one in seen):
+            seen.append(row)
+    return len(seen)

@@ -1,0 +1,100 @@
+"""What in the records of a run speaks against an edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from brrrtop.advisories.advise import advise
+from brrrtop.model.advice import Unprofiled, WhatIf
+from brrrtop.whatif.risks import Risk, own_functions, risks_of, with_risks
+from collectors.vocabulary import MarkClass
+from tests.advisories.cases import looped, small
+from tests.advisories.scenarios import ADD, GEMM, MUL, NORM, SGEMM, Scene, healthy
+
+POTRF = "void potrf_params_kernel<float, 32>(int, float*)"
+
+
+def steps(*bodies: Callable[[Scene], object]) -> Scene:
+    scene = Scene()
+    for body in bodies:
+        body(scene)
+        scene.step()
+    return scene
+
+
+def layers(count: int) -> Callable[[Scene], object]:
+    def body(s: Scene) -> None:
+        for _ in range(count):
+            small(s, 30)
+            s.kernel(GEMM, 20.0, blocks=100).kernel(NORM, 8.0, blocks=100)
+
+    return body
+
+
+def tokens(count: int) -> Callable[[Scene], object]:
+    return lambda s: [s.kernel(n, 4.0, late=9.0, blocks=count) for n in (GEMM, ADD, MUL) * 40]
+
+
+DROPPED = steps(*map(layers, (11, 12, 10, 12, 9, 11)))
+LENGTHS = steps(*map(tokens, (400, 150, 320, 210, 480, 260)))
+
+
+@pytest.mark.parametrize(
+    ("scene", "risk"), [(DROPPED, Risk.KERNELS_DIFFER), (LENGTHS, Risk.SHAPES_DIFFER)]
+)
+def test_steps_that_differ_make_compiling_and_capturing_a_risk(scene: Scene, risk: Risk) -> None:
+    judged = scene.judged()
+    assert risks_of(judged) == (risk,)
+    advice = advise(judged)
+    graphs = next(row for row in advice.whatif if row.edit == "compile-reduce-overhead")
+    assert graphs.risk == risk.value and graphs.saves_low <= -9 and graphs.saves < 0
+    compiled = next(row for row in advice.whatif if row.edit == "compile")
+    assert compiled.saves_low < 0
+    leads = {row.edit for row in advice.whatif if row.advisory == advice.given[0].kind}
+    assert not leads & {"compile", "compile-reduce-overhead"}
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        healthy(),
+        looped(layers(12)),
+        steps(*map(layers, (12, 5, 12, 5, 12, 5))),  # two models in turns
+        steps(*map(tokens, (400, 401, 399, 400, 402))),
+        looped(small, steps=1),
+    ],
+    ids=["alike", "many small", "in turns", "nearly alike", "one step"],
+)
+def test_no_risk_where_steps_repeat(scene: Scene) -> None:
+    assert risks_of(scene.judged()) == ()
+
+
+def test_factorizations_are_no_work_for_a_compiler() -> None:
+    judged = looped(lambda s: (small(s, 60), s.kernel(POTRF, 300.0))).judged()
+    assert risks_of(judged) == (Risk.SOLVERS,)
+    rows = {row.edit: row for row in advise(judged).whatif}
+    assert rows["compile"].saves <= 0 and rows["compile"].risk == "solvers"
+
+
+def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None:
+    def body(s: Scene) -> None:
+        for name in ("Swish", "SwishBackward", "aten::mul", "MulBackward0", "CompiledFunction",
+                     "autograd::engine::evaluate_function: CompiledFunctionBackward"):  # fmt: skip
+            s.mark(MarkClass.OP, 5.0, name)
+        s.kernel(SGEMM, 100.0)
+
+    assert own_functions(looped(body).judged().window) == ("Swish",)
+
+
+def test_a_risk_lowers_the_range_and_never_the_row_without_one() -> None:
+    row = WhatIf("compile", 6e6, 0.4, 0.3, 0.5, None, "", unprofiled=Unprofiled(0.3, 5e6))
+    assert with_risks(row, ()) == row
+    assert with_risks(replace(row, edit="tf32"), (Risk.SOLVERS,)).risk is None
+    risky = with_risks(row, (Risk.KERNELS_DIFFER,))
+    assert (risky.saves, risky.saves_low, risky.saves_high) == (0.0, -0.4, 0.5)
+    assert risky.present_ns == pytest.approx(row.present_ns)
+    assert risky.unprofiled is not None and risky.unprofiled.saves == 0.0
+    assert risky.safe == -0.4
