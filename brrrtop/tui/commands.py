@@ -69,7 +69,7 @@ MAIN_KEYS: tuple[Key, ...] = (
     ("enter", "kernel", "screen.open"),
     *keys("p a w"),
 )
-MAIN_LAST = keys("m i C : z r l L b y s")
+MAIN_LAST = keys("m i C y : z r l L b s")
 """Of the main screen; these are left out before all others where not all fit."""
 VIEW_KEYS = keys("esc q space ? : p a w C i T r l b")
 """Of the screens that lie over it."""

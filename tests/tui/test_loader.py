@@ -62,7 +62,7 @@ async def test_what_matters_most_stays_and_kernels_are_three_or_none(cause: str)
             assert table.size.height >= HEAD_LINES + 3 if table.display else height < 16
             assert "? help" in text.splitlines()[-1]
             for words in (
-                "WAITS FOR DATA",
+                {"input": "WAITS FOR DATA", "launch": "LAUNCHES TOO SLOW"}[cause],
                 "GPU idle 47%",
                 "GPU 1",
                 "≤1.7× faster",

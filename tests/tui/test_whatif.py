@@ -39,8 +39,9 @@ async def test_every_edit_is_a_row_best_first_also_what_wins_nothing(size: tuple
         assert figures in row
         assert "●" in row, "the range is drawn"
     assert snapshots.WHATIF[0].line in text
-    assert "after loader-ready: compile 2.0× with both, tf32 nothing more, bf16 1.6× with both" in " ".join(
-        text.split()
+    assert (
+        "after loader-ready: compile 2.0× with both, tf32 nothing more, bf16 1.6× with both"
+        in " ".join(text.split())
     )
 
 

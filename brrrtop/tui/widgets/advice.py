@@ -98,16 +98,15 @@ def flow(
     advisories: Sequence[Advisory], palette: Palette, width: int, height: int
 ) -> tuple[int, list[Text]]:
     """How many are shown, and their lines: each whole while it fits, then shorter; last what wins nothing."""
+    tries = [try_lines(one, palette, width) for one in advisories]
+    heads = [headlines(one, palette, width) for one in advisories]
+    if sum(map(len, (*heads, *tries))) > height:
+        heads = [[headline(one, palette, width)] for one in advisories]
     lines: list[Text] = []
-    for count, one in enumerate(advisories):
-        left = height - len(lines)
-        if left <= 0:
+    for count, (head, body) in enumerate(zip(heads, tries, strict=True)):
+        if len(lines) >= height:
             return count, lines
-        tries = [line for _, line in zip(range(left), try_lines(one, palette, width), strict=False)]
-        heads = headlines(one, palette, width)
-        if len(heads) + len(tries) > left or len(heads) == left:
-            heads = [headline(one, palette, width)]
-        lines += [*heads, *tries][:left]
+        lines += [*head, *body][: height - len(lines)]
     waste = next((one.waste for one in advisories if one.waste), "")
     if waste and len(lines) < height:
         lines.append(clipped(palette.text(f"{'no gain':>9}  {waste}", "muted"), width))
