@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,15 @@ def skip_time(governor: Governor, gap_ns: int) -> None:
     Otherwise each new attach would begin with a burst that is due, and bursts would come more often
     than in one long watch. All times of day it remembers move on, those of steps included.
     """
-    for part in (governor, governor.cost):
+    parts = (governor, governor.cost, governor._slack, governor.watch, governor._last)
+    for part in filter(None, parts):
         for name, value in vars(part).items():
             setattr(part, name, _moved(value, gap_ns))
 
 
 def _moved(value: Any, gap_ns: int) -> Any:
+    if isinstance(value, deque):
+        return deque((_moved(one, gap_ns) for one in value), value.maxlen)
     if isinstance(value, bool) or not isinstance(value, int | tuple | list | np.ndarray):
         return value
     if isinstance(value, int):

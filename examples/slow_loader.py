@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader, Dataset
 class Slow(Dataset):
     """Random pictures of ten classes that take their time."""
 
-    def __init__(self, samples: int) -> None:
-        self._samples = samples
+    def __init__(self, samples: int, takes_s: float) -> None:
+        self._samples, self._takes_s = samples, takes_s
 
     def __len__(self) -> int:
         return self._samples
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        time.sleep(0.002)
+        time.sleep(self._takes_s)
         noise = torch.Generator().manual_seed(index)
         return torch.randn(3 * 32 * 32, generator=noise) + index % 10, index % 10
 
@@ -31,10 +31,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--takes", type=float, default=0.002, help="seconds a sample")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    loader = DataLoader(Slow(options.samples), batch_size=options.batch)
+    loader = DataLoader(Slow(options.samples, options.takes), batch_size=options.batch)
     model = nn.Sequential(nn.Linear(3 * 32 * 32, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for epoch in range(options.epochs):

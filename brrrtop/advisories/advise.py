@@ -17,6 +17,7 @@ from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
 from brrrtop.text import phrases
+from brrrtop.whatif.price import BY_RATES
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -92,7 +93,7 @@ def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]
     given: dict[str, Advisory] = {}
     kinds: dict[str, str] = {}
     for row in context.rows:
-        if not context.worth(row.most) or _comes_later(context, row):
+        if row.saves <= 0 or not context.worth(row.most) or _comes_later(context, row):
             continue
         for one in RULES:
             finding = one.check(context, row) if row.edit in one.edits else None
@@ -141,6 +142,8 @@ def _advisory(
         if not context.worth(saves):
             return None
     risk = f"; {phrases.RISKS[row.risk]}" if row is not None and row.risk else ""
+    if row is not None and context.simulated and context.simulated.guess and row.edit in BY_RATES:
+        risk += f"; the GPU's rates are {context.simulated.guess}"
     return Advisory(
         kind=one.kind,
         says=f"{finding.says}{risk}",

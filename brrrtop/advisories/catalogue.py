@@ -29,8 +29,8 @@ of time, what it wins and how sure that is. Where the trigger is *simulated*, th
 replayed with that edit made, and its gain is the advice; all edits that apply are in the
 what-if table, worthwhile or not. Other device-side savings are replayed too, as kernels that
 take less time; host-side savings count only where the GPU idled for them. Nothing under 2 % of
-the time or 0.3 ms a step is shown, and nothing at less than even odds. A step that mostly
-waits for its data is told of that first: what wins less than 10 % beside it comes later."""
+the time or 0.3 ms a step is shown, and nothing at less than even odds. Input stalls are listed
+first: beside one, what saves less than 10 % comes later."""
 
 
 def page() -> str:

@@ -35,6 +35,8 @@ LEAST_ATTAINED = 0.3
 """A calibration below this share of the datasheet was not made on an idle GPU, or not on this part."""
 
 _RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
+    (6, 0): {"fp32": 128, "fp64": 64, "fp16": 256},
+    (6, 1): {"fp32": 256, "fp64": 8},
     (7, 0): {"fp32": 128, "fp64": 64, "fp16": 1024},
     (7, 5): {"fp32": 128, "fp64": 4, "fp16": 1024},
     (8, 0): {"fp32": 128, "fp64": 64, "fp64_tensor": 128, "tf32": 1024, "fp16": 2048},
@@ -52,6 +54,8 @@ _RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
 every datasheet figure in the table agrees within 2 %."""
 
 
+_GTX_16: dict[str, float] = {"fp32": 128, "fp64": 4, "fp16": 256}
+"""Turing without tensor cores."""
 _SAME_SM = {(12, 1): (12, 0)}
 """Parts whose SMs are another's (CUDA C++ Programming Guide, "Compute capabilities")."""
 _RUNS_AS = {
@@ -145,6 +149,23 @@ def table() -> tuple[tuple[re.Pattern[str], Ceilings], ...]:
     )
 
 
+_OF_CLASS = {
+    (6, 0): "P100 SXM2", (6, 1): "GeForce GTX 1080 Ti", (7, 0): "V100 PCIe", (7, 5): "T4",
+    (8, 0): "A100 SXM4 40GB", (8, 6): "GeForce RTX 3060", (8, 9): "GeForce RTX 4070",
+    (9, 0): "H100 PCIe 80GB", (10, 0): "B200 (HGX/DGX)", (12, 0): "GeForce RTX 5070",
+}  # fmt: skip
+"""A usual part of each compute capability."""
+
+
+def guessed(capability: tuple[int, int] | None) -> Ceilings | None:
+    """Ceilings of a usual part of a compute capability, for a GPU that nobody named: a guess."""
+    name = _OF_CLASS.get(capability) if capability else None
+    row = next((ceilings for _, ceilings in table() if ceilings.part == name), None)
+    if row is None:
+        return None
+    return replace(row, source=f"a guess: as of {row.part}, by compute capability")
+
+
 @lru_cache(maxsize=1)
 def highest() -> Ceilings:
     """The highest figure of any shipped part: what no GPU does more of, for one that nobody knows."""
@@ -164,11 +185,13 @@ def by_formula(device: Device) -> Ceilings | None:
     """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
     same = _SAME_SM.get(device.capability, device.capability) if device.capability else None
     rates = _RATE_PER_SM_CLOCK.get(same) if same else None
+    if "GTX 16" in (device.name or ""):
+        rates = _GTX_16
     if rates is None or not device.sm_count or not device.sm_clock_max_hz:
         return None
-    consumer = device.name is not None and "GeForce" in device.name
+    halved = "GeForce" in (device.name or "") and rates is not _GTX_16
     flops = {
-        p: device.sm_count * r * device.sm_clock_max_hz * (0.5 if consumer and p in _TENSOR else 1)
+        p: device.sm_count * r * device.sm_clock_max_hz * (0.5 if halved and p in _TENSOR else 1)
         for p, r in rates.items()
     }
     if "fp16" in flops and device.capability and device.capability >= (8, 0):
@@ -196,8 +219,8 @@ _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 def ceilings_for(device: Device) -> Ceilings | None:
     """The ceilings of a device; None when neither the table, the formula nor a calibration knows it.
 
-    Laptop parts share names with desktop ones but not clocks, so they take the formula. A MIG
-    instance has its part of the GPU's.
+    Laptop parts have rows of their own, before those of desktop parts of the same name. A MIG instance
+    has its part of the GPU's.
     """
     made = calibration_of(device)
     ceilings = _published_ceilings(device)
@@ -209,8 +232,10 @@ def ceilings_for(device: Device) -> Ceilings | None:
 def _published_ceilings(device: Device) -> Ceilings | None:
     name = device.name or ""
     row = None
-    if name and "Laptop" not in name:
+    if name:
         row = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
+    if row is not None and ("Laptop" in name) != ("Laptop" in row.part):
+        row = None
     if device.mig or _MIG_NAME.search(name):
         return _slice_of(device, row)
     return row or by_formula(device)

@@ -49,7 +49,7 @@ examples:
   brrrtop attach 4711                  watch that process
   brrrtop run -- python train.py       start a program and watch it
   brrrtop try -- python train.py       measure what each edit gains
-  brrrtop analyze trace.json.gz        a report of a torch.profiler trace (.gz, .zst, .zip; - for a pipe)
+  brrrtop analyze trace.json.gz        a report of a trace (- for a pipe)
   brrrtop analyze trace.json --json    the same for machines
 
 exit codes: {EXIT_CODES}"""
@@ -196,7 +196,7 @@ _OPTIONS = {
     ),
     "--speed": _value(
         "X",
-        "1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
+        "playback speed (default 1; short files are stretched to 30 s)",
         values.speed,
     ),
     "--record": _value("FILE", "write what arrives to FILE (.brrr); leaving says how much an hour"),
@@ -219,8 +219,7 @@ _OPTIONS = {
         dest="shapes",
     ),
     "--shapes": _flag(
-        "the default but for --once, which does not wait for shapes without it; records them "
-        "sooner, in a burst of their own"
+        "record op shapes sooner, in a burst of their own; --once waits for shapes only with this"
     ),
     "--no-trace-graphs": _flag(
         "do not trace the kernels of a program without torch (JAX, CuPy, C++): all its threads would "

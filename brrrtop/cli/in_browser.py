@@ -129,7 +129,7 @@ def address_of(text: str | None) -> tuple[str, int]:
         return DEFAULT
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"{text!r} is no address", "write HOST:PORT, e.g. 127.0.0.1:8765")
+        raise UsageError(f"{text!r} is not a valid address", "write HOST:PORT, e.g. 127.0.0.1:8765")
     return host or DEFAULT[0], int(port)
 
 

@@ -75,7 +75,9 @@ def steps(text: str) -> tuple[int, int]:
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is not a range of steps: write 2-4 or 3") from None
     if not 1 <= chosen[0] <= chosen[1]:
-        raise ArgumentTypeError(f"{text!r} is no range: steps count from 1, the smaller one first")
+        raise ArgumentTypeError(
+            f"{text!r} is not a valid range: steps count from 1, the smaller one first"
+        )
     return chosen
 
 

@@ -25,6 +25,7 @@ from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import MarkClass
 
 
 def analyze(
@@ -52,13 +53,12 @@ def analyze(
         BadInput: No device activity, no such device or steps.
     """
     timeline = timeline or read(source)
-    details: HostDetails | None = getattr(source, "details", None)  # of traces alone
-    source.close()  # the timeline has the rest, and large traces twice are too much
+    details: HostDetails | None = getattr(source, "details", None)  # of traces
+    source.close()  # the timeline has the rest: large traces twice are too much
     timeline.sort()
     malloc_trim()
     span = windows.whole(timeline)
-    ids = timeline.active_devices(span)
-    if not ids or device not in (None, *ids):
+    if not (ids := timeline.active_devices(span)) or device not in (None, *ids):
         raise _without_activity(source, device, ids)
     every, left_out = (
         steady_analyses(timeline, device)
@@ -115,8 +115,19 @@ def steady_analyses(
     every = verdicts.analyses(timeline, windows.whole(timeline))
     if not every:
         return every, ()
+    if timeline.hello.get("threads"):  # ranks in one file: none begins or ends with another
+        every = tuple(_in_own_span(timeline, one) for one in every)
     steady, left_out = steady_part(verdicts.of_device(every, device))
     return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
+
+
+def _in_own_span(timeline: Timeline, judged: Analysis) -> Analysis:
+    """The same from the first to the last that its own process did."""
+    acts, marks = judged.window.activities, judged.window.marks
+    steps = (marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)
+    begin = min(int(acts.starts_ns.min()), *marks.starts_ns[steps].tolist()[:1] or [1 << 62])
+    end = max(int(acts.ends_ns.max()), *marks.ends_ns[steps].tolist()[-1:] or [0])
+    return estimate(timeline.window(Span(begin, end), judged.estimate.device.device_id))
 
 
 def read(source: Source) -> Timeline:

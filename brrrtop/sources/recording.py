@@ -228,7 +228,7 @@ class RecordingSource:
             first = self._restart()
             if first is None:
                 raise BadInput(
-                    f"{self._path.name} has no whole frame in it",
+                    f"{self._path.name} contains no complete frame",
                     "if it is still being written, try again in a second",
                 )
         except BaseException:

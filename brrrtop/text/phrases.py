@@ -217,6 +217,8 @@ def besides(estimate: Estimate) -> str:
     names the larger part.
     """
     account = estimate.account
+    if estimate.steps.warming_up:
+        return "; these are the first steps, the run still warms up"
     if estimate.regime is not Regime.OVERHEAD or estimate.cause != "launch":
         return ""
     share = account.idle_ns["sync"] / account.duration_ns if account.duration_ns else 0.0

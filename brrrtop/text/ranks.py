@@ -27,7 +27,7 @@ _CAUSES = {
 }
 _FIXES = {
     "input": "more or faster loader workers on that rank's host, and evenly sized shards",
-    "host": "do on every rank, or on none, what only this rank does between steps",
+    "host": "remove the work only this rank does between steps, or do it on all",
     "launch": "pin each rank to its own cores (numactl, taskset), or torch.compile the step",
     "gc": "gc.freeze() after the first steps and gc.collect() every N steps on all ranks together",
     "checkpoint": "save from a thread, or on all ranks at once (torch.distributed.checkpoint)",

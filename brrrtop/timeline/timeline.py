@@ -288,6 +288,10 @@ class Timeline:
         made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
         calls = in_order(calls, made, calls.starts_ns)
         marks = self.marks_between(Span(self._launched_from(span, acts, calls), span.t1_ns))
+        threads = self._threads_of(device_id)
+        if threads is not None:
+            calls = calls.take(np.isin(calls.tids, threads))
+            marks = marks.take(np.isin(marks.tids, threads))
         links = self._links.between(0, 1 << 62)
         links = in_order(links, slice(None), links.correlations)
         self.learn()
@@ -319,6 +323,12 @@ class Timeline:
             return span.t0_ns
         made = calls.starts_ns[calls.correlations == acts.correlations[0]]
         return int(made.min(initial=span.t0_ns))
+
+    def _threads_of(self, device_id: int) -> I8 | None:
+        """Of the process that has the device, in a file of several; None: all are one process's."""
+        threads = self.hello.get("threads")
+        own = threads.get(str(device_id)) if isinstance(threads, dict) else None
+        return np.array(own, np.int64) if isinstance(own, list) else None
 
     def queued_ns(self) -> int:
         """How long what ran first of all had been launched by then; 0 where that is not known."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from collectors.trial import guardian
 POLL_S = 0.1
 CLEARLY_WORSE = -0.05
 """A trial whose interval ends below this saving is not measured to its end."""
+SHORT = 60
+"""Signs of a folder for temporary files: a socket's path has 107 at most, 44 of them below it."""
 MURKY = 0.5
 """An interval as wide as this says nothing yet: something else disturbs the machine."""
 EARLY_STEPS, EARLY_SHARE = 5, 0.25
@@ -110,9 +113,10 @@ class Program:
         environment = {
             **os.environ, guardian.MARK: str(self._folder), "PYTHONPATH": ahead,
             "WANDB_MODE": "offline", "WANDB_DIR": str(outputs.absolute()),
+            "TMPDIR": str((self._folder / guardian.TEMPORARY).readlink()),
         }  # fmt: skip
         try:
-            with self._log.open("wb") as log:
+            with self._log.open("wb") as log, _heeding_interrupts():
                 self.process = subprocess.Popen(
                     self._argv, env=through(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     start_new_session=True,
@@ -196,6 +200,19 @@ class Program:
         return (errors or bare or [""])[-1][:FAULT_SIGNS]
 
 
+@contextlib.contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore SIGINT; what starts meanwhile does not."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _clearly_worse(trace: Trace, seconds: float, base: Pace) -> bool:
     window = find_window(trace.marks, seconds)
     so_far = None if window is None else pace(trace, window)
@@ -230,6 +247,9 @@ def guarded_folder() -> Iterator[Path]:
         NotWritable: It cannot be made.
     """
     folder = run_folders.make()
+    usual = tempfile.gettempdir()
+    short = tempfile.mkdtemp(prefix="try-", dir=usual if len(usual) <= SHORT else "/tmp")
+    (folder / guardian.TEMPORARY).symlink_to(short)
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

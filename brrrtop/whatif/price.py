@@ -9,12 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.analysis.ceilings import guessed
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
-from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, sdpa, tf32
+from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, fp16, sdpa, tf32
 from brrrtop.whatif.edits.loop import (
     QUIET,
     double_batch,
@@ -51,18 +52,18 @@ class Edit(Struct, frozen=True):
 
 GRAPHS = "compile-reduce-overhead"
 _REDUCE = 'model = torch.compile(model, mode="reduce-overhead")'
+_FP16 = 'with torch.autocast("cuda", torch.float16):  # and torch.amp.GradScaler("cuda")'
 _LAST = "model = model.to(memory_format=torch.channels_last)"
 _PINNED = "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)"
 _BUCKETS = "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
 _FUSED = "torch.optim.AdamW(model.parameters(), lr, fused=True)"
 EDITS: dict[str, Edit] = {
-    "compile": Edit(
-        "model = torch.compile(model)", compiled, needs_roofs=True, empties=("idle_launch",)
-    ),
-    GRAPHS: Edit(_REDUCE, reduce_overhead, needs_roofs=True, empties=("idle_launch",)),
+    "compile": Edit("model = torch.compile(model)", compiled, empties=("idle_launch",)),
+    GRAPHS: Edit(_REDUCE, reduce_overhead, empties=("idle_launch",)),
     "channels-last": Edit(_LAST, channels_last, needs_roofs=True),
     "tf32": Edit('torch.set_float32_matmul_precision("high")', tf32, needs_roofs=True),
     "bf16": Edit('with torch.autocast("cuda", torch.bfloat16):', bf16, needs_roofs=True),
+    "fp16": Edit(_FP16, fp16, needs_roofs=True),
     "double-batch": Edit("DataLoader(..., batch_size=2 * batch_size)", double_batch),
     "fused-optimizer": Edit(_FUSED, fused_optimizer),
     "sdpa": Edit("F.scaled_dot_product_attention(q, k, v)", sdpa, needs_roofs=True),
@@ -79,7 +80,12 @@ EDITS: dict[str, Edit] = {
     ),
 }
 """By the id that the contract gives it."""
-_NOWHERE = Roofs(None, float("nan"))
+BY_RATES = frozenset({"compile", GRAPHS, *(name for name, one in EDITS.items() if one.needs_roofs)})
+"""Edits whose gain depends on the GPU's rates."""
+GUESS_DOUBT = 0.5
+"""Part of a gain that rates of a like GPU leave open: bandwidths of one compute capability differ by two."""
+_NOWHERE = Roofs(None, 1e12)
+"""Of an unknown GPU: kernels of unknown bytes count by their time, whatever the bandwidth is."""
 LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.15
 """A measured gain varies by so much from run to run, and so does what no guess bounds: of the steady models
 of the half of `benchmarks/gains` that tunes, four in five are then within the range."""
@@ -103,6 +109,8 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
     """Edits that apply, best first."""
     following: tuple[WhatIf, ...] = ()
     """The best edit with one more after it, best first; empty where no edit wins."""
+    guess: str | None = None
+    """What stands in for the rates of a GPU that nobody knows; None: they are known, or nothing does."""
     unprofiled_ns: float | None = None
     """What the step would take without the profiler that recorded it; None: nothing slowed it."""
 
@@ -117,10 +125,28 @@ def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
     step = step_of(judged)
     if step is None:
         return None
-    result, risks = price_all(step, roofs_of(judged.ceilings)), risks_of(judged)
-    rows = sorted((with_risks(row, risks) for row in result.rows), key=lambda row: -row.saves)
-    after = tuple(with_risks(row, risks) for row in result.following)
-    return replace(result, rows=tuple(rows), following=after)
+    roofs, known = roofs_of(judged.ceilings), judged.estimate
+    guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
+    result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(judged)
+
+    def doubted(row: WhatIf) -> WhatIf:
+        row = with_risks(row, risks)
+        return row if guess is None or row.edit not in BY_RATES else _by_guess(row)
+
+    return replace(
+        result,
+        rows=tuple(sorted(map(doubted, result.rows), key=lambda row: -row.saves)),
+        following=tuple(map(doubted, result.following)),
+        guess=guess.source if guess is not None else None,
+    )
+
+
+def _by_guess(row: WhatIf) -> WhatIf:
+    """The row with the doubt of rates that are guessed."""
+    doubt = GUESS_DOUBT * abs(row.saves)
+    low = min(row.saves_low, row.saves - doubt)
+    high = max(row.saves_high, min(row.saves + doubt, 0.99))
+    return replace(row, saves_low=low, saves_high=high, safe=min(low, row.safe or low))
 
 
 def price_all(step: Step, roofs: Roofs | None) -> SimulatedEdits:

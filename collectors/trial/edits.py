@@ -258,7 +258,7 @@ class Autocast:
 
     def __init__(self, torch: Any, device: str, forward: Any) -> None:
         self._torch, self._device, self._forward = torch, device, forward
-        functools.update_wrapper(self, forward)
+        functools.update_wrapper(self, forward, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self._torch.autocast(self._device, dtype=self._torch.bfloat16):
@@ -280,7 +280,7 @@ class ChannelsLast:
 
     def __init__(self, torch: Any, forward: Any) -> None:
         self._torch, self._forward = torch, forward
-        functools.update_wrapper(self, forward)
+        functools.update_wrapper(self, forward, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: self._converted(value) for name, value in kwargs.items()}

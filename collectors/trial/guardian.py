@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 
 MARK = "BRRRTOP_TRIAL"
 """In the environment of each process of a trial: the folder that belongs to it."""
+TEMPORARY = "tmp"
+"""In the folder: a link to what stands in for /tmp, where killed programs leave their sockets and queues."""
 INTERRUPT_S, TERMINATE_S, KILL_S = 10.0, 3.0, 5.0
 """How long a program may take to leave by each signal; writing a last checkpoint takes seconds."""
 _LOOK_EVERY_S = 0.05
@@ -70,6 +72,8 @@ def main(folder: str) -> None:
     while os.read(0, 4096):
         pass
     end(folder)
+    with contextlib.suppress(OSError):
+        shutil.rmtree(os.readlink(os.path.join(folder, TEMPORARY)), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

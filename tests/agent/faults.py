@@ -73,17 +73,17 @@ FAULTS = (
     *(
         Fault(
             f"{call}:ENOMEM",
-            "kernels without names, told as lost",
+            "kernels without names, reported as lost",
             losses=("names",),
             begins="start",
             lacks="names",
         )
         for call in ("calloc", "realloc")
     ),
-    Fault("malloc:ENOMEM:times=30", "a gap, its frames told as lost", losses=("outbox",)),
+    Fault("malloc:ENOMEM:times=30", "a gap, its frames reported as lost", losses=("outbox",)),
     Fault(
         "mmap:ENOMEM",
-        "no kernels, told as lost",
+        "no kernels, reported as lost",
         losses=("pool", "cupti_dropped"),
         kernels=False,
     ),
@@ -92,7 +92,7 @@ FAULTS = (
     Fault("process_vm_readv:EPERM", ALL),
     Fault(
         "process_vm_readv:EPERM,socketpair:EMFILE",
-        "kernels without names, told as lost",
+        "kernels without names, reported as lost",
         losses=("names",),
         lacks="names",
     ),
@@ -120,7 +120,7 @@ FAULTS = (
     ),
     Fault(
         "cuptiActivityRegisterCallbacks:lie",
-        "no kernels, told as lost; then: no records arrive: another profiler owns the callbacks",
+        "no kernels, reported as lost; then: no records arrive: another profiler owns the callbacks",
         "no records arrive: another profiler owns the callbacks",
         ("cupti_dropped",),
         kernels=False,
@@ -157,7 +157,7 @@ FAULTS = (
     Fault("cuptiActivityFlushAll:hang=2.5:times=1", "everything, later"),
     Fault(
         "cuptiActivityGetNumDroppedRecords:lie",
-        "as many kernels told as lost",
+        "as many kernels reported as lost",
         losses=("cupti_dropped",),
     ),
     Fault("cuptiActivityGetAttribute:lie", ALL),
@@ -168,7 +168,7 @@ FAULTS = (
     Fault("cuptiFinalize:hang=2.5:times=1", "the next burst begins later", felt=SLOWER_STEP),
     Fault(
         "bufferCompleted:lie:times=1",
-        "a gap, told as records that nobody knows",
+        "a gap, reported as unknown records",
         losses=("unknown_records",),
     ),
     Fault(

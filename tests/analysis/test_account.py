@@ -261,6 +261,17 @@ def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(
     assert a.idle_ns[cause] >= 5_970_000
 
 
+@pytest.mark.parametrize(("took_us", "waited"), [(3, False), (19, False), (25, True)])
+@pytest.mark.parametrize("name", [H2D, D2H])
+def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(
+    took_us: int, waited: bool, name: str
+) -> None:
+    kernels = [K(0, 10_000, corr=1), K(100_000, 150_000, name, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(90_000, 90_000 + took_us * 1_000, 2, CallClass.COPY)]
+    w = window(kernels, calls)
+    assert idle_causes.blocking(w.activities, w.calls, np.array([0, 1])).tolist() == [False, waited]
+
+
 def test_debts_end_when_the_host_is_ahead_again() -> None:
     waits = (np.array([0]), np.array([1000]))
     gaps = (np.array([10, 20, 40]), np.array([100, 200, 300]))

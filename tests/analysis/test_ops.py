@@ -222,11 +222,7 @@ def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
     for pattern, row in table():
         if pattern.pattern not in sure - cut or not row.sm_count or not row.tensor_clock_hz:
             continue
-        name = (
-            "GeForce"
-            if "RTX" in row.part and "Ada" not in row.part and "A6000" not in row.part
-            else "x"
-        )
+        name = row.part if "GeForce" in row.part else "x"
         device = Device(
             0,
             f"{name} Laptop",

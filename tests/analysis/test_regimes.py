@@ -103,3 +103,15 @@ def test_a_window_without_its_device_is_never_judged_surer(
     known, unknown = estimate(made).estimate, estimate(blind).estimate
     assert unknown.confidence <= known.confidence
     assert sum(np.array([known.split.compute, known.split.memory, known.split.overhead, known.split.unknown])) == pytest.approx(1)  # fmt: skip
+
+
+def test_a_verdict_on_first_steps_is_never_sure() -> None:
+    idle = account(50, 50, 0, 900, 0)
+    steady = judge(idle, {})
+    first = regimes.judge(idle, split_of(idle), {}, 100, warming_up=True)
+    assert steady.confidence == 0.99
+    assert (first.regime, first.cause) == (steady.regime, steady.cause)
+    assert first.confidence == regimes.MOST_AT_START
+    unsure = account(500, 450, 0, 50, 0)
+    again = regimes.judge(unsure, split_of(unsure), {}, 100, warming_up=True)
+    assert again.confidence <= judge(unsure, {}).confidence

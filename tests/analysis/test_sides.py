@@ -301,3 +301,12 @@ def test_without_ceilings_no_kernel_has_a_share_of_them() -> None:
     result = judged(GEMM, 4000, 300_000, op=product(4096, 4096, 4096), device=Device(0))
     assert share_of_roof(result) is None
     assert why_no_share(result, None) == "no ceilings are known for this GPU"
+
+
+@pytest.mark.parametrize(
+    ("waves", "small"), [(None, False), (0.1, True), (0.99, True), (1.0, False), (1.9, False)]
+)
+def test_a_kernel_is_too_small_for_the_gpu_below_one_wave(waves: float | None, small: bool) -> None:
+    assert roofline.is_launch_scale(2_000.0, waves, 0.05, 0.05) is small
+    assert not roofline.is_launch_scale(roofline.LAUNCH_SCALE_NS, waves, 0.05, 0.05)
+    assert not roofline.is_launch_scale(2_000.0, waves, 0.05, 0.9)

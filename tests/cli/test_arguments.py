@@ -207,4 +207,4 @@ def test_the_help_says_that_shapes_come_by_default(capsys: pytest.CaptureFixture
         parse(["attach", "--help"])
     says = " ".join(capsys.readouterr().out.split())
     assert "--no-shapes do not record the op shapes of one step once the run is steady" in says
-    assert "--shapes the default but for --once" in says
+    assert "--shapes record op shapes sooner" in says

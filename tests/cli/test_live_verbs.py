@@ -221,10 +221,10 @@ def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "another monitor" in attach._left(here, ended=False)
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
     left = attach._left(here, ended=True)
-    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in left
+    assert "a 176 KiB library stays loaded but idle, and so does CUPTI's" in left
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
-    assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
+    assert attach._left(here, ended=True).endswith("stays loaded but idle")
     other = dataclasses.replace(here, process=dataclasses.replace(process, start_ticks=1))
     assert attach._left(other, ended=True) == "", "its number is another's"
 

@@ -277,7 +277,7 @@ def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(
     path = tmp_path / "cut.brrr"
     path.write_bytes(_write(tmp_path / "a.brrr", _frames()).read_bytes()[:size])
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(BadInput, match="no whole frame") as fault:
+    with pytest.raises(BadInput, match="no complete frame") as fault:
         open_source(path)
     assert fault.traceback, "what failed is still held, and so is what it opened"
     assert len(list(Path("/proc/self/fd").iterdir())) == opened

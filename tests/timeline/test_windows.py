@@ -33,6 +33,20 @@ def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s
     assert span.t1_ns == T0_NS + 42 * SECOND
 
 
+@pytest.mark.parametrize(
+    ("later_ms", "idle_ms"), [(0, 0), (900, 0), (1_100, 1_100), (5_000, 5_000)]
+)
+def test_a_short_pause_at_the_end_may_not_have_been_reported_yet(
+    later_ms: int, idle_ms: int
+) -> None:
+    timeline, run = Timeline(), Run().steps(20)
+    for frame in run.frames:
+        timeline.add(frame)
+    assert timeline.last_ns is not None and timeline.observed is None
+    span = windows.current(timeline, timeline.last_ns + later_ms * 1_000_000)
+    assert span is not None and span.t1_ns - timeline.last_ns == idle_ms * 1_000_000
+
+
 def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
     """Ids start anew with each burst, and not every activity has its call recorded."""
     timeline = Timeline()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.advisories.advise import advise
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Role
@@ -29,6 +30,7 @@ from brrrtop.whatif.price import (
     _present,
     _row,
     edited,
+    price_all,
     simulate_edits,
 )
 from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
@@ -37,6 +39,7 @@ from brrrtop.whatif.step import Step, step_of
 from collectors.vocabulary import CallClass, MarkClass
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
+    A100,
     ADD,
     BN_NATIVE,
     CONV_NCHW,
@@ -53,6 +56,7 @@ from tests.advisories.scenarios import (
     pointwise,
 )
 
+LERP = pointwise("lerp_scalar_kernel", "float")
 ADD_F32 = pointwise("CUDAFunctor_add<float>", "float")
 GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long)"
 UPSAMPLED = (
@@ -214,12 +218,44 @@ def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None
 
 def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
     known = {row.edit for row in priced_rows(mixed().judged()).rows}
-    scene = mixed()
-    scene.device = Device(0)
-    unknown = {row.edit for row in priced_rows(scene.judged()).rows}
+    unknown = {row.edit for row in price_all(stepped(mixed()), None).rows}
     assert {"compile", "tf32", "channels-last", "bf16"} <= known
     assert unknown == {name for name in known if not EDITS[name].needs_roofs}
-    assert {"loader-ready", "no-sync", "double-batch", "pinned-copies"} <= unknown
+    assert {"loader-ready", "no-sync", "double-batch", "pinned-copies", "compile"} <= unknown
+
+
+def test_a_gpu_without_a_name_has_the_rates_of_its_class_as_a_guess() -> None:
+    scene = mixed()
+    scene.device = Device(0, capability=(8, 6))
+    result = priced_rows(scene.judged())
+    assert result.guess == "a guess: as of GeForce RTX 3060, by compute capability"
+    row = next(row for row in result.rows if row.edit == "channels-last")
+    assert row.saves_low <= row.saves * 0.51 and row.saves_high >= min(row.saves * 1.49, 0.99)
+    assert any("a guess" in one.says for one in advise(scene.judged()).given)
+    assert scene.judged().estimate.roofs is None, "a guess is no roof of a kernel"
+    assert priced_rows(mixed().judged()).guess is None
+
+
+V100 = Device(0, "Tesla V100-SXM2-32GB", 80, (7, 0))
+RTX_2080 = Device(0, "NVIDIA GeForce RTX 2080 Ti", 68, (7, 5))
+
+
+@pytest.mark.parametrize(
+    ("device", "wins"), [(V100, True), (RTX_2080, True), (H200, False), (A100, False)]
+)
+def test_fp16_is_for_gpus_whose_tensor_cores_know_no_bf16(device: Device, wins: bool) -> None:
+    def body(s: Scene) -> None:
+        for _ in range(8):
+            s.kernel(SGEMM, 900.0)
+        for _ in range(4):
+            s.kernel(LERP, 30.0)
+
+    scene = looped(body, scene=Scene(device=device))
+    rows = {row.edit: row for row in priced_rows(scene.judged()).rows}
+    assert ("fp16" in rows) == wins and ("bf16" in rows) != wins
+    if wins:
+        assert rows["fp16"].saves > 0.3
+        assert "GradScaler" in scene.advice()["enable-tf32-or-amp"].suggests
 
 
 def test_streams_side_by_side_are_no_longer_than_the_device_was_busy() -> None:
@@ -337,6 +373,36 @@ def test_a_wider_guess_is_a_wider_range() -> None:
     assert narrow is not None and wide is not None
     assert wide.saves_low <= narrow.saves_low < narrow.saves == wide.saves
     assert wide.saves < narrow.saves_high <= wide.saves_high
+
+
+def test_no_gain_is_promised_closer_than_gains_repeat() -> None:
+    """Equal runs of one edit differ by some 15 % of what it gains, and by more than a point of the step."""
+    rows = priced_rows(mixed().judged()).rows
+    assert len(rows) > 5
+    for row in rows:
+        assert row.saves_high - row.saves >= 0.01 + 0.1 * abs(row.saves), row.edit
+        assert row.saves - row.saves_low >= 0.01 + 0.1 * abs(row.saves), row.edit
+
+
+def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_passes() -> None:
+    def kept(*names: str) -> float:
+        """Kernels that compile leaves for each product with these behind it."""
+
+        def body(s: Scene) -> None:
+            for _ in range(10):
+                s.kernel(SGEMM, 300.0)
+                for name in names:
+                    s.kernel(name, 40.0)
+
+        step = stepped(looped(body))
+        made = edited("compile", [(MIDDLE, step)], roofs_of(H200_CEILINGS))
+        assert made is not None
+        return (1 + len(names)) * len(made[0][1]) / len(step)
+
+    assert kept(ADD) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, MUL, ADD, MUL) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, NORM, MUL) == pytest.approx(2, abs=0.05)
+    assert kept(ADD, NORM, MUL, NORM, ADD) == pytest.approx(3, abs=0.05)
 
 
 def test_what_a_wait_costs_is_simulated_not_summed() -> None:

@@ -35,7 +35,7 @@ DOUBLE = 0.02
 
 
 @edit(
-    "enable-tf32-or-amp", COMPUTE, "fp32 on the CUDA cores", "tf32 bf16",
+    "enable-tf32-or-amp", COMPUTE, "fp32 on the CUDA cores", "tf32 bf16 fp16",
     when=", and most products run on the CUDA cores",
     unless="GeForce, where TF32 is no faster (16 bit is); short products that do not fill the GPU; "
     "thin ones that memory sets the pace of; a run that launches set the pace of",
@@ -48,6 +48,8 @@ def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
         if not _on_cuda_cores(context):
             return None
         slow, line = seen.has(Trait.SIMT), _AUTOCAST
+    elif row.edit == "fp16":
+        slow, line = seen.has(Trait.SIMT), _FP16
     return finding(
         f"fp32 products on the CUDA cores take {units.share(context.spent(slow))} of the time; "
         "the tensor cores idle",
@@ -73,6 +75,10 @@ def use_bf16(context: Context, row: WhatIf) -> Finding | None:
     )
 
 
+_FP16 = (
+    "with torch.autocast('cuda', torch.float16): around the forward pass, and torch.amp.GradScaler('cuda') "
+    "around backward and step: this GPU has no units for bf16"
+)
 _AUTOCAST = "with torch.autocast('cuda', torch.bfloat16): around the forward pass"
 
 

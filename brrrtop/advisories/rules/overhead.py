@@ -46,7 +46,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
     usual = loader.wait_for_each(waited) if waited is not None else ""
     then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
     if needed is not None:
-        then = f"{loader.line(needed.count)}, a core each; where fewer are free, cheaper decoding"
+        then = f"{loader.line(needed.count)}, a core each; with fewer free cores, make decoding cheaper"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
         + (f"; the loop waits {usual}" if usual else ""),

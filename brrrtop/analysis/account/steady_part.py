@@ -44,7 +44,7 @@ def steady_part(judged: Analysis) -> tuple[Span, tuple[LeftOut, ...]]:
     if len(steps.spans) >= LEAST_STEPS:
         span, odd = _without_odd_step(window, steps, span)
         out = (*out, *odd)
-    else:
+    elif not steps.warming_up:  # a trace of a start is a trace of a start
         span, hole = _without_hole(window, span)
         out = (*out, *hole)
     rows = (window.activities.starts_ns < span.t1_ns) & (window.activities.ends_ns > span.t0_ns)

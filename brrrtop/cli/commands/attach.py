@@ -95,9 +95,8 @@ def _left(attached: Attached, ended: bool) -> str:
         return f"left process {pid}: the agent ends by itself once it can: {attached.stays}"
     if not ended:
         return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
-    sentence = f"left process {pid}: the agent has ended; its library stays mapped, asleep "
-    sentence += f"({units.size(remains)})"
-    return sentence + (", and so does what CUPTI set up for itself" if cupti else "")
+    sentence = f"detached from process {pid}: a {units.size(remains)} library stays loaded but idle"
+    return sentence + (", and so does CUPTI's own state" if cupti else "")
 
 
 def _how(attached: Attached) -> str:

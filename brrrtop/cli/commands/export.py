@@ -208,7 +208,7 @@ def _begin(host: Host, options: Options) -> Callable[[], None]:
     """Begins to export what the host has newest; returns what ends that."""
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
     server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)
-    output.say(f"brrrtop: metrics on http://{address}:{port}/metrics, until ^C")
+    output.say(f"brrrtop: metrics on http://{address}:{port}/metrics (Ctrl-C to stop)")
     return server.close
 
 

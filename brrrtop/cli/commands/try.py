@@ -14,7 +14,7 @@ from msgspec import json
 from brrrtop.advisories.tried import keep
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
-from brrrtop.errors import INTERRUPTED, BrrrtopError, UsageError
+from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Header, TriedEdit
 from brrrtop.trials.conduct import Plan, Trials
@@ -104,17 +104,18 @@ def _predict(program: Program, header: Header, options: Options) -> Mapping[str,
             (), lambda environment: launch.environment(folder, files, "", "cuda", environment)
         ):
             assert program.process is not None
-            return _watch(Launched(program.process, folder), options)
+            rank = None if header.rank is None else int(header.rank)
+            return _watch(Launched(program.process, folder), rank, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _watch(launched: Launched, options: Options) -> Mapping[str, WhatIf]:
+def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[str, WhatIf]:
     """The gains that a live verdict predicts, by what-if edit, once it knows the shapes of a step."""
     options.shapes = True
     rows: dict[str, WhatIf] = {}
     try:
-        client = launched.first_agent(FIRST_AGENT_S)
+        client = launched.first_agent(FIRST_AGENT_S, rank)
         if client is None:
             return {}
         pid = int(client.hello.get("pid") or launched.pid)
@@ -131,6 +132,6 @@ def _watch(launched: Launched, options: Options) -> Mapping[str, WhatIf]:
                 time.sleep(options.interval)
         finally:
             live.left(driver)
-    except (BrrrtopError, CollectorError) as fault:
+    except Exception as fault:  # noqa: BLE001 - without a prediction the edits are tried all the same
         output.say(f"nothing more is predicted: {fault}")
     return rows

@@ -18,6 +18,10 @@ _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 """What follows a product in its type under autocast; norms of rows, softmax and losses stay fp32
 (PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
 _WIDE = (Role.NORM, Role.SOFTMAX, Role.LOSS, Role.INDEX)
+FASTER = 1.2
+"""Rates that are nearer to each other than this are one: a data sheet's and a formula's."""
+UNSCALE_PASSES = 0.1
+"""Traffic of a scaler (gradients read and written) over that of an Adam over lists (some 18 accesses)."""
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 CASTS = 5 / 3
@@ -79,10 +83,29 @@ def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
 
 def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with its forward under autocast to bf16; None where products are of 16 bits already."""
+    return _autocast(step, roofs, guess, roofs.flop_per_s("bf16"))
+
+
+def fp16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step under autocast to fp16 with a GradScaler; None where bf16 is as fast."""
+    peak, other = roofs.flop_per_s("fp16"), roofs.flop_per_s("bf16")
+    if not peak or not other or peak < FASTER * other or not roofs.has_triton:
+        return None
+    edited = _autocast(step, roofs, guess, peak)
+    if edited is None:
+        return None
+    # The scaler goes over the gradients before each update, and reads back whether all are finite.
+    update = edited.kernels.optimizer & edited.launches
+    first = update & ~np.concatenate((update[-1:], update[:-1]))
+    scaling = UNSCALE_PASSES * edited.device_ns[update].sum() / max(1, int(first.sum()))
+    device = edited.device_ns + np.where(first, scaling, 0.0)
+    return replace(edited, device_ns=device, waits=edited.waits | np.roll(first, -1))
+
+
+def _autocast(step: Step, roofs: Roofs, guess: Assumptions, peak: float | None) -> Step | None:
     kernels = step.kernels
     wide = kernels.is_role(*_PRODUCTS, Role.CONV) & ~kernels.has(Trait.HALF | Trait.DOUBLE)
     wide &= ~kernels.depthwise
-    peak = roofs.flop_per_s("bf16")
     products = kernels.is_role(*_PRODUCTS, Role.CONV, Role.ATTENTION) & step.launches
     products &= ~kernels.depthwise
     if not peak or not wide.any() or not _faster(step, wide, peak):
@@ -115,7 +138,7 @@ def _faster(step: Step, wide: Bool, peak: float) -> bool:
     """Whether the units asked for are faster than those in use."""
     rates = step.kernels.rates[wide]
     rates = rates[np.isfinite(rates)]
-    return bool(len(rates)) and bool(peak > 1.2 * np.median(rates))
+    return bool(len(rates)) and bool(peak > FASTER * np.median(rates))
 
 
 def _on_units(

@@ -38,7 +38,9 @@ def correlate_by_external(activities: list[Columns], calls: Columns) -> None:
         table["external"] = np.zeros_like(table["external"])
 
 
-def part_processes(activities: list[Columns], calls: Columns, hosts: list[Columns]) -> None:
+def part_processes(
+    activities: list[Columns], calls: Columns, hosts: list[Columns]
+) -> dict[int, list[int]]:
     """Makes threads, correlations and External ids of different processes different, in place.
 
     Activities name a device and no process: each device is given to the process whose calls come before
@@ -49,14 +51,17 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
         activities: Kernels and copies.
         calls: With a column `pid`, as the `hosts` have.
         hosts: Ops and ranges.
+
+    Returns:
+        The threads of each device's process; empty where there is one, or a device is open.
     """
     processes = np.unique(calls["pid"])
     if len(processes) < 2:
-        return
+        return {}
     _part_threads([calls, *hosts])
     owners = _owners(activities, calls, processes)
     if len(owners) < len(processes):
-        return
+        return {}
     devices, pids = np.array(sorted(owners.items()), np.int64).T
     for table in activities:
         table["pid"] = pids[np.searchsorted(devices, table["device"])]
@@ -66,6 +71,12 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
         for table in tables:
             own = table["pid"].astype(np.int64) * len(known) + np.searchsorted(known, table[key])
             table[key] = np.where(table[key] > 0, own + 1, table[key])
+    threads = {
+        pid: [table["tid"][table["pid"] == pid] for table in (calls, *hosts)] for pid in pids
+    }
+    return {
+        device: np.unique(np.concatenate(threads[pid])).tolist() for device, pid in owners.items()
+    }
 
 
 def _part_threads(tables: list[Columns]) -> None:

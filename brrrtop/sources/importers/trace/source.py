@@ -134,6 +134,15 @@ class TraceSource(ABC):
         pid = next((pid for pid in collected.pids if isinstance(pid, int)), None)
         body = {"wire": WIRE_VERSION, "origin": self.kind, "tier": "trace", "pid": pid, **hello}
         body["notes"] = [*hello.get("notes", ()), *lost]
+        if (
+            records.threads
+        ):  # ranks of one job in one file: what it says of a rank is the first one's
+            gpus = ", ".join(map(str, sorted(records.threads)))
+            body["rank"] = None
+            body["threads"] = {str(device): tids for device, tids in records.threads.items()}
+            body["notes"].append(
+                f"Several processes in one file: GPU {gpus} by its own process each."
+            )
         self.info = with_hello(self.info, body)
         active = np.unique(np.concatenate([kernels["device"], copies["device"]]))
         return list(_frames(records, body, devices(active.tolist()), collected.losses))

@@ -1,0 +1,195 @@
+"""How often verdicts were right, by how sure they were called.
+
+    python -m benchmarks.calibration [FOLDER ...] [--public CLONES] [--page docs/confidence.md] [--svg docs/confidence.svg]
+
+Two kinds of truth. Recordings in FOLDERs whose kernels were counted (`benchmarks.truth`): their kernel time by
+the counters, their idle time as booked. Public traces: the verdict of a performance engineer who read them, in
+`public_verdicts.csv`; CLONES has their repositories as `OWNER/NAME`. Of a trace of a program's start the right verdict is none, so that whatever is called
+with certainty there is wrong. A mixed verdict is right where the two largest shares are within ten points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.truth import scores
+from brrrtop.analysis.account.regimes import MARGIN
+from brrrtop.errors import BadInput
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
+
+LABELS = Path(__file__).parent / "public_verdicts.csv"
+RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
+BINS = (0.3, 0.6, 0.8, 0.95, 1.0)
+LEAST_COUNTED = 0.25
+"""Of a step's kernel time: fewer counted kernels say nothing of its split."""
+
+
+class Point(NamedTuple):
+    """One verdict."""
+
+    name: str
+    confidence: float
+    said: str
+    truth: str
+    right: bool
+
+
+def counted(folders: Iterable[Path]) -> Iterator[Point]:
+    """Recordings with counters."""
+    for folder in folders:
+        for one in scores(folder):
+            if one.coverage < LEAST_COUNTED or not one.truth:
+                continue
+            estimate = one.judged.estimate
+            if estimate.regime is Regime.UNKNOWN:
+                continue
+            split, account = estimate.split, estimate.account
+            work = account.compute_ns + account.memory_ns + account.underfilled_ns
+            part = work / account.duration_ns
+            true = {
+                "compute": one.truth.get("compute", 0.0) * part,
+                "memory": one.truth.get("memory", 0.0) * part,
+                "overhead": one.truth.get("underfilled", 0.0) * part
+                + split.overhead
+                - account.underfilled_ns / account.duration_ns,
+            }
+            yield _point(one.name, estimate, true)
+
+
+def _point(name: str, estimate: Estimate, true: dict[str, float]) -> Point:
+    first, second = sorted(true, key=lambda side: -true[side])[:2]
+    near = true[first] - true[second] < MARGIN
+    said = estimate.regime.value
+    right = near if said == "mixed" else said == first or (near and said == second)
+    return Point(name, estimate.confidence, said, f"{first}/{second}" if near else first, right)
+
+
+def public(clones: Path) -> Iterator[Point]:
+    """Public traces with a label, as far as they are there."""
+    for row in csv.DictReader(LABELS.open(encoding="utf-8")):
+        path = clones / row["repository"] / row["path"]
+        if not path.is_file():
+            continue
+        try:
+            source = open_source(path)
+            shown = analyze(source)
+        except BadInput:
+            continue
+        estimate = shown.estimate
+        if estimate is None or estimate.regime is Regime.UNKNOWN:
+            continue
+        said, truth = estimate.regime.value, row["verdict"]
+        right = said == truth or (said == "mixed" and _is_near(estimate, truth))
+        yield Point(f"{row['repository']}: {row['path']}", estimate.confidence, said, truth, right)
+
+
+def _is_near(estimate: Estimate, truth: str) -> bool:
+    """Whether the true side of a mixed verdict is one of the two it is between."""
+    split = estimate.split
+    shares = {"compute": split.compute, "memory": split.memory, "overhead": split.overhead}
+    return truth in sorted(shares, key=lambda side: -shares[side])[:2]
+
+
+def rows(points: list[Point]) -> Iterator[tuple[float, float, list[Point]]]:
+    """Each bin of confidence that has any."""
+    for low, high in itertools.pairwise(BINS):
+        inside = [one for one in points if low <= one.confidence < high]
+        if inside:
+            yield low, high, inside
+
+
+def table(points: list[Point]) -> str:
+    lines = ["| called | verdicts | mean confidence | right |", "|---|--:|--:|--:|"]
+    for low, high, inside in rows(points):
+        mean = sum(one.confidence for one in inside) / len(inside)
+        right = sum(one.right for one in inside) / len(inside)
+        lines.append(f"| {low:.0%} to {high:.0%} | {len(inside)} | {mean:.0%} | {right:.0%} |")
+    return "\n".join(lines) + "\n"
+
+
+def svg(points: list[Point]) -> str:
+    """Confidence against how often it was right, one dot a bin, its area by how many verdicts."""
+    size, edge = 320, 40
+
+    def at(x: float, y: float) -> str:
+        return f'cx="{edge + x * size:.1f}" cy="{edge + (1 - y) * size:.1f}"'
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size + 2 * edge} {size + 2 * edge}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect x="{edge}" y="{edge}" width="{size}" height="{size}" fill="none" stroke="#999"/>',
+        f'<line x1="{edge}" y1="{edge + size}" x2="{edge + size}" y2="{edge}" stroke="#ccc"/>',
+        f'<text x="{edge + size / 2}" y="{size + 1.8 * edge}" text-anchor="middle">confidence called</text>',
+        f'<text x="12" y="{edge - 12}">right</text>',
+    ]
+    for place in (0.0, 0.5, 1.0):
+        parts.append(
+            f'<text x="{edge + place * size}" y="{size + 1.4 * edge}" text-anchor="middle">{place:.0%}</text>'
+        )
+        parts.append(
+            f'<text x="{edge - 6}" y="{edge + (1 - place) * size + 4}" text-anchor="end">{place:.0%}</text>'
+        )
+    for _, _, inside in rows(points):
+        mean = sum(one.confidence for one in inside) / len(inside)
+        right = sum(one.right for one in inside) / len(inside)
+        parts.append(
+            f'<circle {at(mean, right)} r="{3 + len(inside) ** 0.5:.1f}" fill="#3b7dd8" fill-opacity="0.6"/>'
+        )
+        parts.append(
+            f'<text x="{edge + mean * size - 8:.1f}" y="{edge + (1 - right) * size + 24:.1f}" text-anchor="end">{len(inside)}</text>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+PAGE = """# How sure is sure
+
+Written by `python -m benchmarks.calibration`; do not edit. {counted} recordings whose kernels were counted on an H200, and {public} public
+traces that a performance engineer read (`benchmarks/public_verdicts.csv`). Verdicts of `UNKNOWN` are none.
+
+{table}
+![confidence called, and how often it was right](confidence.svg)
+
+The labels of the public traces were given with the report at hand, and the rule for confidence was changed once after they were
+made: what else is called 95 % sure on other traces is still to be seen. Wrong ones:
+
+{wrong}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--public", type=Path)
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--svg", type=Path)
+    options = parser.parse_args()
+    folders = options.folders or [RECORDINGS / "h200", RECORDINGS / "counted"]
+    by_counters = list(counted(folders))
+    by_reading = list(public(options.public)) if options.public else []
+    points = [*by_counters, *by_reading]
+    wrong = "\n".join(
+        f"- {one.name}: {one.said}, {one.confidence:.0%} sure; it is {one.truth}"
+        for one in sorted(points, key=lambda one: -one.confidence)
+        if not one.right
+    )
+    print(table(points), wrong, sep="\n")
+    if options.page:
+        facts = {"counted": len(by_counters), "public": len(by_reading)}
+        options.page.write_text(
+            PAGE.format(table=table(points), wrong=wrong, **facts), encoding="utf-8"
+        )
+    if options.svg:
+        options.svg.write_text(svg(points), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
