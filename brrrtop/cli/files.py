@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,12 +28,13 @@ from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
 from brrrtop.session.analyze import read as read_timeline
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
-from brrrtop.session.job_session import JobReplay, JobSession, Member
-from brrrtop.session.session import Session
 from brrrtop.sources import recording as converting
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
 from collectors.protocol.frames import Kind
+
+if TYPE_CHECKING:  # with live sessions: nothing that one file needs, and long to import
+    from brrrtop.session.job_session import JobReplay, Member
 
 ENDINGS = (".brrr", ".json", ".json.gz", ".json.zip", ".sqlite", ".pb")
 
@@ -182,7 +183,7 @@ def _active_span(source: Source) -> Span | None:
     return span if first_ns is None else Span(max(span.t0_ns, first_ns), span.t1_ns)
 
 
-_Rank = TypeVar("_Rank", RankView, Member)
+_Rank = TypeVar("_Rank", RankView, "Member")
 
 
 def labels_of(files: Sequence[str]) -> list[str]:
@@ -242,6 +243,9 @@ def _read(file: str, label: str, options: Options) -> RankView:
 
 
 def _open(file: str, label: str, options: Options) -> Member:
+    from brrrtop.session.job_session import Member
+    from brrrtop.session.session import Session
+
     source = FromFirstActivity(open_source(file, options.force))
     number = source.info.rank
     if number is None:
@@ -265,6 +269,8 @@ def open_job(
     Raises:
         BadInput: None of them can be opened, or they are of several jobs.
     """
+    from brrrtop.session.job_session import JobReplay, JobSession, Member
+
     members, first = _all(files, options, _open, partial(Member, session=None))
     if first is not None and all(one.session is None for one in members):
         raise first

@@ -53,6 +53,8 @@ class Known(Struct, frozen=True):
     """Of those, in the loop's own file and network work."""
     active: float | None
     """By the GPU's counter, which sees kernels and no copies."""
+    launching: float
+    """Share of the samples outside waits that are on their way to a launch."""
     pauses_ns: Mapping[MarkClass, int]
 
 
@@ -134,6 +136,14 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     if beside > left - input_ns:
         idle = _fit(idle, left - input_ns)
     left = max(0.0, left - input_ns - sum(idle.values()))
+    if sum(idle.values()) and known.kind is not PhaseKind.TRAIN:  # more of the same
+        most_idle = sum(idle.values()) + left
+        idle, left = _fit_to(idle, most_idle), 0.0
+    # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
+    dispatching = idle.get("host", 0.0) * known.launching
+    if dispatching:
+        idle = {**idle, "host": idle["host"] - dispatching}
+        idle["launch"] = idle.get("launch", 0.0) + dispatching
     causes = dict.fromkeys(IDLE_CAUSES, 0.0)
     reading_ns = input_ns * known.reading_ns / known.waits_ns if known.waits_ns else 0.0
     data = {"input": input_ns - reading_ns, "io": reading_ns}
@@ -169,16 +179,22 @@ def _fit(parts: dict[str, float], most: float) -> dict[str, float]:
     return _less(parts, max(0.0, sum(parts.values()) - most))
 
 
+def _fit_to(parts: dict[str, float], whole: float) -> dict[str, float]:
+    """The parts in proportion, that much together."""
+    total = sum(parts.values())
+    return {name: ns * whole / total for name, ns in parts.items()} if total else parts
+
+
 def _rounded(duration_ns: int, busy: dict[str, float], causes: dict[str, float]) -> Account:
     """An account in whole nanoseconds that add up; what rounding leaves is the largest part's."""
     buckets = {name: int(ns) for name, ns in busy.items()}
     idle = {cause: int(ns) for cause, ns in causes.items()}
     short = duration_ns - sum(buckets.values()) - sum(idle.values())
-    largest = max(idle, key=lambda cause: idle[cause])
-    if idle[largest] + short >= 0 and idle[largest] >= max(buckets.values()):
+    largest = max(causes, key=lambda cause: causes[cause])
+    if causes[largest] >= max(busy.values()):
         idle[largest] += short
     else:
-        buckets[max(buckets, key=lambda name: buckets[name])] += short
+        buckets[max(busy, key=lambda name: busy[name])] += short
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     for cause, ns in idle.items():
         mechanical[_MECHANICAL.get(cause, "host_late")] += ns

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.signals.stack_samples import reads_as
-from brrrtop.ledger.places import place_of
+from brrrtop.ledger.places import makes_batches, place_of
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
@@ -20,6 +22,9 @@ _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 """Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse. None counts
 copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
+
+_LIBRARY = re.compile(r" > (?!python3)(?!threading)\S+\.py:")
+"""Of a sample: its innermost frame is a library's, and not the standard library's."""
 
 Intervals = tuple[I8, I8]
 """Merged: starts and ends."""
@@ -37,6 +42,8 @@ class Samples(Struct, frozen=True, eq=False):
     """Its line prepares data."""
     reads_files: Bool
     """Its line is in file or network work."""
+    launches: Bool
+    """In a library that a line of the model calls, and in nothing that waits: on its way to a launch."""
 
 
 class Evidence(Struct, frozen=True, eq=False):
@@ -103,6 +110,8 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     wait_starts, wait_ends = intervals.clip(
         marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
     )
+    samples = _samples(timeline.names, marks, span)
+    wait_starts, wait_ends = _with_open_waits(span, np.sort(steps), wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = (classes == MarkClass.PLACE) & (marks.values == MarkClass.STEP)
     return Evidence(
@@ -115,7 +124,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         compiling=union(MarkClass.COMPILE),
         evaluating=union(MarkClass.EVALUATION),
         pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
-        samples=_samples(timeline.names, marks, span),
+        samples=samples,
         step_places=tuple(timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()),
         read_starts=readings[0],
         read_ends=readings[1],
@@ -131,7 +140,9 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     highs = np.concatenate((middle, [span.t1_ns])) if len(times) else times
     reach = LONGEST_HOLD_NS // 2
     ids = marks.name_ids[rows]
-    causes = {i: reads_as(names[i]) for i in np.unique(ids).tolist()}
+    asked = (marks.classes == MarkClass.PLACE) & (marks.values == MarkClass.INPUT)
+    asks = {place_of(names[i]).frames[0] for i in np.unique(marks.name_ids[asked]).tolist()}
+    causes = {i: _cause(names[i], asks) for i in np.unique(ids).tolist()}
     each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
@@ -140,7 +151,43 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
         name_ids=ids,
         makes_batches=np.array([cause == "input" for cause in each], np.bool_),
         reads_files=np.array([cause == "io" for cause in each], np.bool_),
+        launches=np.array([cause == "launch" for cause in each], np.bool_),
     )
+
+
+def _with_open_waits(
+    span: Span, steps: I8, starts: I8, ends: I8, samples: Samples
+) -> tuple[I8, I8]:
+    """The waits, with one that began before anybody marked waits, and one that goes on: a wait is marked when
+    it is over. Samples in a loader tell of them."""
+    if not len(ends):
+        return starts, ends
+    first = int(min(starts[0], steps[0] if len(steps) else starts[0]))
+    last = int(max(ends[-1], steps[-1] if len(steps) else ends[-1]))
+    low, high = [], []
+    for begin, end in ((span.t0_ns, first), (last, span.t1_ns)):
+        inside = (samples.times_ns >= begin) & (samples.times_ns < end)
+        waiting = inside & samples.makes_batches
+        if inside.any() and int(waiting.sum()) * 2 > int(inside.sum()):
+            low.append(max(begin, int(samples.lows_ns[waiting].min())))
+            high.append(min(end, int(samples.highs_ns[waiting].max())))
+    return np.concatenate((starts, np.array(low, np.int64))), np.concatenate(
+        (ends, np.array(high, np.int64))
+    )
+
+
+def _cause(name: str, asks: Collection[tuple[str, str]]) -> str | None:
+    """What a sample's line says of the thread there: by its words, else by the functions it is in.
+
+    Args:
+        asks: Lines, with their functions, that ask a loader for its next batch.
+    """
+    cause, place = reads_as(name), place_of(name)
+    if place.frames[0] in asks or (cause is None and makes_batches(place)):
+        return "input"
+    if cause is None and _LIBRARY.search(name):
+        return "launch"
+    return cause
 
 
 def _readings(timeline: Timeline, span: Span, device_id: int | None) -> tuple[I8, I8, F8]:

@@ -20,8 +20,10 @@ from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import I8
 
-LONG_STEPS, LONG_NS = 4, 200_000_000
+LONG_STEPS, LONG_NS = 4, 20_000_000
 """So many times the usual step less its waits, and so long at least: something else may be in it."""
+FEW_SAMPLES = 3
+"""Of a stretch between two steps: with fewer it is what most samples of all such stretches say."""
 FEW_STEPS = 8
 """Fewer do not say what is usual."""
 PAUSE_NS = 50_000_000
@@ -69,10 +71,16 @@ def find_phases(evidence: Evidence) -> Phases:
             layers.append(
                 ((kind, _main_frame(evidence, places, usual, inside)), starts[long], ends[long])
             )
-    layers += _foreign(evidence, places, usual, steps.long, taken)
-    rest = intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), taken)
+    between = _foreign(evidence, places, usual, steps.long, taken)
     inside = _samples_in(evidence, *intervals.subtract(*steps.short, taken))
-    layers.append(((steps.kind, _loop_frame(evidence, places, inside)), *rest))
+    main: Key = (steps.kind, _loop_frame(evidence, places, inside))
+    if (
+        steps.kind is PhaseKind.OTHER
+    ):  # no optimizer: a loop that waits for data or requests, and works on them
+        between = [layer for layer in between if layer[0][0] is not PhaseKind.DATA] or between
+        main = between[-1][0] if between else main
+    rest = intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), taken)
+    layers += [*between, (main, *rest)]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
     return _in_order([key for key, _, _ in layers], painted)
 
@@ -82,7 +90,7 @@ class _Steps(Struct, frozen=True, eq=False):
     short: tuple[I8, I8]
     """Time between steps at the usual distance, merged."""
     long: tuple[I8, I8]
-    """Time between steps that are far apart."""
+    """Time between steps that are far apart, each less the step at its end."""
 
 
 def _step_bounds(evidence: Evidence, taken: tuple[I8, I8]) -> _Steps:
@@ -102,9 +110,8 @@ def _step_bounds(evidence: Evidence, taken: tuple[I8, I8]) -> _Steps:
     long = busy > max(LONG_STEPS * usual, LONG_NS)
     if not len(ends):
         long[:] = True
-    return _Steps(
-        kind, intervals.merge(lows[~long], highs[~long]), intervals.merge(lows[long], highs[long])
-    )
+    apart = highs[long] - np.where(highs[long] < span.t1_ns, min(usual, LONG_NS), 0)
+    return _Steps(kind, intervals.merge(lows[~long], highs[~long]), (lows[long], apart))
 
 
 def _samples_in(evidence: Evidence, starts: I8, ends: I8) -> I8:
@@ -146,7 +153,32 @@ def _foreign(
         reach = Cover(*intervals.merge(samples.lows_ns[rows], samples.highs_ns[rows]))
         cut = intervals.subtract(reach.starts, reach.ends, _outside(evidence, among))
         layers.append((key, *cut))
-    return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
+    layers.sort(key=lambda layer: intervals.total(*layer[1:]))
+    return [*_hardly_sampled(evidence, among, free, by_key), *layers]
+
+
+def _hardly_sampled(
+    evidence: Evidence,
+    among: tuple[I8, I8],
+    free: tuple[I8, I8],
+    by_key: Mapping[Key, Sequence[int]],
+) -> list[tuple[Key, I8, I8]]:
+    """Of each short stretch between steps the part that most samples of all of them together stand for."""
+    times = evidence.samples.times_ns
+    stretch = intervals.holders(*among, times)
+    every = _samples_in(evidence, *free)
+    counts = np.bincount(stretch[every][stretch[every] >= 0], minlength=len(among[0]))
+    few = counts < FEW_SAMPLES
+    pooled = few[np.maximum(stretch[every], 0)] & (stretch[every] >= 0)
+    if not pooled.any():
+        return []
+    sizes = {key: sum(bool(few[stretch[row]]) for row in rows) for key, rows in by_key.items()}
+    key = max(sizes, key=lambda one: sizes[one], default=None)
+    if key is None or sizes[key] * 2 <= int(pooled.sum()):
+        return []
+    part = sizes[key] / int(pooled.sum())
+    starts, ends = among[0][few], among[1][few]
+    return [(key, starts, starts + ((ends - starts) * part).astype(np.int64))]
 
 
 def _outside(evidence: Evidence, inside: tuple[I8, I8]) -> tuple[I8, I8]:
@@ -179,9 +211,10 @@ def _main_frame(
 ) -> Frame | str:
     """The function of its own that most of the samples are in; theirs if they have none."""
     at: Counter[Frame | str] = Counter()
-    for name_id in evidence.samples.name_ids[rows].tolist():
+    ids, counts = np.unique(evidence.samples.name_ids[rows], return_counts=True)
+    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
         place = places[name_id]
-        at[_foreign_frame(place, usual) or place.functions[-1]] += 1
+        at[_foreign_frame(place, usual) or place.functions[-1]] += count
     return at.most_common(1)[0][0] if at else ""
 
 

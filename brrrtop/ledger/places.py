@@ -46,6 +46,7 @@ def place_of(name: str) -> Place:
     return Place(tuple((where, function) for where, _, function in each), source)
 
 
+@lru_cache(maxsize=4096)
 def kind_of(function: str, source: str = "") -> PhaseKind:
     """What a function of that name does, or a line with that source; `OTHER` where no word says."""
     for text in (function.rpartition(".")[2], source):
@@ -53,3 +54,11 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
             if text and pattern.search(text):
                 return kind
     return PhaseKind.OTHER
+
+
+def makes_batches(place: Place) -> bool:
+    """Whether the innermost of the user's functions whose name says what it does makes data."""
+    for _, function in place.frames:
+        if kind_of(function) is not PhaseKind.OTHER:
+            return kind_of(function) is PhaseKind.DATA
+    return False

@@ -38,6 +38,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
     steps: int = 0
     waits_ns: int = 0
     reading_ns: int = 0
+    launching_ns: float = 0.0
     active_ns: float = 0.0
     """Activity by the counter × time of its readings."""
     read_ns: float = 0.0
@@ -60,6 +61,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
         known = accounts.Known(
             kind=self.key[0], duration_ns=self.duration_ns, steps=self.steps,
             waits_ns=self.waits_ns, reading_ns=self.reading_ns, active=self.active,
+            launching=self.launching_ns / max(1, self.duration_ns - self.waits_ns),
             pauses_ns=self.pauses_ns,
         )  # fmt: skip
         return accounts.account_of(known, self.bursts)
@@ -121,7 +123,7 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
-    making, reading = _by_hand(evidence, (starts, ends), marked)
+    making, reading, launching = _sampled_shares(evidence, (starts, ends), marked)
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
     own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
@@ -133,8 +135,11 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
         longest_ns=int((ends - starts).max()),
         # A step ends where its phase may end: half-open intervals would give it to the next one.
         steps=int((intervals.holders(starts, ends, points - 1) >= 0).sum()),
-        waits_ns=waits_ns + round(rest_ns * (making + reading)),
+        waits_ns=duration_ns
+        if key[0] is PhaseKind.DATA
+        else waits_ns + round(rest_ns * (making + reading)),
         reading_ns=round(rest_ns * reading),
+        launching_ns=rest_ns * launching,
         active_ns=float((reads * evidence.read_active).sum()),
         read_ns=float(reads.sum()),
         own_active_ns=float((own * evidence.read_active).sum()),
@@ -144,22 +149,22 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     )
 
 
-def _by_hand(
+def _sampled_shares(
     evidence: Evidence, phase: tuple[I8, I8], marked: tuple[I8, I8]
-) -> tuple[float, float]:
-    """Shares of the phase, outside the loader's waits, in which the loop makes its batches itself: by
-    preparing them, and by reading files for them."""
+) -> tuple[float, float, float]:
+    """Shares of a phase, outside the loader's waits, in which the loop makes its batches itself, by preparing
+    them and by reading files for them; and in which it is on its way to a launch."""
     samples = evidence.samples
     inside = intervals.holders(*phase, samples.times_ns) >= 0
     inside &= intervals.holders(*marked, samples.times_ns) < 0
     times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
     if len(times) < LEAST_SAMPLES:
-        return 0.0, 0.0
-    making, reading = (
+        return 0.0, 0.0, 0.0
+    making, reading, launching = (
         float(times[kind[inside]].sum() / max(1.0, times.sum()))
-        for kind in (samples.makes_batches, samples.reads_files)
+        for kind in (samples.makes_batches, samples.reads_files, samples.launches)
     )
-    return making, reading
+    return making, reading, launching
 
 
 def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
@@ -185,7 +190,7 @@ def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
         unbroken: The stretch at the end of the one goes on in the other.
     """
     names = (
-        "duration_ns", "steps", "waits_ns", "reading_ns",
+        "duration_ns", "steps", "waits_ns", "reading_ns", "launching_ns",
         "active_ns", "read_ns", "own_active_ns", "own_read_ns",
     )  # fmt: skip
     return replace(

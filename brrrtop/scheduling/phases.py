@@ -24,12 +24,14 @@ DOUBT_FROM = 0.15
 """Between the GPU's counter and bursts: less is what the counter itself is off by."""
 WORTH = 0.02
 """Share times ignorance; for less nobody waits until a phase comes again."""
-AWAY_NS = 700_000_000
+LATE_NS = 150_000_000
 _GAPS = 3.0
-"""Without a step for so many of the longer gaps between steps (nine tenths are shorter), and `AWAY_NS`,
-something else goes on."""
+"""Without a step for so many of the longer gaps between steps (nine tenths are shorter), and `LATE_NS`,
+something else may go on: what did in such a gap before is known by its first sample."""
+AWAY_NS = 700_000_000
 _LEAST_SAMPLES = 3
-_LATE_NS = SECOND
+"""Without a step for that long, and with so many samples, so may what never did."""
+_FRESH_NS = SECOND
 """Samples as old as that still say what goes on."""
 _KEPT = 64
 _MOST = 32
@@ -86,6 +88,10 @@ class PhaseWatch:
         self._places: dict[int, tuple[str, ...]] = {}
         self._steps: deque[int] = deque(maxlen=_KEPT)
         self._step_place: tuple[str, ...] = ()
+        self._loader_lines: set[str] = set()
+        self._late, self._late_of = 0.0, 0
+        self._booked = False
+        """The gap since the last step is another phase's already."""
         self._samples: deque[tuple[int, int]] = deque(maxlen=_KEPT)
         self._phases: dict[str, _Phase] = {}
         self._now_ns: int | None = None
@@ -103,13 +109,19 @@ class PhaseWatch:
     def add_marks(self, rows: Any) -> None:
         """Mark records of the wire, at any time in any order."""
         classes = rows["mark_class"]
-        self._steps.extend(np.sort(rows["end_ns"][classes == MarkClass.STEP]).tolist())
         sampled = rows[classes == MarkClass.STACK]
         self._samples.extend(
             zip(sampled["end_ns"].tolist(), sampled["name_id"].tolist(), strict=True)
         )
-        for row in rows[(classes == MarkClass.PLACE) & (rows["value"] == MarkClass.STEP)]:
-            self._step_place = self._places.get(int(row["name_id"]), self._step_place)
+        for row in rows[classes == MarkClass.PLACE]:
+            place = self._places.get(int(row["name_id"]), ())
+            if row["value"] == MarkClass.STEP:
+                self._step_place = place or self._step_place
+            elif place and len(self._loader_lines) < _MOST:
+                self._loader_lines.add(place[-1])
+        for end_ns in np.sort(rows["end_ns"][classes == MarkClass.STEP]).tolist():
+            self._end_gap(end_ns)
+            self._steps.append(end_ns)
 
     def add_active(self, share: float) -> None:
         """The GPU's own counter, of the moment."""
@@ -135,6 +147,7 @@ class PhaseWatch:
         phase = self._phases.setdefault(self.key, _Phase())
         phase.took_ns += min(max(now_ns - (before_ns or now_ns), 0), SECOND)
         phase.seen_ns = now_ns
+        self._booked |= self.key != STEPS
 
     # --- out ------------------------------------------------------------------
 
@@ -170,33 +183,57 @@ class PhaseWatch:
         if not self._steps:
             return self._elsewhere(now_ns, 0) if self._samples else None
         last_ns = self._steps[-1]
-        if now_ns - last_ns <= max(AWAY_NS, _GAPS * self._usual_ns):
+        if now_ns - last_ns <= self._late_ns:
             return STEPS
         return self._elsewhere(now_ns, last_ns) or STEPS
 
+    def _end_gap(self, end_ns: int) -> None:
+        """A step ended: a long gap before it that is nobody's yet is booked by its samples."""
+        booked, self._booked = self._booked, False
+        last_ns = self._steps[-1] if self._steps else end_ns
+        if booked or end_ns - last_ns <= LATE_NS or end_ns - last_ns <= self._late_ns:
+            return
+        key = self._most_seen(last_ns, end_ns)[0]
+        if key in (None, STEPS) or (key not in self._phases and len(self._phases) >= _MOST):
+            return
+        phase, steps = (self._phases.setdefault(str(one), _Phase()) for one in (key, STEPS))
+        phase.took_ns += end_ns - last_ns
+        phase.seen_ns = end_ns
+        steps.took_ns = max(steps.took_ns - (end_ns - last_ns), 0)
+
     @property
-    def _usual_ns(self) -> float:
-        gaps = np.diff(np.array(self._steps))
-        return float(np.quantile(gaps, 0.9)) if len(gaps) else 0.0
+    def _late_ns(self) -> float:
+        """So long after the last step it is late."""
+        if self._late_of != self._steps[-1]:
+            self._late_of, gaps = self._steps[-1], np.diff(np.array(self._steps))
+            usual_ns = float(np.quantile(gaps, 0.9)) if len(gaps) else AWAY_NS
+            self._late = max(LATE_NS, _GAPS * usual_ns)
+        return self._late
 
     def _elsewhere(self, now_ns: int, since_ns: int) -> str | None:
-        """The function that most of the newest samples are in, beside the loop that steps."""
-        since_ns = max(since_ns, now_ns - _LATE_NS)
-        fresh = (name_id for at_ns, name_id in self._samples if at_ns > since_ns)
-        named = Counter(self._beside(self._places.get(name_id, ())) for name_id in fresh)
-        if sum(named.values()) < _LEAST_SAMPLES:
-            return None
-        key = named.most_common(1)[0][0]
-        return key if key in self._phases or len(self._phases) < _MOST else None
+        """What most of the newest samples are in, where it is known or has lasted."""
+        key, count = self._most_seen(max(since_ns, now_ns - _FRESH_NS), now_ns)
+        if key is None or key in self._phases:
+            return key
+        lasts = count >= _LEAST_SAMPLES and now_ns - since_ns > AWAY_NS
+        return key if lasts and len(self._phases) < _MOST else None
+
+    def _most_seen(self, from_ns: int, to_ns: int) -> tuple[str | None, int]:
+        """The function that most samples of a time are in, beside the loop that steps, and how many are."""
+        within = (name_id for at_ns, name_id in self._samples if from_ns < at_ns <= to_ns)
+        named = Counter(self._beside(self._places.get(name_id, ())) for name_id in within)
+        return named.most_common(1)[0] if named else (None, 0)
 
     def _beside(self, place: tuple[str, ...]) -> str:
         """The outermost function in which a place differs from that of the step; the loop's own line
-        where it is in no other function."""
+        where it is in no other function: that of its loader is the loop's, which waits."""
         for ours, theirs in zip(place, self._step_place, strict=False):
             if _without_line(ours) != _without_line(theirs):
                 return _without_line(ours)
         if len(place) > len(self._step_place):
             return _without_line(place[len(self._step_place)])
+        if place and place[-1] in self._loader_lines:
+            return STEPS
         return place[-1] if place else "unknown"
 
 

@@ -54,13 +54,12 @@ def analyze(
         BadInput: No device activity, no such device or steps.
     """
     timeline = timeline or read(source)
-    details: HostDetails | None = getattr(source, "details", None)  # of traces alone
-    source.close()  # the timeline has the rest, and large traces twice are too much
+    details: HostDetails | None = getattr(source, "details", None)  # of traces
+    source.close()  # the timeline has the rest: large traces twice are too much
     timeline.sort()
     malloc_trim()
     span = windows.whole(timeline)
-    ids = timeline.active_devices(span)
-    if not ids or device not in (None, *ids):
+    if not (ids := timeline.active_devices(span)) or device not in (None, *ids):
         raise _without_activity(source, device, ids)
     every, left_out = (
         steady_analyses(timeline, device)

@@ -177,6 +177,8 @@ class Program:
     ) -> str | None:
         if trace.fault:
             return f"brrrtop cannot edit it: {trace.fault}"
+        if code and code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
         if code:
             return self._last_line() or f"it ended with code {code}"
         if measured is not None and measured.steps >= 3:

@@ -130,8 +130,8 @@ def _merge_tree(
     group: list[ModuleRow], below: dict[str | None, list[ModuleRow]]
 ) -> Iterator[ModuleRow]:
     yield _merge(group)
-    held = [child for row in group for child in below.get(row.name, ())]
-    for children in _alike(held):
+    inner_rows = [child for row in group for child in below.get(row.name, ())]
+    for children in _alike(inner_rows):
         yield from _merge_tree(children, below)
 
 

@@ -33,7 +33,7 @@ class RunScene(Scene):
 
 def phase(kind: PhaseKind, seconds: float, steps: int = 0, waits: float = 0.0) -> Phase:
     duration_ns = int(seconds * SECOND)
-    known = Known(kind, duration_ns, steps, int(waits * SECOND), 0, 0.1, {})
+    known = Known(kind, duration_ns, steps, int(waits * SECOND), 0, 0.1, 0.0, {})
     return Phase(
         kind, "evaluate() main.py:8", duration_ns, seconds / 100, 4, duration_ns // 4, steps,
         duration_ns // steps if steps else None, int(waits * SECOND), 0.1, 0, 0, account_of(known, ()), None,

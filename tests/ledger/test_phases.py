@@ -55,7 +55,7 @@ def evidence(
         span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
         saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
         evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
-        samples=Samples(times, low, high, ids, making, np.zeros(len(ids), np.bool_)), step_places=(),
+        samples=Samples(times, low, high, ids, making, *np.zeros((2, len(ids)), np.bool_)), step_places=(),
         read_starts=NONE[0], read_ends=NONE[0], read_active=np.empty(0),
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def burst(steps: int, busy_ms: float, idle_ms: float) -> Burst:
 def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
     """Steps of 100 ms, 40 of them waits; the GPU works for 50 and idles for 10 between launches. The 60 that
     the host takes otherwise are what it takes when traced: so a tenth of a step is hidden in waits."""
-    known = Known(PhaseKind.TRAIN, 10_000 * MS, 100, 4_500 * MS, 0, None, {})
+    known = Known(PhaseKind.TRAIN, 10_000 * MS, 100, 4_500 * MS, 0, None, 0.0, {})
     account = account_of(known, [burst(5, 250, 25)])
     assert account.compute_ns == pytest.approx(5_000 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
@@ -149,14 +149,14 @@ def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
 def test_tracing_slows_the_host_and_not_the_account() -> None:
     """Traced steps of 20 ms, others of 10: the GPU's 5 ms are half of a step."""
     account = account_of(
-        Known(PhaseKind.TRAIN, 1_000 * MS, 100, 0, 0, None, {}), [burst(5, 25, 75)]
+        Known(PhaseKind.TRAIN, 1_000 * MS, 100, 0, 0, None, 0.0, {}), [burst(5, 25, 75)]
     )
     assert account.compute_ns == pytest.approx(500 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
 
 
 def test_what_no_burst_saw_is_unknown_and_never_another_phases() -> None:
-    account = account_of(Known(PhaseKind.OTHER, 1_000 * MS, 0, 100 * MS, 0, 0.3, {}), [])
+    account = account_of(Known(PhaseKind.OTHER, 1_000 * MS, 0, 100 * MS, 0, 0.3, 0.0, {}), [])
     assert account.unknown_ns == 300 * MS and account.compute_ns == 0
     assert account.idle_ns["input"] == 100 * MS and account.idle_ns["unknown"] == 600 * MS
 
@@ -172,7 +172,14 @@ def test_an_account_adds_up_whatever_is_known(
 ) -> None:  # fmt: skip
     waits_ns = int(length * min(waits, 1.0))
     known = Known(
-        kind, length, steps, waits_ns, int(waits_ns * reading), active, {MarkClass.GC: length // 50}
+        kind,
+        length,
+        steps,
+        waits_ns,
+        int(waits_ns * reading),
+        active,
+        reading,
+        {MarkClass.GC: length // 50},
     )
     account = account_of(known, [burst(traced, busy, idle)] if busy + idle > 1 else [])
     parts = [getattr(account, name) for name in BUSY] + list(account.idle_ns.values())

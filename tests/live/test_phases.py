@@ -143,3 +143,26 @@ def test_many_names_and_no_clock_do_no_harm() -> None:
     watch.tick(START - 50 * SECOND)
     watch.tick(START + 1)
     assert watch.key == "unknown" and watch.unseen
+
+
+def test_a_phase_too_short_to_be_noticed_is_known_when_it_comes_again() -> None:
+    """Of a PPO: rollouts of 0.5 s between updates, half of the time."""
+    program = Program(Governor())
+    for _ in range(20):
+        program.trains(1.5)
+        program.does(3, 0.5)
+    known = {one.key: one for one in program.governor.watch.phases}
+    assert set(known) == {STEPS, "main.py validate"}
+    assert known["main.py validate"].share == pytest.approx(0.25, abs=0.06)
+    assert program.bursts_of("main.py validate")
+
+
+def test_a_wait_for_the_loops_own_loader_is_no_phase() -> None:
+    program = Program(Governor())
+    waits = "main.py:301 train < main.py:88 main > multiprocessing/connection.py:9 recv | for x in loader:"
+    program.governor.watch.add_names({9: waits})
+    program.governor.watch.add_marks(marks(MarkClass.PLACE, [START], 9, MarkClass.INPUT))
+    for _ in range(4):
+        program.trains(5)
+        program.does(9, 3)
+    assert {key for _, _, key in program.orders} == {STEPS}

@@ -19,6 +19,7 @@ import pytest
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.trials.program import Program, guarded_folder
 from collectors.trial import guardian
+from tests.cli.test_json_page import documented, is_named, paths
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,8 @@ def test_the_example_needs_workers_and_its_losses_stay_the_same() -> None:
     assert workers["loss_difference"] == 0 and not workers["changes_numbers"]
     assert report["best"] == ["loader-workers"]
     assert "num_workers=" in report["lines"]["loader-workers"]
+    patterns = documented()["brrrtop.try/1"]
+    assert [one for one in paths(report) if not any(is_named(one, p) for p in patterns)] == []
 
 
 def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -> None:
@@ -200,3 +203,33 @@ def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(
             assert program.process.returncode in (-signal.SIGINT, 130, 1)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+GPU = """
+import torch
+class Event:
+    def __init__(self, enable_timing): assert enable_timing
+    def record(self): self.step = step
+    def query(self): return step > self.step + 1  # the GPU is a step behind
+    def elapsed_time(self, later): return 10.0 * (later.step - self.step)
+torch.cuda.Event, torch.cuda.is_initialized = Event, lambda: True
+torch.cuda.max_memory_allocated, torch.cuda.get_device_name = lambda: 12345, lambda: "H100"
+"""
+
+
+def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
+    command = a_loop(tmp_path, more="import time; time.sleep(0.001)")
+    script = tmp_path / "loop.py"
+    script.write_text(GPU + script.read_text())
+    with guarded_folder() as folder:
+        outcome = Program(command, folder, 1).run((), 1.0, 60.0)
+    assert outcome.pace is not None and outcome.header is not None, outcome.fault
+    assert outcome.pace.step_ns == pytest.approx(10e6)
+    assert (outcome.pace.peak_bytes, outcome.header.gpu) == (12345, "H100")
+
+
+def test_a_program_that_is_killed_is_a_row_that_says_so(tmp_path: Path) -> None:
+    kill = "import os; step > 20 and os.kill(os.getpid(), 9)"
+    with guarded_folder() as folder:
+        outcome = Program(a_loop(tmp_path, more=kill), folder, 1).run((), 5.0, 60.0)
+    assert (outcome.pace, outcome.fault) == (None, "it was ended by SIGKILL")

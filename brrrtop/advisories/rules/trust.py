@@ -5,9 +5,10 @@ from __future__ import annotations
 from brrrtop.advisories.context import HEALTHY_GAIN, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
 from brrrtop.analysis.account.launches import loading_ns
-from brrrtop.analysis.account.steps import LOADING_SHARE
+from brrrtop.analysis.account.steps import LOADING_SHARE, WARM_UP_STEPS
 from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
+from brrrtop.model.run import PhaseKind, Run
 from brrrtop.text import phrases, units
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
@@ -33,6 +34,10 @@ LARGE_KERNEL, LOW_ROOF = 0.2, 0.5
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
+UNDER_WAY_NS = 10_000_000_000
+"""A run that was watched for so long is past its first steps; torch.compile has marks of its own."""
+
+
 @rule(
     "warming-up", TRUST, "Too early to judge", is_gate=True,
     when="the first three steps, or compiling or loading kernels that shapes the window: nothing else is "
@@ -42,7 +47,7 @@ _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.F
 def warming_up(context: Context) -> Finding | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
     window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
-    if not context.estimate.steps.warming_up or recompiles(window):
+    if not context.estimate.steps.warming_up or recompiles(window) or _is_under_way(context.run):
         return None
     loading = context.share(loading_ns(window, context.joined.launch_rows))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
@@ -61,6 +66,14 @@ def warming_up(context: Context) -> Finding | None:
         compile_ns=compiles.total_ns, loading_share=loading,
         module_loads=context.called(CallClass.MODULE).count,
     )  # fmt: skip
+
+
+def _is_under_way(run: Run | None) -> bool:
+    """Whether a run has gone on for long enough, without compiling, to be past its warm-up."""
+    if run is None or run.duration_ns < UNDER_WAY_NS or 0 < run.steps <= WARM_UP_STEPS:
+        return False
+    compiling = sum(one.share for one in run.phases if one.kind is PhaseKind.COMPILE)
+    return compiling < COMPILE_IDLE
 
 
 def _upload_text(context: Context) -> str:

@@ -29,6 +29,8 @@ MOST_WORKERS = 8
 SHORTEST_S, LONGEST_S = 0.5, 600.0
 PREDICTED_WITHIN_S = 30.0
 """Of the first kernels: bursts, shapes and a verdict with them."""
+PREDICTED_SHARE = 0.2
+"""Of the budget, at most."""
 WITH_SHAPES_S = 4.0
 """After the shapes of a step came: the next burst is priced with them."""
 FIRST_AGENT_S = 180.0
@@ -123,7 +125,8 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
             live.open_live(client, pid, options, " ".join(options.command)), options
         )
         try:
-            ends_s, last_s = time.monotonic() + PREDICTED_WITHIN_S, None
+            within_s = min(PREDICTED_WITHIN_S, options.budget_s * PREDICTED_SHARE)
+            ends_s, last_s = time.monotonic() + within_s, None
             while time.monotonic() < min(ends_s, last_s or ends_s) and launched.exit_code is None:
                 snapshot = driver.advance()
                 rows = {row.edit: row for row in snapshot.whatif} or rows

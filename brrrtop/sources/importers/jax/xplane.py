@@ -73,11 +73,11 @@ def _int(value: Value) -> int:
     return value - _U64 if value >= 1 << 63 else value
 
 
-def read(data: bytes, look: Callable[[], None] = lambda: None) -> Profile:
+def read(data: bytes, check: Callable[[], None] = lambda: None) -> Profile:
     """The profile; of a file that breaks off, the planes before.
 
     Args:
-        look: Called now and then; raises where the profile takes too much memory. Two bytes can be an event.
+        check: Called now and then; raises where the profile takes too much memory. Two bytes can be an event.
 
     Raises:
         Malformed: There is none.
@@ -86,7 +86,7 @@ def read(data: bytes, look: Callable[[], None] = lambda: None) -> Profile:
     try:
         for number, value in fields(memoryview(data)):
             if number == 1 and not isinstance(value, int):
-                _plane(value, profile, look)
+                _plane(value, profile, check)
     except Malformed:
         if not profile.planes:
             raise
@@ -94,19 +94,19 @@ def read(data: bytes, look: Callable[[], None] = lambda: None) -> Profile:
     return profile
 
 
-def _looked(message: memoryview, look: Callable[[], None]) -> Iterator[tuple[int, Value]]:
+def _looked(message: memoryview, check: Callable[[], None]) -> Iterator[tuple[int, Value]]:
     """The fields of a message with many entries."""
     for count, field in enumerate(fields(message)):
         if count % LOOK_EVERY == 0:
-            look()
+            check()
         yield field
 
 
-def _plane(message: memoryview, profile: Profile, look: Callable[[], None]) -> None:
+def _plane(message: memoryview, profile: Profile, check: Callable[[], None]) -> None:
     name, lines, stats = "", [], []
     event_names: dict[int, str] = {}
     stat_names: dict[int, str] = {}
-    for number, value in _looked(message, look):
+    for number, value in _looked(message, check):
         if isinstance(value, int):
             continue
         if number == 2:
@@ -124,7 +124,7 @@ def _plane(message: memoryview, profile: Profile, look: Callable[[], None]) -> N
     if isinstance(start, int):
         profile.base_ns = start
     if name.startswith(("/device:", "/host:")):
-        profile.lines += [_line(line, name, event_names, stat_names, look) for line in lines]
+        profile.lines += [_line(line, name, event_names, stat_names, check) for line in lines]
 
 
 def _metadata(entry: memoryview) -> tuple[int, str]:
@@ -155,7 +155,7 @@ def _stat(message: memoryview, names: dict[int, str]) -> tuple[str, Any]:
 
 def _line(
     message: memoryview, plane: str, event_names: dict[int, str], stat_names: dict[int, str],
-    look: Callable[[], None],
+    check: Callable[[], None],
 ) -> Line:  # fmt: skip
     key, name, start_ns = 0, "", 0
     for number, value in fields(message):
@@ -166,7 +166,7 @@ def _line(
         elif number == 3:
             start_ns = _int(value)
     line = Line(plane, name, key)
-    for number, value in _looked(message, look):
+    for number, value in _looked(message, check):
         if number == 4 and isinstance(value, memoryview) and len(value):
             line.events.append(_event(value, start_ns, event_names, stat_names))
     return line

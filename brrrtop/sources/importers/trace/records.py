@@ -83,14 +83,9 @@ def build(collected: Collected, base_ns: int) -> Records:
     threads = part_processes(
         [kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory]
     )
-    range_marks = [
-        kineto_marks.ranges(table, list(collected.names)) for table in (ranges, old_ranges)
-    ]
-    steps = [one["start_ns"][one["mark_class"] == MarkClass.STEP] for one in range_marks]
-    sampled = host.stack_samples(
-        frames, kernels, copies, collected.names, np.concatenate(steps).astype(np.int64)
-    )
     names = list(collected.names)
+    range_marks = [kineto_marks.ranges(table, names) for table in (ranges, old_ranges)]
+    sampled = host.stack_samples(frames, kernels, copies, collected.names, _begins(range_marks))
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
@@ -136,6 +131,12 @@ def build(collected: Collected, base_ns: int) -> Records:
         details=host_details,
         threads=threads,
     )
+
+
+def _begins(range_marks: list[Any]) -> I8:
+    """Of the steps that ranges name."""
+    steps = [one["start_ns"][one["mark_class"] == MarkClass.STEP] for one in range_marks]
+    return np.concatenate(steps).astype(np.int64)
 
 
 def _silent(signatures: I8, positions: I8) -> int:
