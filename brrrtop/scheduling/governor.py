@@ -267,6 +267,10 @@ class Governor:
                 f"{limit}: counters only for {pause}"
             )
         length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)
+        if self._aside:
+            return (
+                f"{length} of tracing while no step ends, a pause of {pause}, to stay under {limit}"
+            )
         if not steps:
             return (
                 f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "

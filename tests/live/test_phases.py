@@ -166,3 +166,12 @@ def test_a_wait_for_the_loops_own_loader_is_no_phase() -> None:
         program.trains(5)
         program.does(9, 3)
     assert {key for _, _, key in program.orders} == {STEPS}
+
+
+def test_what_is_said_meanwhile_claims_no_trainer_without_steps() -> None:
+    program = Program(Governor())
+    program.trains(20)
+    program.does(3, 4)
+    assert "while no step ends" in program.governor.says()
+    program.trains(3)
+    assert "bursts of 3 steps" in program.governor.says()
