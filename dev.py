@@ -4,6 +4,7 @@
     python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;
                                        with arguments only pytest, with those arguments
     python3 dev.py fuzz [OPTION …]     half a minute of broken input into all that reads
+    python3 dev.py mutate [OPTION …]   changes to the code that protects, which tests must notice
     python3 dev.py counts              lines and modules of the product, the agent and the tests
     python3 dev.py wheels [FOLDER]     the sources and a wheel for each machine, for any Linux with
                                        glibc 2.17, into dist/ or FOLDER
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     use_fitting_python()
     os.chdir(ROOT)
-    commands = {"counts": counts, "fuzz": fuzz, "test": test, "wheels": wheels}
+    commands = {"counts": counts, "fuzz": fuzz, "mutate": mutate, "test": test, "wheels": wheels}
     try:
         return commands[argv[0]](argv[1:]) if argv[0] in commands else start(argv)
     except KeyboardInterrupt:
@@ -156,6 +157,12 @@ def fuzz(options: list[str]) -> int:
     except subprocess.TimeoutExpired:
         say(f"the fuzzing did not end within {FUZZ_LIMIT_S} s")
         return 1
+
+
+def mutate(options: list[str]) -> int:
+    """Whether tests notice changes to the code that protects (tests/mutate.py)."""
+    command = [str(test_environment() / "python"), "-m", "tests.mutate", *options]
+    return subprocess.call(command, env=own_environ())
 
 
 def counts(_: list[str]) -> int:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,7 @@ from collectors.doctor.cuda import Check, Status, bad, fine, wait
 from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps
+from collectors.process import proc
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, check_trains
 from collectors.process.proc import ProcessEnd
@@ -382,6 +384,45 @@ def test_a_process_of_another_user_is_no_successor_whatever_its_command(
             sheet = processes.read(heir.pid)
             assert finder._fits(sheet)
             assert not finder._fits(dataclasses.replace(sheet, uid=65534))
+
+
+def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_restarted, "candidates", lambda **_: [])
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
+        finder, sheet = alike(one, interval=0.5), processes.read(one.pid)
+        assert finder.find() is None
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        for ago_s, fits in ((0.0, True), (2.0, True), (5.0, False)):
+            ticks = int((now_s - ago_s) * proc.TICKS_PER_S)
+            assert finder._fits(dataclasses.replace(sheet, start_ticks=ticks)) is fits
+    for own, rank, why, trains in [
+        (None, None, "", True), (None, 3, "", True), (3, None, "", True), (3, 3, "", True),
+        (3, 4, "", False), (None, None, "a loader's worker", False), (3, 3, "a shell", False),
+    ]:  # fmt: skip
+        finder._rank = own
+        candidate = Candidate(sheet, sheet.pid, False, rank, None, why)
+        assert finder._is_trainer(candidate) is trains
+
+
+def test_the_agent_leaves_every_successor_that_it_was_put_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+
+    def attach(pid: int, _: object) -> SimpleNamespace:
+        return SimpleNamespace(client=None, leave=lambda: left.append(pid))
+
+    monkeypatch.setattr(find_restarted.attaching, "attach", attach)
+    monkeypatch.setattr(find_restarted.live, "open_live", lambda *_: None)
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first, with_mapped(tmp_path, []) as then:
+        finder = alike(first)
+        finder.enter(first.pid)
+        finder.enter(then.pid)
+        finder.close()
+        finder.close()
+    assert sorted(left) == sorted([first.pid, then.pid])
 
 
 def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:

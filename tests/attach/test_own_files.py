@@ -101,6 +101,18 @@ def test_what_another_user_owns_is_not_our_own(tmp_path: Path) -> None:
     assert not is_own_file(path)
 
 
+@pytest.mark.usefixtures("root")
+def test_in_a_user_namespace_roots_files_outside_belong_to_the_number_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "library.so"
+    path.touch(0o600)
+    os.chown(path, 65534, 65534)
+    assert not is_own_file(path)
+    monkeypatch.setattr(own_files, "_ALL_USERS", ("0", "1000", "1"))
+    assert is_own_file(path)
+
+
 def test_who_can_change_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_files, "home", lambda: None)
     inner = tmp_path / "open" / "inner"

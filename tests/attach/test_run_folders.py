@@ -88,6 +88,30 @@ def test_folders_that_are_too_long_for_a_socket_are_passed_over(
     long.mkdir()
     monkeypatch.setattr(run_folders, "_bases", lambda: iter([long, base]))
     assert run_folders.make().parent == base
+    monkeypatch.setattr(run_folders, "_bases", lambda: iter([long]))
+    with pytest.raises(NotWritable, match=f"{long}: too long for a socket"):
+        run_folders.make()
+
+
+def test_the_folder_for_temporary_files_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/usr/lib")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/usr/bin")
+    assert [str(one) for one in BASES()][:3] == ["/usr/bin", "/usr/lib", "/tmp"]
+
+
+def test_what_another_user_made_or_nobody_can_read_is_left_alone(
+    root: None, base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, damaged = (left_by(sleeper.pid, base, monkeypatch) for _ in range(2))
+    (damaged / "command").write_text("no number")
+    os.chown(theirs, 6666, 6666)
+    gone(sleeper)
+    run_folders.sweep(base)
+    assert theirs.is_dir() and damaged.is_dir()
+    os.chown(theirs, 0, 0)
+    (damaged / "command").unlink()
+    run_folders.sweep(base)
+    assert list(base.iterdir()) == []
 
 
 def test_what_a_killed_owner_left_is_removed_by_the_next(

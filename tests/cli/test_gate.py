@@ -37,6 +37,8 @@ MakeSnapshot = Callable[..., Snapshot]
         ("cause == input", True),
         ("advisory == dataloader-stall", True),
         ("advisory == sync-point", False),
+        ("step_ms > 0.0002", True),
+        ("step_ms < 0.0003", True),
         ("idle > 30% and regime == overhead", True),
         ("idle > 30% and regime == compute", False),
     ],
@@ -66,6 +68,29 @@ def test_what_nobody_measured_is_no_pass(make_snapshot: MakeSnapshot) -> None:
     with pytest.raises(BrrrtopError, match="could not be judged") as caught:
         fail_if.check(gates, make_snapshot({"launch": Launch()}))
     assert not isinstance(caught.value, GateTripped)
+
+
+def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot: MakeSnapshot) -> None:
+    gates = fail_if.parse_all(["rho > 0.9"])
+    assert not gates[0].trips(make_snapshot())
+    assert not gates[0].trips(make_snapshot({"launch": Launch()}))
+    fail_if.finish(gates)
+    fail_if.check(fail_if.parse_all(["idle > 99%"]), make_snapshot())
+
+
+def test_a_tripped_gate_names_its_condition_and_how_long_it_held() -> None:
+    (held,), (at_once,) = (fail_if.parse_all(["idle > 30%"], hold_s) for hold_s in (10, 0))
+    assert fail_if.tripped(held).message.endswith("idle > 30% for 10 s")
+    assert fail_if.tripped(at_once).message.endswith("idle > 30%")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("idle == 3", "idle with <, <=, > or >="), ("regime > compute", "regime with == or !=")],
+)
+def test_what_a_name_is_compared_with_is_said(text: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"compare {hint}"):
+        fail_if.parse_all([text])
 
 
 def test_a_tripped_gate_has_its_own_exit_code(make_snapshot: MakeSnapshot) -> None:

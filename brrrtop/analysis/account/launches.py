@@ -77,7 +77,7 @@ def loading_ns(window: Window, call_rows: I8) -> int:
 
 
 def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8, I8, Bool]:
-    """Start and end of each activity's launching call, and whether both are known, each (n,).
+    """When each activity was launched.
 
     Where calls of copies or memsets were not recorded at all, such a call is taken to lie as long
     before its activity as the calls of kernels that found the device waiting (medians), and not
@@ -85,6 +85,9 @@ def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8,
 
     Args:
         call_rows: Row of each activity's call, -1 where none was recorded.
+
+    Returns:
+        Starts and ends of the calls in ns, and whether both are known; each of shape (n,).
     """
     known = call_rows >= 0
     starts, ends = (picked(times, call_rows, 0) for times in (calls.starts_ns, calls.ends_ns))

@@ -242,11 +242,15 @@ def _is_new(torch: object) -> bool:
 def amounts(
     family: Family, facts: NameFacts, work: Work | None, blocks: int, threads: int
 ) -> tuple[float | None, float | None, str | None, int]:
-    """FLOPs, bytes, precision and evidence level of one execution.
+    """What one execution of a kernel computes and moves.
 
     Args:
         work: Of the op that launched it; None where its shapes are not known.
         threads: Of a block.
+
+    Returns:
+        FLOPs, bytes of DRAM traffic and precision, None where not known, and the evidence level
+        (`SHAPES`, `BYTES`, `NAME`).
     """
     if work is not None and family.name in work.families and family.name not in STREAMING:
         named = facts.precision if facts.tensor_cores is not None else None

@@ -71,9 +71,12 @@ class LaunchTable(Struct, frozen=True, eq=False):
 
 
 def gaps(window: Window) -> tuple[I8, I8, I8]:
-    """Idle gaps before and between activities: rows that end them, their starts and their ends, each (g,).
+    """Idle gaps before and between activities.
 
     Time that was not traced is no gap, nor is a turn of another process within a kernel.
+
+    Returns:
+        Row of the activity that ends each gap, its start and its end in ns; each of shape (g,).
     """
     starts, ends = window.activities.starts_ns, window.activities.ends_ns
     if not len(starts):

@@ -105,8 +105,10 @@ def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:
 def by_line(
     names: Sequence[str], name_ids: I8
 ) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:
-    """Samples by line of the user's own code, its place and its source, whatever was called from
-    there; and the name of most samples of each.
+    """Counts samples by line of the user's own code, whatever was called from there.
+
+    Returns:
+        Samples by `(place, source)`, and the name that most samples of each have.
     """
     at: Counter[tuple[str, str]] = Counter()
     inside: dict[tuple[str, str], Counter[str]] = {}

@@ -28,7 +28,11 @@ class DeviceWork(Struct, frozen=True, eq=False):
 
     @property
     def calls(self) -> tuple[I8, I8, I8, I8]:
-        """Rows of the activities whose launch is known, and thread, start and end of that."""
+        """The launches that are known.
+
+        Returns:
+            Rows of their activities, and threads, starts and ends (ns) of their calls; each (m,).
+        """
         rows = np.flatnonzero(self.call_rows >= 0)
         at = self.call_rows[rows]
         table = self.window.calls

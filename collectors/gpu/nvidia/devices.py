@@ -109,7 +109,10 @@ def bare_uuid(uuid: str) -> str:
 def visible_to(
     devices: Sequence[NvmlDevice], environment: Mapping[str, str]
 ) -> tuple[dict[int, NvmlDevice], str | None]:
-    """Devices by the number CUDA gives them in a process with that environment, and a caveat.
+    """Which devices a process with that environment sees.
+
+    Returns:
+        Devices by CUDA's number, and a caveat or None.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; for MIG, NVIDIA MIG User
     Guide, "CUDA Visible Devices": a process enumerates one MIG device only.

@@ -69,7 +69,10 @@ class KinetoSource(TraceSource):
 
 
 def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
-    """Columns, everything around `traceEvents`, and notes on what is missing.
+    """Reads a trace of torch.profiler.
+
+    Returns:
+        Its columns, everything around `traceEvents`, and notes on what is missing.
 
     Raises:
         BadInput: Not a trace, or one that is too large without `force`.

@@ -76,7 +76,11 @@ def collect(database: Database) -> tuple[Collected, list[str]]:
 
 
 def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
-    """What is known of each GPU by its number here, and the GPU of each process's device."""
+    """The GPUs of an export.
+
+    Returns:
+        Facts by GPU number, and the GPU number by process and device number.
+    """
     facts: dict[int, dict[str, Any]] = {}
     integers = {
         "id": -1, "smCount": -1, "totalMemory": -1, "computeMajor": -1, "computeMinor": -1,

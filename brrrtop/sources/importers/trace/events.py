@@ -251,7 +251,10 @@ def _tidied_args(args: Any) -> Args:
 
 
 def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:
-    """The last run, and what follows `traceEvents` in the file.
+    """Decodes the end of a file.
+
+    Returns:
+        The last run of events, and what follows `traceEvents`.
 
     Raises:
         Torn: The file does not end where it should.

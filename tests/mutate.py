@@ -1,0 +1,219 @@
+"""Changes the code that protects, one place at a time, and asks the tests beside it whether they notice.
+
+    python3 dev.py mutate [--each N] [--only PART-OF-A-PATH] [--workers N] [--seed N]
+
+Works in a copy of the checkout. A change that no test notices is written out and fails the command, but for
+those of `SURVIVORS`, each with the reason why it may live.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parents[1]
+UNCHANGED = "unchanged"
+LIMIT_S = 180.0
+"""For the tests of one change; what hangs is noticed too."""
+GUARDS = {
+    "collectors/own_files.py": "tests/attach/test_own_files.py",
+    "collectors/printable.py": "tests/protocol/test_printable.py",
+    "collectors/process/tcp.py": "tests/cli/test_serve.py -k known_while_it_is_open",
+    "collectors/attach/users.py": "tests/attach/test_acting.py tests/attach/test_attach_files.py",
+    "collectors/attach/run_folders.py": "tests/attach/test_run_folders.py",
+    "collectors/attach/access.py": "tests/attach/test_attach.py tests/attach/test_facts.py",
+    "collectors/attach/files.py": "tests/attach/test_attach_files.py tests/attach/test_attach.py",
+    "collectors/attach/client.py": "tests/attach/test_client.py",
+    "collectors/attach/ptrace/calls.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
+    "collectors/attach/ptrace/threads.py": "tests/attach/test_ptrace.py",
+    "collectors/attach/ptrace/injection.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
+    "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
+    "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
+    "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
+    "brrrtop/scheduling/governor.py": "tests/live/test_governor.py",
+}
+"""Modules that protect the trainer, root or a reader → the tests that hold them."""
+ONLY = {"brrrtop/scheduling/governor.py": ("_earn", "_charge", "_settle", "_plan_pause")}
+"""Of these modules the functions that keep the budget; of all others every function."""
+SURVIVORS: dict[str, str] = {}
+"""A change as it is written out → why no test need notice it."""
+
+_OTHER: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in place of a node: another operator, a truth turned round, a call or refusal left out."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _OTHER:
+        yield _with(node, "ops", [_OTHER[type(node.ops[0])](), *node.ops[1:]])
+    elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op) in _OTHER:
+        if not any(
+            isinstance(one, (ast.JoinedStr, ast.Constant)) and _is_text(one)
+            for one in ast.walk(node)
+        ):
+            yield _with(node, "op", _OTHER[type(node.op)]())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield ast.Pass()
+    elif isinstance(node, (ast.If, ast.IfExp, ast.While)) and not isinstance(
+        node.test, ast.Compare
+    ):
+        yield _with(node, "test", ast.UnaryOp(ast.Not(), node.test))
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
+
+
+def _with(node: ast.AST, name: str, value: object) -> ast.AST:
+    other = copy.copy(node)
+    setattr(other, name, value)
+    return other
+
+
+def mutants(path: str) -> Iterator[tuple[str, str]]:
+    """Each change of a module in words, and the module's text with it."""
+    text = (ROOT / path).read_text()
+    lines = text.splitlines(keepends=True)
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if path in ONLY and function.name not in ONLY[path]:
+            continue
+        inside = [node for part in function.body for node in ast.walk(part)]
+        typed = [node.annotation for node in inside if isinstance(node, ast.AnnAssign)]
+        types = {id(node) for annotation in typed for node in ast.walk(annotation)}
+        for node in inside:
+            for other in changes(node) if id(node) not in types else ():
+                before, after = ast.unparse(node), ast.unparse(ast.fix_missing_locations(other))
+                first = before.splitlines()[0], after.splitlines()[0]
+                named = f"{path} {function.name}: {first[0][:90]} → {first[1][:90]}"
+                yield named, _replaced(lines, node, after)
+
+
+def _replaced(lines: list[str], node: ast.AST, after: str) -> str:
+    """The text with the node's place taken by `after`; columns count bytes."""
+    start, end = node.lineno - 1, node.end_lineno - 1  # type: ignore[attr-defined]
+    low, high = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
+    head, tail = lines[start].encode()[:low].decode(), lines[end].encode()[high:].decode()
+    indented = after.replace(
+        "\n", "\n" + " " * (len(head) - len(head.lstrip()) if isinstance(node, ast.stmt) else 0)
+    )
+    inner = indented if isinstance(node, ast.stmt) else f"({indented})"
+    return "".join([*lines[:start], head + inner + tail, *lines[end + 1 :]])
+
+
+def is_noticed(folder: Path, path: str, text: str) -> bool:
+    """Whether a test of the module fails, or hangs, with this text in its place."""
+    original = (folder / path).read_text()
+    (folder / path).write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *GUARDS[path].split(),
+    ]
+    environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    quiet = subprocess.DEVNULL
+    try:
+        with subprocess.Popen(
+            command, cwd=folder, env=environ, stdout=quiet, stderr=quiet, start_new_session=True
+        ) as running:
+            try:
+                return running.wait(LIMIT_S) != 0
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, 9)
+                return True
+    finally:
+        (folder / path).write_text(original)
+
+
+def copied(to: Path) -> Path:
+    """A checkout to change: the files that tests read, and what was compiled."""
+    away = shutil.ignore_patterns("__pycache__", ".*", "pictures")
+    for name in ("brrrtop", "collectors", "tests", "benchmarks", "docs"):
+        shutil.copytree(ROOT / name, to / name, ignore=away)
+    for path in (
+        *ROOT.glob("*.toml"),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*.py"),
+        ROOT / "constraints.txt",
+    ):
+        shutil.copy2(path, to)
+    return to
+
+
+def main() -> int:
+    """Returns 1 where a change was not noticed and is not among the survivors."""
+    parser = argparse.ArgumentParser(prog="dev.py mutate")
+    parser.add_argument("--each", type=int, default=12, help="changes of a module; 0: all")
+    parser.add_argument("--only", default="", help="modules with this in their path")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    chosen = []
+    for path in GUARDS:
+        if options.only in path:
+            every = list(mutants(path))
+            count = min(options.each or len(every), len(every))
+            chosen.append((path, UNCHANGED, (ROOT / path).read_text()))
+            chosen += [(path, *one) for one in random.Random(options.seed).sample(every, count)]
+    alive, began = [], time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folders = SimpleQueue[Path]()
+        for number in range(options.workers):
+            folders.put(copied(Path(name, str(number))))
+
+        def tried(path: str, named: str, text: str) -> None:
+            folder = folders.get()
+            try:
+                noticed = is_noticed(folder, path, text)
+                if named == UNCHANGED:
+                    if noticed:
+                        sys.exit(f"{GUARDS[path]} fails before anything is changed")
+                elif not noticed:
+                    alive.append(named)
+                    print(
+                        ("known: " if named in SURVIVORS else "NOT NOTICED: ") + named, flush=True
+                    )
+            finally:
+                folders.put(folder)
+
+        with ThreadPoolExecutor(options.workers) as pool:
+            list(pool.map(lambda one: tried(*one), chosen))
+    unknown = [named for named in alive if named not in SURVIVORS]
+    took = time.monotonic() - began
+    count = sum(named != UNCHANGED for _, named, _ in chosen)
+    print(
+        f"{count} changes, {len(alive)} not noticed, {len(unknown)} of them without a reason, {took:.0f} s"
+    )
+    return int(bool(unknown))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
