@@ -108,7 +108,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield "<h2>What to try</h2>"
     for advisory in snapshot.advisories:
         gain = whatif_text.gain(advisory)
-        head = advisory.kind + (f": {gain} of the time" if gain else "")
+        head = advisory.kind + (f": {gain}" if gain else "")
         yield f'<div class="advice"><p><b>{_text(head)}</b></p><p>{_text(advisory.says)}</p>'
         yield f"<p>Try: <code>{_text(advisory.suggests)}</code></p>" if advisory.suggests else ""
         yield f'<p class="muted">A waste: {_text(advisory.waste)}</p>' if advisory.waste else ""
@@ -116,10 +116,12 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.whatif:
         rows = [
             [row.edit, units.duration(row.present_ns), units.duration(row.step_ns),
-             *whatif_text.saving(row)]
-            for row in snapshot.whatif
+             *whatif_text.speeds(row)]
+            for row in whatif_text.ordered(snapshot)
         ]  # fmt: skip
-        yield _with_heading("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
+        yield _with_heading(
+            "What if", _table(["edit", "step now", "then", "faster", "range"], rows)
+        )
 
 
 _TABLES = {

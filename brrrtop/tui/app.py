@@ -102,6 +102,7 @@ class BrrrtopApp(ThemedApp[int]):
         ("6,w", "whatif"),
         ("p", "step_picture"),
         ("C", "code"),
+        ("i", "details"),
         ("T", "tables"),
         ("L", "loader"),
         ("colon,ctrl+p", "commands"),
@@ -383,6 +384,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_advice = _opening("advice", "AllAdvice")
     action_log = _opening("pages", "Log")
     action_step_picture = _opening("step", "StepPane")
+    action_details = _opening("details", "Details")
     action_code = _opening("pages", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")
