@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from brrrtop.advisories.credit import credited, why_not
 from brrrtop.advisories.experiments import experiments
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, PromiseResult, outcome
+from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, outcome
 from brrrtop.model.estimate import Estimate, KernelRow, Steps
 from brrrtop.text import phrases, units
 
@@ -47,24 +48,32 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     speedup = walls[0] / walls[1] if per_step and walls[1] else None
     won = 1 - walls[1] / walls[0] if per_step and walls[0] else None
     noise = noise_share(before.steps, after.steps)
-    changes = changes_in_kind(before, after)
+    differences = differences_in_kind(before, after)
+    changes = tuple(differences.values())
+    buckets = _buckets(before.account, after.account, scales)
+    kernels = _rows(before, after, scales, "name")
+    refused = why_not(before, after, steps)
+    other_gpu = "gpu" in differences
+    blocks = None if other_gpu else _blocks_ratio(before.kernels, after.kernels)
     return Comparison(
         per_step=per_step,
         before_ns=walls[0],
         after_ns=walls[1],
         speedup=speedup,
-        buckets=_buckets(before.account, after.account, scales),
+        buckets=buckets,
         families=_rows(before, after, scales, "family"),
-        kernels=_rows(before, after, scales, "name")[:20],
-        promises=tuple(_promise_result(a, won, noise) for a in promised),
+        kernels=kernels[:20],
+        promises=()
+        if refused
+        else credited(promised, tuple(differences), buckets, kernels, won, noise),
         changes=changes,
-        says=_says(speedup, noise, changes),
+        says=_says(speedup, noise, changes) + (f". {_sentence(refused)}" if refused else ""),
         verdicts=(phrases.verdict(before), phrases.verdict(after)),
         experiments=experiments(
             before,
             speedup,
             len(changes) <= 1,
-            _blocks_ratio(before.kernels, after.kernels),
+            blocks,
             (_precision(before.kernels), _precision(after.kernels)),
         ),
         steps=steps,
@@ -82,12 +91,6 @@ def noise_share(before: Steps, after: Steps) -> float:
         if len(lengths) >= LEAST_SPANS and lengths.mean():
             squares += (lengths.std(ddof=1) / lengths.mean()) ** 2 / len(lengths)
     return max(NOISE, _Z * math.sqrt(squares))
-
-
-def _promise_result(advisory: Advisory, won: float | None, noise: float) -> PromiseResult:
-    predicted = advisory.saves is not None
-    promised = advisory.saves if predicted else advisory.saves_at_most
-    return PromiseResult(advisory.kind, promised, won, predicted, noise)
 
 
 def _steps(estimate: Estimate) -> float | None:
@@ -146,37 +149,43 @@ def _pairs(old: dict[str, int], new: dict[str, int]) -> dict[str, str]:
     return {n: names[f] for n in gone | came if (f := function_name(n)) in functions}
 
 
-def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:
-    """Dimensions in which the two kernel streams differ: precision, fusion, batch, and so on.
+def differences_in_kind(before: Estimate, after: Estimate) -> dict[str, str]:
+    """Dimensions in which the two kernel streams differ, each with its sentence: `gpu`, the new precision,
+    `compile`, `attention`, `optimizer`, `batch`, `layout`.
 
     Read off the kernels alone; what leaves no trace in them (a loader's workers) shows only in the
     buckets.
     """
     old, new = before.kernels, after.kernels
     if not old or not new:
-        return ()
-    differences = []
+        return {}
+    differences: dict[str, str] = {}
     if before.device.name != after.device.name:
-        differences.append(f"GPU: {before.device.name} to {after.device.name}")
+        differences["gpu"] = f"GPU: {before.device.name} to {after.device.name}"
     precision = (_precision(old), _precision(new))
     if None not in precision and precision[0] != precision[1]:
-        differences.append(f"precision of the products: {precision[0]} to {precision[1]}")
+        sentence = f"precision of the products: {precision[0]} to {precision[1]}"
+        differences[precision[1] or ""] = sentence
     fused = (_part(old, {"fused"}), _part(new, {"fused"}))
     if abs(fused[1] - fused[0]) > 0.05:
-        differences.append("torch.compile " + ("on" if fused[1] > fused[0] else "off"))
+        on = fused[1] > fused[0]
+        differences["compile" if on else "no-compile"] = f"torch.compile {'on' if on else 'off'}"
     attention = (_part(old, {"attention"}), _part(new, {"attention"}))
     if min(attention) < 0.01 and max(attention) > 0.03:
-        differences.append("fused attention " + ("on" if attention[1] > attention[0] else "off"))
+        on = attention[1] > attention[0]
+        key = "attention" if on else "no-attention"
+        differences[key] = f"fused attention {'on' if on else 'off'}"
     optimizer = (_optimizer(old), _optimizer(new))
     if optimizer[0] != optimizer[1]:
-        differences.append(f"optimizer: {optimizer[0]} to {optimizer[1]}")
-    blocks = _blocks_ratio(old, new)
+        key = "optimizer" if optimizer[1] == "fused" else "no-optimizer"
+        differences[key] = f"optimizer: {optimizer[0]} to {optimizer[1]}"
+    blocks = None if "gpu" in differences else _blocks_ratio(old, new)
     if blocks is not None and not 0.75 < blocks < 1.33:
-        differences.append(f"shapes or batch: {blocks:.2f} times the blocks in the same kernels")
+        differences["batch"] = f"shapes or batch: {blocks:.2f} times the blocks in the same kernels"
     layout = (_part(old, {"layout"}), _part(new, {"layout"}))
     if max(layout) > 0.005 and min(layout) < GONE * max(layout) and len(differences) == 0:
-        differences.append("memory format")
-    return tuple(differences)
+        differences["layout"] = "memory format"
+    return differences
 
 
 def _part(rows: tuple[KernelRow, ...], families: set[str]) -> float:
@@ -209,6 +218,10 @@ def _blocks_ratio(old: tuple[KernelRow, ...], new: tuple[KernelRow, ...]) -> flo
         if row.blocks_p50 and row.name in grids and row.family in {"elementwise", "norm"}
     )
     return ratios[len(ratios) // 2] if len(ratios) >= 3 else None
+
+
+def _sentence(reason: str) -> str:
+    return reason[:1].upper() + reason[1:]
 
 
 def _says(speedup: float | None, noise: float, changes: tuple[str, ...]) -> str:

@@ -62,6 +62,7 @@ def _run_fenced(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    _check_package()  # before anything that imports it
     from brrrtop.cli.arguments import parse
 
     options = parse(argv)
@@ -74,7 +75,6 @@ def _run(argv: list[str]) -> int:
         from brrrtop.cli.arguments import print_completion
 
         return print_completion(options.print_completion)
-    _check_package()
     if options.serve:
         from brrrtop.cli import signals
         from brrrtop.cli.in_browser import serve

@@ -20,7 +20,7 @@ from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
-LEAST_SAMPLES = 20
+LEAST_SAMPLES = 12
 """Of a phase: fewer put too wide an error on a share."""
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""

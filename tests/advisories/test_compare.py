@@ -11,13 +11,14 @@ from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.advisories.experiments import batch_test, precision_test
 from brrrtop.analysis.account.steps import on_device
+from brrrtop.model.advice import Advisory
 from brrrtop.model.comparison import Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Span
 from brrrtop.views.comparison import promise
 from collectors.vocabulary import MarkClass
 
-from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
+from .scenarios import ADD, CONV_NCHW, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
 
 
 def run(
@@ -76,17 +77,63 @@ def scattered(estimate: Estimate, *lengths_ns: int) -> Estimate:
 
 def test_steps_that_scatter_hide_a_small_difference_and_an_even_run_does_not() -> None:
     """5 % longer in the mean both times: of five steps that differ by a half, and of even ones."""
-    plain, advice = of(run()), advise(run(wait=10_000.0).judged()).given
+    plain, given = of(run()), advise(run(wait=10_000.0).judged()).given
     wild = [
         scattered(plain, *(round(ms * 1e6 * f) for ms in (8, 16, 10, 14, 12))) for f in (1, 1.05)
     ]
     even = [scattered(plain, *[round(12e6 * f)] * 5) for f in (1, 1.05)]
-    hidden, seen = compare(*wild, advice), compare(*even, advice)
+    hidden, seen = compare(*wild, given), compare(*even, given)
     assert hidden.noise_share > 0.2 and hidden.outcome is Outcome.SAME
     assert hidden.says.startswith("no difference beyond noise (-5% ±")
-    assert "won: no change beyond noise (-5% ±" in promise(hidden.promises[0])
-    assert hidden.promises[0].kept_share is None
-    assert seen.outcome is Outcome.SLOWER and "nothing: it costs 5%" in promise(seen.promises[0])
+    assert (hidden.promises, seen.promises) == ((), ()), "nobody followed the advice"
+    lost = PromiseResult("a", 0.1, -0.05, True, hidden.noise_share)
+    assert "won: no change beyond noise (-5% ±" in promise(lost) and lost.kept_share is None
+    assert seen.outcome is Outcome.SLOWER
+    assert "nothing: it costs 5%" in promise(replace(lost, noise_share=seen.noise_share))
+
+
+def advice(kind: str, saves: float, **evidence: object) -> Advisory:
+    return Advisory(kind, "", 0.9, saves + 0.1, evidence, "", "", saves, saves - 0.05, saves - 0.05)
+
+
+GIVEN = (
+    advice("cuda-graphs", 0.31, edit="compile-reduce-overhead"),
+    advice("dataloader-stall", 0.18, edit="loader-ready"),
+    advice("enable-tf32-or-amp", 0.6, edit="bf16"),
+    advice("fuse-pointwise", 0.33, edit="compile"),
+    advice("tensor-core-alignment", 0.2, kernel=SGEMM),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        (run(wait=10_000.0), run(), ["dataloader-stall"]),
+        (run(SGEMM, 900.0), run(), ["enable-tf32-or-amp", "tensor-core-alignment"]),
+        (run(), run(pointwise=TRITON), ["fuse-pointwise"]),
+        (run(), run(), []),
+    ],
+    ids=["a loader", "products in 16 bits", "compiled", "nothing"],
+)
+def test_only_advice_that_was_followed_is_credited(
+    before: Scene, after: Scene, kinds: list[str]
+) -> None:
+    comparison = compare(of(before), of(after), GIVEN)
+    followed = [one.kind for one in comparison.promises if one.kind != "cuda-graphs"]
+    assert followed == kinds
+    if "fuse-pointwise" not in kinds:
+        assert "cuda-graphs" not in [one.kind for one in comparison.promises]
+
+
+def test_nothing_is_credited_across_gpus_or_programs() -> None:
+    mine = of(run(wait=10_000.0))
+    other = of(run())
+    moved = replace(other, device=replace(other.device, name="AMD Instinct MI300X"))
+    comparison = compare(mine, moved, GIVEN)
+    assert comparison.promises == () and "GPUs differ" in comparison.says
+    assert comparison.experiments == ()
+    images = compare(of(run(CONV_NCHW, wait=10_000.0)), other, GIVEN)
+    assert images.promises == () and "two programs" in images.says
 
 
 def test_the_sentence_and_the_promise_measure_a_change_by_the_same_step() -> None:
