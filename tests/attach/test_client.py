@@ -151,11 +151,14 @@ def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> No
     assert 0.2 <= time.monotonic() - began < 1
 
 
-def test_an_agent_that_says_nothing_is_given_up(tmp_path: Path) -> None:
-    cpu_s = time.thread_time()
+def test_an_agent_that_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+    monkeypatch.setattr(client.Client, "frames", lambda _: looks.append(None) or [])
     with listening(tmp_path / "s"), pytest.raises(NoHandshake, match="no hello"):
-        connect(tmp_path / "s", 0.5)
-    assert time.thread_time() - cpu_s < 0.1, "it waits, and does not ask again and again"
+        connect(tmp_path / "s", 0.2)
+    assert 1 <= len(looks) < 5, "it waits, and does not ask again and again"
 
 
 def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_what_a_burst_cost_beyond_its_charge_and_its_error_is_booked_as_debt(
     assert (governor._pause_ns > 0) is (owed_ms > 0)
 
 
+def test_after_a_burst_that_waits_absorb_comes_a_rest_of_three_times_its_length() -> None:
+    governor = Governor()
+    governor._last = Burst(START_NS, 3, SECOND, free=True)
+    governor._plan_pause()
+    assert governor._pause_ns == governor.limits.pause_least_ns, "nothing of it was reported yet"
+    governor._last.span = (START_NS, START_NS + 2 * SECOND)
+    governor._plan_pause()
+    assert governor._pause_ns == 6 * SECOND
+
+
 def test_time_pays_debts_and_saves_nothing_up_nor_runs_backwards() -> None:
     governor = Governor()
     rate = governor.limits.credit_rate
