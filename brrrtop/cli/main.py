@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brrrtop.cli.options import Options
 
 FAILURE = 1
-READ_ONLY = ("analyze", "compare", "demo", "replay")
+READ_ONLY = ("analyze", "compare", "demo", "receipt", "replay")
 """Verbs that touch nothing but files, which they read, unless they are to write one."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

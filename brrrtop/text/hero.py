@@ -144,16 +144,22 @@ def promised(advisory: Advisory) -> str:
 
 
 def cost(snapshot: Snapshot) -> str:
-    """`0.4 GPU-hours watched, 69% of it recoverable`; empty while nothing was watched."""
+    """`0.4 GPU-hours watched, 69% of it recoverable: waits for data 82%, compute 9%`; empty before that."""
     whole = snapshot.run or (snapshot.estimate and snapshot.estimate.account)
     if not whole or not whole.duration_ns:
         return ""
     text = amount(whole.duration_ns)
-    first = snapshot.advisories[0] if remedy(snapshot) else None
-    if first is None:
+    if remedy(snapshot):
+        first = snapshot.advisories[0]
+        most = "" if first.saves is not None else "at most "
+        saves = first.saves if first.saves is not None else first.saves_at_most
+        text += f", {most}{units.share(saves)} of it recoverable"
+    if snapshot.estimate is None:
         return text
-    saves = first.saves if first.saves is not None else first.saves_at_most
-    return f"{text}, {'' if first.saves is not None else 'at most '}{units.share(saves)} of it recoverable"
+    spent = sorted(phrases.buckets(snapshot.estimate.account), key=lambda one: -one[1])
+    parts = ((name, ns / max(1, snapshot.estimate.account.duration_ns)) for name, ns in spent)
+    causes = [phrases.labels(name, part)[0] for name, part in parts if part >= WORTH_SAYING]
+    return f"{text}: {', '.join(causes)}"
 
 
 def amount(duration_ns: float) -> str:

@@ -37,7 +37,11 @@ _ASCII = str.maketrans(
         "→": "->",
     }
 )
-_KINDS = {"kineto": "profiler trace", "nsys": "Nsight Systems", "jax": "JAX profile"}
+_KINDS = {
+    "kineto": "profiler trace",
+    "nsys": "Nsight Systems",
+    "jax": "XLA profile (JAX, TensorFlow)",
+}
 """Of sources, where the kind itself is no word for people."""
 
 
