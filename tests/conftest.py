@@ -19,7 +19,7 @@ from tests import shared
 _REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
 _LEAK_PATIENCE_S = 3.0
 _LONGEST = """
-    probes/test_steps live/test_whole_path live/test_shapes_whole_path attach/test_ptrace
+    trials/test_try probes/test_steps live/test_whole_path live/test_shapes_whole_path attach/test_ptrace
     attach/test_harmless agent/test_sanitized live/test_live_job attach/test_soak
     live/test_recorded_log live/test_with_agent live/test_nvml probes/test_real_library
     live/test_governor attach/test_attach attach/test_facts attach/test_native

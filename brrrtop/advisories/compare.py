@@ -40,10 +40,9 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     steps = (_steps(before), _steps(after))
     per_step = None not in steps
     lengths = (before.account.duration_ns, after.account.duration_ns)
-    scales = [
-        1 / count if per_step and count else 1e9 / max(length, 1)
-        for length, count in zip(lengths, steps, strict=True)
-    ]
+    of_accounts = (_steps_of_account(before), _steps_of_account(after))
+    scales = _scales(lengths, of_accounts, per_step)
+    traced = _scales((before.traced_duration_ns, after.traced_duration_ns), steps, per_step)
     walls = [length * scale for length, scale in zip(lengths, scales, strict=True)]
     speedup = walls[0] / walls[1] if per_step and walls[1] else None
     won = 1 - walls[1] / walls[0] if per_step and walls[0] else None
@@ -51,7 +50,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     differences = differences_in_kind(before, after)
     changes = tuple(differences.values())
     buckets = _buckets(before.account, after.account, scales)
-    kernels = _rows(before, after, scales, "name")
+    kernels = _rows(before, after, traced, "name")
     refused = why_not(before, after, steps)
     other_gpu = "gpu" in differences
     blocks = None if other_gpu else _blocks_ratio(before.kernels, after.kernels)
@@ -61,7 +60,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         after_ns=walls[1],
         speedup=speedup,
         buckets=buckets,
-        families=_rows(before, after, scales, "family"),
+        families=_rows(before, after, traced, "family"),
         kernels=kernels[:20],
         promises=()
         if refused
@@ -93,8 +92,24 @@ def noise_share(before: Steps, after: Steps) -> float:
     return max(NOISE, _Z * math.sqrt(squares))
 
 
+def _scales(lengths: Sequence[int], steps: Sequence[float | None], per_step: bool) -> list[float]:
+    """What turns times of each side into those of a step, or into shares of 1e9."""
+    return [
+        1 / count if per_step and count else 1e9 / max(length, 1)
+        for length, count in zip(lengths, steps, strict=True)
+    ]
+
+
+def _steps_of_account(estimate: Estimate) -> float | None:
+    """Steps that the account is of: those of the whole run, traced or not, where it is the run's."""
+    run = estimate.run
+    if run is None or estimate.traced_ns is None:
+        return _steps(estimate)
+    return run.steps or None
+
+
 def _steps(estimate: Estimate) -> float | None:
-    """Steps that the account covers, by the length of those whose end was seen.
+    """Traced steps, by the length of those whose end was seen.
 
     The last range ends with its last kernel, not with the next step: it is short of a wait.
     """

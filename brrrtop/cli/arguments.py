@@ -22,6 +22,7 @@ VERBS = {
     "replay": "watch a recording or a profiler trace again",
     "analyze": "one report of a recording or a profiler trace",
     "compare": "two recordings or traces side by side: what changed",
+    "receipt": "what the GPU time of a run went into, and what could be won",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
     "export": "figures of the trainers here for Prometheus or OpenTelemetry",
@@ -98,6 +99,10 @@ examples:
     "compare": """\
 examples:
   brrrtop compare before.json.gz after.json.gz""",
+    "receipt": """\
+examples:
+  brrrtop receipt run.brrr
+  brrrtop receipt traces/      all ranks of a job""",
     "demo": """\
 examples:
   brrrtop demo                 pick up a run that waits for its data
@@ -296,6 +301,7 @@ _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
         ("gates", "--fail-if"),
     ),
     "compare": ("before after --steps --force --silence", _UNSEEN),
+    "receipt": ("files --force --silence", _UNSEEN),
     "demo": ("scenario --list", _VIEW, "--speed --record --silence"),
     "doctor": ("pid@doctor", _UNSEEN),
     "export": ("exporter pids --once@unseen --interval --listen@export", _LIVE),
@@ -412,7 +418,12 @@ def print_completion(shell: str) -> int:
     import shtab
 
     parser, verbs = build("all")
-    for name, option in (("replay", "file"), ("analyze", "file"), ("compare", "before")):
+    for name, option in (
+        ("replay", "file"),
+        ("analyze", "file"),
+        ("receipt", "file"),
+        ("compare", "before"),
+    ):
         for action in verbs[name]._actions:
             if action.dest in (option, "after", "record"):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -31,6 +31,7 @@ from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_
 from brrrtop.sources import recording as converting
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
+from brrrtop.timeline import windows
 from collectors.protocol.frames import Kind
 
 if TYPE_CHECKING:  # with live sessions: nothing that one file needs, and long to import
@@ -235,7 +236,9 @@ def _read(file: str, label: str, options: Options) -> RankView:
         )
     assert snapshot.estimate is not None, "a finished file is judged or refused"
     judged = snapshot.estimate
-    window = timeline.window(judged.span, judged.device.device_id)
+    # What one rank did once, the others waited for: ranks are compared with all that was recorded.
+    span = judged.span if options.steps else windows.whole(timeline)
+    window = timeline.window(span, judged.device.device_id)
     return RankView(
         file, label, rank_of(snapshot, label), snapshot, window,
         world=snapshot.source.world, job=snapshot.source.job,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brrrtop.cli.options import Options
 
 FAILURE = 1
-READ_ONLY = ("analyze", "compare", "demo", "replay")
+READ_ONLY = ("analyze", "compare", "demo", "receipt", "replay")
 """Verbs that touch nothing but files, which they read, unless they are to write one."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -62,6 +62,7 @@ def _run_fenced(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    _check_package()  # before anything that imports it
     from brrrtop.cli.arguments import parse
 
     options = parse(argv)
@@ -74,7 +75,6 @@ def _run(argv: list[str]) -> int:
         from brrrtop.cli.arguments import print_completion
 
         return print_completion(options.print_completion)
-    _check_package()
     if options.serve:
         from brrrtop.cli import signals
         from brrrtop.cli.in_browser import serve

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from brrrtop.exporters import svg
 from brrrtop.exporters.tables import tables_of
+from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
+from brrrtop.text.hero import headline_text
 from brrrtop.views import whatif as whatif_text
 from collectors.printable import printable
 
@@ -33,12 +37,22 @@ padding:24px}
 .brrrtop .rule{stroke:var(--rule)}.brrrtop .roof{stroke:var(--muted);fill:none}
 .brrrtop circle{fill-opacity:.75}.brrrtop table{border-collapse:collapse;width:100%;font-size:13px}
 .brrrtop td,.brrrtop th{text-align:right;padding:3px 8px;border-bottom:1px solid var(--rule);
-font-variant-numeric:tabular-nums;font-weight:normal}.brrrtop th{color:var(--muted)}
-.brrrtop td:first-child,.brrrtop th:first-child{text-align:left;overflow-wrap:anywhere}
+font-variant-numeric:tabular-nums;font-weight:normal;white-space:nowrap}.brrrtop th{color:var(--muted)}
+.brrrtop td:first-child,.brrrtop th:first-child{text-align:left;overflow-wrap:anywhere;white-space:normal}
 .brrrtop .advice{border-left:3px solid var(--idle);padding-left:12px;margin:10px 0}
 .brrrtop code{overflow-wrap:anywhere}.brrrtop details{margin:8px 0}.brrrtop summary{cursor:pointer}
 """
 _MOST_ROWS = 30
+EPOCH_NS = 10**18
+"""Smaller times do not count from 1970: the source has a clock of its own."""
+LEGEND = '<p class="muted">' + " ".join(
+    f'<svg style="display:inline;width:12px" viewBox="0 0 12 12">'
+    f'<rect class="{hue}" width="12" height="12"/></svg> {words}'
+    for hue, words in (
+        ("compute", "compute"), ("memory", "memory"), ("underfilled", "small kernels"),
+        ("comm", "communication"), ("copy", "copies"), ("idle", "idle: the pointer tells why"),
+    )
+) + "</p>"  # fmt: skip
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
@@ -78,6 +92,7 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
         which = f"Step {snapshot.picture.step} of {snapshot.picture.steps}, the longest"
         label = which if snapshot.picture.step else "The end of the window"
         yield _with_heading(label, svg.step(snapshot.picture))
+        yield LEGEND
     yield from _advice(snapshot)
     roofline = svg.roofline(estimate)
     if roofline is not None:
@@ -89,6 +104,22 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
     notes = "".join(f"<p>{_text(note)}</p>" for note in snapshot.source.notes)
     if notes:
         yield f'<h2>Good to know</h2><div class="muted">{notes}</div>'
+    yield f'<p class="muted">{_text(_origin(snapshot))}</p>'
+
+
+def _origin(snapshot: Snapshot) -> str:
+    """When it ran, what ran, and which brrrtop wrote this."""
+    try:
+        facts = [f"brrrtop {version('brrrtop')}"]
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        facts = ["brrrtop"]
+    if snapshot.now_ns >= EPOCH_NS:
+        facts.append(
+            f"{datetime.fromtimestamp(snapshot.now_ns / 1e9, timezone.utc):%Y-%m-%d %H:%M} UTC"
+        )
+    if snapshot.source.cmdline:
+        facts.append(snapshot.source.cmdline)
+    return " · ".join(facts)
 
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
@@ -96,6 +127,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     facts = [snapshot.source.label, device, phrases.judged(estimate)]
     yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
     yield f"<h1>{_text(phrases.verdict(estimate))}</h1>"
+    if words := headline_text(snapshot):
+        yield f"<p><b>{_text(words)}</b></p>"
     sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "
     yield f"<p>{sure}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
     split = estimate.split
@@ -108,7 +141,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield "<h2>What to try</h2>"
     for advisory in snapshot.advisories:
         gain = whatif_text.gain(advisory)
-        head = advisory.kind + (f": {gain} of the time" if gain else "")
+        head = advisory.kind + (f": {gain}" if gain else "")
         yield f'<div class="advice"><p><b>{_text(head)}</b></p><p>{_text(advisory.says)}</p>'
         yield f"<p>Try: <code>{_text(advisory.suggests)}</code></p>" if advisory.suggests else ""
         yield f'<p class="muted">A waste: {_text(advisory.waste)}</p>' if advisory.waste else ""
@@ -116,10 +149,12 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.whatif:
         rows = [
             [row.edit, units.duration(row.present_ns), units.duration(row.step_ns),
-             *whatif_text.saving(row)]
-            for row in snapshot.whatif
+             *whatif_text.speeds(row)]
+            for row in whatif_text.ordered(snapshot)
         ]  # fmt: skip
-        yield _with_heading("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
+        yield _with_heading(
+            "What if", _table(["edit", "step now", "then", "faster", "range"], rows)
+        )
 
 
 _TABLES = {
@@ -145,7 +180,11 @@ def _tables(snapshot: Snapshot) -> Iterator[str]:
         keys, rows = columns.split(), tables.get(name)
         if rows:
             cells = [[shown(key, row.get(key)) for key in keys] for row in rows[:_MOST_ROWS]]
-            table = _table([key.removesuffix("_ns").replace("_", " ") for key in keys], cells)
+            whole = [row[0] for row in cells]
+            if name == "kernels":
+                cells = [[short_name(first), *rest] for first, *rest in cells]
+            heads = [key.removesuffix("_ns").replace("_", " ") for key in keys]
+            table = _table(heads, cells, whole)
             rest = len(rows) - _MOST_ROWS
             more = f'<p class="muted">and {rest} more</p>' if rest > 0 else ""
             opened = " open" if name in ("kernels", "modules", "stalls") else ""
@@ -171,10 +210,13 @@ def _with_heading(title: str, inside: str) -> str:
     return f"<h2>{_text(title)}</h2>{inside}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()) -> str:
+    """`whole`: what the first cell of each row shows when the pointer is on it."""
     top = "".join(f"<th>{_text(head)}</th>" for head in heads)
+    titles = [f' title="{_text(one)}"' for one in whole] or [""] * len(rows)
     lines = "".join(
-        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows
+        f"<tr{title}>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>"
+        for row, title in zip(rows, titles, strict=True)
     )
     return f"<table><tr>{top}</tr>{lines}</table>"
 

@@ -26,7 +26,9 @@ from brrrtop.views import tables as host_tables
 from brrrtop.views.json_report import document
 
 Row = dict[str, Any]
-_LISTED = "ops op_shapes modules frames stalls loaders copies annotations inference".split()
+_LISTED = (
+    "ops op_shapes modules frames stalls loaders copies collectives annotations inference".split()
+)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Spreadsheets run a cell that begins so; names in a trace are other people's."""
 

@@ -140,10 +140,13 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
         most_idle = sum(idle.values()) + left
         idle, left = _fit_to(idle, most_idle), 0.0
     # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
+    # Samples say where it stands, also in the steps that nobody traced.
     dispatching = idle.get("host", 0.0) * known.launching
-    if dispatching:
-        idle = {**idle, "host": idle["host"] - dispatching}
-        idle["launch"] = idle.get("launch", 0.0) + dispatching
+    later = 0.0 if known.kind in _HOST else left * known.launching
+    if dispatching or later:
+        idle = {**idle, "host": idle.get("host", 0.0) - dispatching}
+        idle["launch"] = idle.get("launch", 0.0) + dispatching + later
+        left -= later
     causes = dict.fromkeys(IDLE_CAUSES, 0.0)
     reading_ns = input_ns * known.reading_ns / known.waits_ns if known.waits_ns else 0.0
     data = {"input": input_ns - reading_ns, "io": reading_ns}

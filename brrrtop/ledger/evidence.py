@@ -26,6 +26,7 @@ _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 _LIBRARY = re.compile(r" > (?!python3)(?!threading)\S+\.py:")
 """Of a sample: its innermost frame is a library's, and not the standard library's."""
 
+Frame = tuple[str, str]
 Intervals = tuple[I8, I8]
 """Merged: starts and ends."""
 
@@ -113,7 +114,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     samples = _samples(timeline.names, marks, span)
     wait_starts, wait_ends = _with_open_waits(span, np.sort(steps), wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
-    named = (classes == MarkClass.PLACE) & (marks.values == MarkClass.STEP)
+    named = _placed(marks, MarkClass.STEP)
     return Evidence(
         span=span,
         names=timeline.names,
@@ -140,9 +141,14 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     highs = np.concatenate((middle, [span.t1_ns])) if len(times) else times
     reach = LONGEST_HOLD_NS // 2
     ids = marks.name_ids[rows]
-    asked = (marks.classes == MarkClass.PLACE) & (marks.values == MarkClass.INPUT)
-    asks = {place_of(names[i]).frames[0] for i in np.unique(marks.name_ids[asked]).tolist()}
-    causes = {i: _cause(names[i], asks) for i in np.unique(ids).tolist()}
+    asks, steps = (
+        [place_of(names[i]) for i in np.unique(marks.name_ids[_placed(marks, kind)]).tolist()]
+        for kind in (MarkClass.INPUT, MarkClass.STEP)
+    )
+    # A framework's loop asks and steps from one line of the user's: that line then says nothing.
+    lines = {place.frames[0] for place in asks} - {place.frames[0] for place in steps}
+    loop = {frame for place in steps for frame in place.functions}
+    causes = {i: _cause(names[i], lines, loop) for i in np.unique(ids).tolist()}
     each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
@@ -153,6 +159,11 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
         reads_files=np.array([cause == "io" for cause in each], np.bool_),
         launches=np.array([cause == "launch" for cause in each], np.bool_),
     )
+
+
+def _placed(marks: Marks, kind: MarkClass) -> Bool:
+    """Marks that say where the user's code stood at marks of a class."""
+    return np.asarray((marks.classes == MarkClass.PLACE) & (marks.values == kind))
 
 
 def _with_open_waits(
@@ -176,14 +187,15 @@ def _with_open_waits(
     )
 
 
-def _cause(name: str, asks: Collection[tuple[str, str]]) -> str | None:
+def _cause(name: str, asks: Collection[Frame], loop: Collection[Frame]) -> str | None:
     """What a sample's line says of the thread there: by its words, else by the functions it is in.
 
     Args:
         asks: Lines, with their functions, that ask a loader for its next batch.
+        loop: Functions that call the optimizer.
     """
     cause, place = reads_as(name), place_of(name)
-    if place.frames[0] in asks or (cause is None and makes_batches(place)):
+    if place.frames[0] in asks or (cause is None and makes_batches(place, loop)):
         return "input"
     if cause is None and _LIBRARY.search(name):
         return "launch"

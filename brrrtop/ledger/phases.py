@@ -29,6 +29,9 @@ FEW_STEPS = 8
 PAUSE_NS = 50_000_000
 """A shorter save, or compile, is part of its step."""
 
+COMPILER = "torch.compile"
+"""Stands for the user's line where the compiler is at work."""
+
 Frame = tuple[str, str]
 """File and function."""
 Key = tuple[PhaseKind, Frame | str]
@@ -189,6 +192,8 @@ def _outside(evidence: Evidence, inside: tuple[I8, I8]) -> tuple[I8, I8]:
 def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str | None:
     """The outermost function that no usual step is in, of those whose names say what they do, if any;
     or else the innermost line. None: it is usual."""
+    if place.compiles:
+        return COMPILER
     others = [frame for frame in place.functions if frame not in usual]
     telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
     if others:
@@ -199,6 +204,8 @@ def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str |
 
 def _kind(frame: Frame | str, place: Place) -> PhaseKind:
     """What goes on there: by the function's name, or by the line's words where it is the module's own."""
+    if frame == COMPILER:
+        return PhaseKind.COMPILE
     if isinstance(frame, tuple) and frame[1] != "<module>":
         kind = kind_of(frame[1])
         if kind is not PhaseKind.OTHER or place.functions[-1] != frame:

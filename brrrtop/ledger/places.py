@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ class Place(Struct, frozen=True):
     """The user's own frames, `(file:line, function)`, innermost first."""
     source: str
     """The innermost one's line; empty where nobody could read it."""
+    compiles: bool = False
+    """The innermost frame of all is torch.compile's."""
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -34,6 +37,10 @@ _KINDS = (
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
     ),
 )  # fmt: skip
+_COMPILER = re.compile(
+    r"^(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
+)
+"""Folders of torch's compiler; a sample holds the last two parts of a path."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
 
@@ -41,9 +48,13 @@ _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern i
 def place_of(name: str) -> Place:
     """The place that a stack sample's name says."""
     frames, _, source = name.partition(" | ")
-    frames = frames.partition(" > ")[0]
+    frames, _, library = frames.partition(" > ")
     each = (frame.rpartition(" ") for frame in frames.split(" < "))
-    return Place(tuple((where, function) for where, _, function in each), source)
+    return Place(
+        tuple((where, function) for where, _, function in each),
+        source,
+        _COMPILER.search(library) is not None,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -56,9 +67,15 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
     return PhaseKind.OTHER
 
 
-def makes_batches(place: Place) -> bool:
-    """Whether the innermost of the user's functions whose name says what it does makes data."""
-    for _, function in place.frames:
-        if kind_of(function) is not PhaseKind.OTHER:
-            return kind_of(function) is PhaseKind.DATA
+def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:
+    """Whether the innermost of the user's functions whose name says what it does makes data.
+
+    Args:
+        loop: Functions that call the optimizer, and so do everything.
+    """
+    for frame in place.functions[::-1]:
+        if frame in loop:
+            return False
+        if kind_of(frame[1]) is not PhaseKind.OTHER:
+            return kind_of(frame[1]) is PhaseKind.DATA
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-PANES = ("history", "step", "account", "advice", "loader", "kernels", "side", "pace", "gauges")
+PANES = ("figures", "history", "advice", "loader", "step", "kernels", "side")
 """Parts of the main screen that can be hidden, by name."""
 ZOOMED = ("kernels", "advice", "history", "step", "side")
 """Those that can have the screen for themselves, in the order of the key."""

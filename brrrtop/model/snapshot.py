@@ -38,24 +38,6 @@ class HistoryPoint(Struct, frozen=True):
     """Durations of the steps that ended in it."""
 
 
-class SinceAttach(Struct, frozen=True):
-    """Where the device's time went since watching began, as far as it was judged.
-
-    What was not traced is taken to have been as the traced part around it.
-    """
-
-    duration_ns: int = 0
-    buckets_ns: Mapping[str, float] = field(default_factory=dict)
-    """Fields of the account without `_ns`, idle causes as `idle_` and their name; what is 0 is left
-    out. They add up to the duration."""
-
-    @property
-    def lost_ns(self) -> float:
-        """Time in neither arithmetic nor memory traffic; what nobody can class is not in it."""
-        useful = ("compute", "memory", "unknown")
-        return sum(ns for bucket, ns in self.buckets_ns.items() if bucket not in useful)
-
-
 class Event(Struct, frozen=True):
     """One line of the regime-shift log."""
 
@@ -191,8 +173,6 @@ class Snapshot(Struct, frozen=True, eq=False):
     """Newest reading of each `Metric` of the device shown."""
     gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     history: tuple[HistoryPoint, ...] = ()
-    since_attach: SinceAttach = field(default_factory=SinceAttach)
-    """Of the device shown."""
     picture: StepPicture | None = None
     """One step of the device shown; None until there is activity."""
     whole_ns: int | None = None

@@ -61,7 +61,8 @@ class Governor:
         self.burst_count = 0
         """Bursts that were ordered so far."""
         self._unanswered = 0
-        self._jumps: dict[tuple[int, int], GaugeJump] = {}
+        self._jumps: dict[tuple[int, int, str | None], GaugeJump] = {}
+        """Of each phase: that another one is not as busy is no news."""
         self._wanted: str | None = None
         """Why a burst is wanted before its time."""
         self._with_shapes = False
@@ -140,7 +141,7 @@ class Governor:
             self.watch.add_active(value)
         if metric not in WATCHED or self._under_way:
             return
-        jump = self._jumps.setdefault((device, metric), GaugeJump())
+        jump = self._jumps.setdefault((device, metric, self.watch.key), GaugeJump())
         if jump.moved(value):
             self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
 
@@ -267,6 +268,10 @@ class Governor:
                 f"{limit}: counters only for {pause}"
             )
         length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)
+        if self._aside:
+            return (
+                f"{length} of tracing while no step ends, a pause of {pause}, to stay under {limit}"
+            )
         if not steps:
             return (
                 f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "

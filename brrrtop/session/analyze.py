@@ -21,7 +21,6 @@ from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
-from brrrtop.session.history import since_attach
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
@@ -82,7 +81,6 @@ def analyze(
         estimate=of_run(shown, run),
         run=run,
         devices=tuple(of_run(one, runs.get(_id(one))) for one in every),
-        since_attach=since_attach(shown),
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),

@@ -1,9 +1,8 @@
-"""What each window added: points of the graph, and the sums since watching began."""
+"""What each window added: points of the graph."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections import deque
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,9 +10,8 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.account import Account
-from brrrtop.model.snapshot import HistoryPoint, SinceAttach
+from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.model.tables import Span
-from brrrtop.text import phrases
 
 POINTS = 600
 PATIENCE_NS = 10_000_000_000
@@ -25,21 +23,15 @@ class History:
 
     def __init__(self) -> None:
         self._points: deque[HistoryPoint] = deque(maxlen=POINTS)
-        self._duration_ns = 0
         self._to_ns = 0
         """What is before it is in the points."""
-        self._buckets_ns: dict[str, float] = defaultdict(float)
 
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
         """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
         return tuple(point for point in self._points if point.t_ns <= now_ns)
 
-    @property
-    def since_attach(self) -> SinceAttach:
-        return SinceAttach(self._duration_ns, dict(self._buckets_ns))
-
     def clear_points(self) -> None:
-        """After a clock was set back, points of the future would be in the way; sums stay."""
+        """After a clock was set back, points of the future would be in the way."""
         self._points.clear()
         self._to_ns = 0
 
@@ -58,22 +50,6 @@ class History:
             return
         self._points.append(HistoryPoint(fresh.t1_ns, part, steps))
         self._to_ns = fresh.t1_ns
-        self._duration_ns += fresh.duration_ns
-        for bucket, spent_ns in _extrapolate(part, fresh):
-            self._buckets_ns[bucket] += spent_ns
-
-
-def since_attach(judged: Analysis) -> SinceAttach:
-    """The sums of a source that is one window."""
-    span, part = judged.estimate.span, judged.estimate.account
-    return SinceAttach(span.duration_ns, dict(_extrapolate(part, span)))
-
-
-def _extrapolate(part: Account, span: Span) -> Iterator[tuple[str, float]]:
-    """The buckets of an account, over all of the span that it stands for."""
-    for bucket, spent_ns in phrases.buckets(part):
-        if spent_ns:
-            yield bucket, spent_ns / part.duration_ns * span.duration_ns
 
 
 def _account_between(judged: Analysis, fresh: Span) -> Account:

@@ -22,7 +22,6 @@ from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import read, steady_analyses
 from brrrtop.session.baseline import compared_whole
 from brrrtop.session.driver import Driver
-from brrrtop.session.history import since_attach
 from brrrtop.session.session import Session
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
@@ -172,7 +171,6 @@ class WholeFile:
             devices=tuple(one.estimate for one in self._every),
             tables=at.tables,
             picture=step_picture(shown, at.now_ns),
-            since_attach=since_attach(shown),
             left_out=self._left_out,
             lost_records=self._timeline.losses.get("records", 0),
             zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),

@@ -317,7 +317,6 @@ class Session:
             gauges=latest,
             gauge_history=_history(gauges),
             history=self._history.until(now),
-            since_attach=self._history.since_attach,
             whole_ns=None if span is None else span.duration_ns,
             events=self.log.until(now),
             overhead=Overhead(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.snapshot import SinceAttach, Snapshot
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 
 HOUR_NS = 3.6e12
@@ -34,46 +34,58 @@ IDLE_PHRASES: Mapping[str, str] = {
 """What the GPU does while it does not compute, after `the GPU`; `idle_input` has words of its own."""
 
 GAIN_PHRASES: Mapping[str, str] = {
-    "dataloader-stall": "the batch ready",
-    "launch-bound-compile": "torch.compile",
-    "cuda-graphs": "CUDA graphs",
-    "sync-point": "no waits for the GPU in the loop",
-    "fused-optimizer": "a fused optimizer",
-    "pin-memory": "pinned memory",
-    "overlap-copies": "copies that overlap",
-    "underfilled-kernels": "a bigger batch",
-    "bigger-batch": "a bigger batch, per sample",
-    "host-stall": "that work off the loop",
-    "python-overhead": "that line out of the loop",
-    "gc-pause": "no collections in the loop",
-    "allocator-retries": "memory to spare",
-    "allocation-churn": "no allocations in the loop",
-    "checkpoint-stall": "saves in the background",
-    "logging-stall": "less logging",
-    "fuse-pointwise": "torch.compile",
-    "fused-norm": "a fused norm",
-    "enable-tf32-or-amp": "tensor cores in use",
-    "use-bf16": "bf16",
-    "low-precision-storage": "tensors in bf16",
-    "channels-last": "channels-last",
-    "flash-attention": "fused attention",
-    "tensor-core-alignment": "padded sizes",
-    "exposed-communication": "communication hidden behind compute",
-    "straggler": "no late rank",
+    "dataloader-stall": "if the data loader keeps up",
+    "launch-bound-compile": "with torch.compile",
+    "cuda-graphs": "with CUDA graphs",
+    "sync-point": "without the `.item()` syncs",
+    "fused-optimizer": "with a fused optimizer",
+    "pin-memory": "with pinned memory",
+    "overlap-copies": "with copies that overlap",
+    "underfilled-kernels": "with a bigger batch",
+    "bigger-batch": "per sample, with a bigger batch",
+    "host-stall": "with that work off the loop",
+    "python-overhead": "without that line in the loop",
+    "gc-pause": "without collections in the loop",
+    "allocator-retries": "with memory to spare",
+    "allocation-churn": "without allocations in the loop",
+    "checkpoint-stall": "with saves in the background",
+    "logging-stall": "with less logging",
+    "fuse-pointwise": "with torch.compile",
+    "fused-norm": "with a fused norm",
+    "enable-tf32-or-amp": "with tensor cores in use",
+    "use-bf16": "with bf16",
+    "low-precision-storage": "with tensors in bf16",
+    "channels-last": "with channels-last",
+    "flash-attention": "with fused attention",
+    "tensor-core-alignment": "with padded sizes",
+    "exposed-communication": "with communication hidden behind compute",
+    "straggler": "if the late rank kept up",
 }
-"""What a gain comes with, by the id of its advice."""
+"""What makes a run faster, by the id of the advice."""
 
 
 def headline_text(snapshot: Snapshot) -> str:
-    """`GPU idle 92%: it waits for your DataLoader (0 workers) – about 12× faster with the batch ready`.
+    """`GPU idle 92%: it waits for your DataLoader (0 workers) – about 12× faster if the loader keeps up`.
 
     Empty while nothing is judged.
     """
+    return " – ".join(filter(None, (symptom(snapshot), remedy(snapshot))))
+
+
+def symptom(snapshot: Snapshot) -> str:
+    """What the GPU does, and why; empty while nothing is judged."""
     estimate = snapshot.estimate
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
-    gain = promised(snapshot.advisories[0]) if snapshot.advisories else ""
-    return f"{_does(estimate, snapshot)}{' – ' if gain else ''}{gain}"
+    return _does(estimate, snapshot)
+
+
+def remedy(snapshot: Snapshot) -> str:
+    """How much faster it could be, and with what; empty where nothing wins enough."""
+    estimate = snapshot.estimate
+    if estimate is None or estimate.regime is Regime.UNKNOWN or not snapshot.advisories:
+        return ""
+    return promised(snapshot.advisories[0])
 
 
 def _does(estimate: Estimate, snapshot: Snapshot) -> str:
@@ -126,39 +138,33 @@ def promised(advisory: Advisory) -> str:
     saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
     if saves is None or not WORTH_SAYING <= saves < 1 or (advisory.safe or 0.0) < 0:
         return ""
-    times = 1 / (1 - saves)
     about = "about" if advisory.saves is not None else "at most"
-    faster = units.times_as_fast(saves)
-    if times < 1.5:
-        faster = units.share(times - 1)
-    return f"{about} {faster} faster with {GAIN_PHRASES.get(advisory.kind, advisory.kind.replace('-', ' '))}"
+    phrase = GAIN_PHRASES.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")
+    return f"{about} {units.times_as_fast(saves)} faster {phrase}"
 
 
 def cost(snapshot: Snapshot) -> str:
-    """`0.4 GPU-hours watched, 96% lost, most of it idle: input 92% (waiting for the next batch)`.
-
-    Empty while nothing was watched.
-    """
-    since = snapshot.since_attach
-    if not since.duration_ns:
+    """`0.4 GPU-hours watched, 69% of it recoverable: waits for data 82%, compute 9%`; empty before that."""
+    whole = snapshot.run or (snapshot.estimate and snapshot.estimate.account)
+    if not whole or not whole.duration_ns:
         return ""
-    lost = {
-        bucket: ns / since.duration_ns
-        for bucket, ns in since.buckets_ns.items()
-        if bucket in IDLE_PHRASES or bucket == INPUT
-    }
-    share = since.lost_ns / since.duration_ns
-    text = f"{_amount(since)}, {units.share(share)} lost"
-    if not lost or share < WORTH_SAYING:
+    text = amount(whole.duration_ns)
+    if remedy(snapshot):
+        first = snapshot.advisories[0]
+        most = "" if first.saves is not None else "at most "
+        saves = first.saves if first.saves is not None else first.saves_at_most
+        text += f", {most}{units.share(saves)} of it recoverable"
+    if snapshot.estimate is None:
         return text
-    most = max(lost, key=lambda bucket: lost[bucket])
-    return f"{text}, most of it {phrases.bucket(most)} {units.share(lost[most])} ({phrases.meaning(most)})"
+    spent = sorted(phrases.buckets(snapshot.estimate.account), key=lambda one: -one[1])
+    parts = ((name, ns / max(1, snapshot.estimate.account.duration_ns)) for name, ns in spent)
+    causes = [phrases.labels(name, part)[0] for name, part in parts if part >= WORTH_SAYING]
+    return f"{text}: {', '.join(causes)}"
 
 
-def _amount(since: SinceAttach) -> str:
-    hours = since.duration_ns / HOUR_NS
-    if hours >= 0.095:
-        return (
-            f"{hours:.1f} GPU-hours watched" if hours < 99.5 else f"{hours:,.0f} GPU-hours watched"
-        )
-    return f"{units.duration(since.duration_ns)} of the GPU watched"
+def amount(duration_ns: float) -> str:
+    """`2.4 GPU-hours watched`."""
+    hours = duration_ns / HOUR_NS
+    if hours < 0.095:
+        return f"{units.duration(duration_ns)} of the GPU watched"
+    return f"{hours:.1f} GPU-hours watched" if hours < 99.5 else f"{hours:,.0f} GPU-hours watched"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from brrrtop.model.account import Account
 from brrrtop.model.comparison import Experiment
 from brrrtop.model.estimate import Estimate, Line, Regime, Side
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import units
 
+HEALTHY = "none-healthy"
+"""The advice that there is nothing to do."""
 NOTHING_YET = "nothing to judge yet"
 LEAST_SHARE = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
@@ -71,6 +75,56 @@ CAUSES = {
 }
 """What a cause or bucket means, as a clause."""
 
+BADGES = {
+    "input": "WAITS FOR DATA",
+    "io": "WAITS FOR FILES",
+    "launch": "LAUNCHES TOO SLOW",
+    "sync": "WAITS FOR SYNCS",
+    "allocator": "WAITS FOR MEMORY",
+    "compile": "COMPILES",
+    "gc": "COLLECTS GARBAGE",
+    "checkpoint": "SAVES",
+    "logging": "LOGS",
+    "evaluation": "EVALUATES",
+    "host": "LOOP IS BUSY",
+    "device": "WAITS IN ITS QUEUE",
+    "other_process": "SHARES ITS GPU",
+    "exposed_comm": "WAITS FOR OTHER GPUS",
+    "exposed_copy": "WAITS FOR COPIES",
+    "underfilled": "KERNELS TOO SMALL",
+}
+"""What holds a run back, by the cause of its overhead."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "compute": ("compute", "C"),
+    "memory": ("memory", "M"),
+    "underfilled": ("small kernels", "small"),
+    "exposed_comm": ("communication", "comm"),
+    "exposed_copy": ("copies",),
+    "idle_input": ("waits for data", "data"),
+    "idle_io": ("waits for files", "files"),
+    "idle_launch": ("waits for launches", "launches"),
+    "idle_sync": ("waits after syncs", "syncs"),
+    "idle_allocator": ("allocator",),
+    "idle_compile": ("compiles",),
+    "idle_gc": ("garbage collection", "gc"),
+    "idle_checkpoint": ("saves",),
+    "idle_logging": ("logs",),
+    "idle_evaluation": ("evaluates", "eval"),
+    "idle_host": ("waits for the loop", "loop"),
+    "idle_device": ("queue",),
+    "idle_other_process": ("other process",),
+    "idle_unknown": ("idle",),
+    "unknown": ("unknown", "?"),
+}
+"""Buckets in a word or three, and shorter."""
+
+
+def labels(key: str, part: float) -> tuple[str, ...]:
+    """What a bar writes into a part of it, longest first."""
+    return (*(f"{name} {units.share(part)}" for name in NAMES[key]), *NAMES[key][-1:])
+
+
 _BUCKETS = {
     "exposed_comm": "exposed comm",
     "exposed_copy": "exposed copy",
@@ -123,6 +177,17 @@ def verdict(estimate: Estimate) -> str:
     if reason and estimate.regime is Regime.OVERHEAD:
         headline += f" ({reason.replace('_', ' ')})"
     return headline
+
+
+def badge(snapshot: Snapshot) -> str:
+    """What holds the run back, in capitals; that nothing does where no edit is worth making."""
+    estimate = snapshot.estimate
+    assert estimate is not None
+    if any(one.kind == HEALTHY for one in snapshot.advisories):
+        return "HEALTHY"
+    if estimate.regime is Regime.OVERHEAD and estimate.cause in BADGES:
+        return BADGES[estimate.cause]
+    return HEADLINES[estimate.regime]
 
 
 def because(estimate: Estimate) -> str:

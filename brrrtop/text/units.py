@@ -11,11 +11,11 @@ UNMEASURED = "–"
 
 
 def times_as_fast(saves: float) -> str:
-    """How many times as fast steps are with so much of each gone: `1.07×`, `1.7×`, `15×`.
+    """How many times as fast a run is with that share of its time gone: `0.95×`, `1.07×`, `1.7×`, `15×`.
 
     Of large gains a point more or less is several times: they come in fives.
     """
-    times = 1 / (1 - saves)
+    times = 1 / (1 - min(saves, 0.99))
     if times >= 9.5:
         return f"{5 * round(times / 5)}×"
     return f"{times:.1f}×" if times >= 1.5 else f"{times:.2f}×"
@@ -50,6 +50,15 @@ def duration(value_ns: float | None) -> str:
         if size < 999.5 * scale:
             return f"{_three(value_ns / scale)} {unit}"
     return f"{_three(value_ns / 1e9)} s"
+
+
+def clock(value_ns: float) -> str:
+    """A long time as people say it: `2.6 s`, `2:14`, `1:02:14`."""
+    if value_ns < 59.5e9:
+        return duration(value_ns) if value_ns < 9.95e9 else f"{value_ns / 1e9:.0f} s"
+    minutes, seconds = divmod(round(value_ns / 1e9), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def _three(value: float) -> str:

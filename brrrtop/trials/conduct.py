@@ -17,15 +17,7 @@ from brrrtop.advisories.tried import TriedProgram
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Facts, Header, Pace, TrialReport, TriedEdit
-from brrrtop.trials.edits import (
-    CHANGES_TRAINING,
-    EDITS,
-    NEEDS_WORKERS,
-    by_prediction,
-    compatible,
-    line_of,
-    reasons_against,
-)
+from brrrtop.trials.edits import CHANGES_TRAINING, EDITS, NEEDS_WORKERS, line_of, reasons_against
 from brrrtop.trials.pace import loss_difference, saving
 from brrrtop.trials.program import Outcome
 
@@ -134,10 +126,12 @@ class Trials:
         if names:
             self._predicted = self._predict(outcome.header)
         foretold = {name: row.saves for name in names if (row := self._foretold((name,)))}
-        return by_prediction(names, foretold) if asked is None else names
+        # Foretold losses come after what nothing is foretold of.
+        return sorted(names, key=lambda n: -foretold.get(n, 0.0)) if asked is None else names
 
     def _foretold(self, edits: tuple[str, ...]) -> WhatIf | None:
-        return self._predicted.get("+".join(EDITS[name].foretold_by or "-" for name in edits))
+        names = [EDITS[name].foretold_by or "-" for name in edits]
+        return self._predicted.get("+".join(names)) or self._predicted.get("+".join(names[::-1]))
 
     def _time_for(self, runs: int) -> bool:
         return self._clock() + runs * self._base_s <= self._ends_s
@@ -202,7 +196,8 @@ class Trials:
         rows = [row for row in self._rows if "+" not in row.edit and (row.measured_low or 0) > 0]
         names: list[str] = []
         for row in sorted(rows, key=lambda row: -(row.measured or 0)):
-            if row.edit != CHANGES_TRAINING and all(compatible(row.edit, name) for name in names):
+            family = EDITS[row.edit].family
+            if row.edit != CHANGES_TRAINING and family not in {EDITS[n].family for n in names}:
                 names.append(row.edit)
         return names
 

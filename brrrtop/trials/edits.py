@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from brrrtop.model.trials import Facts, Pace
+from brrrtop.model.trials import Facts, LoaderFacts, Pace
 
 LITTLE = 0.02
 """A loop that waits for data for less of its time has nothing to gain from its loader."""
@@ -80,30 +80,24 @@ def _attention(facts: Facts) -> str | None:
     return "no attention with a switch for it (transformers, timm)"
 
 
-def _loader(
-    wanted: Callable[[int, bool, bool, bool], bool], reason: str
-) -> Callable[[Facts], str | None]:
-    """Applies where `wanted` is true of workers, pinned, persistent, iterable of some loader."""
+def _loader(wanted: Callable[[LoaderFacts], bool], reason: str) -> Callable[[Facts], str | None]:
+    """Applies where `wanted` is true of some loader."""
 
     def lacks(facts: Facts) -> str | None:
         if not facts.loaders:
             return "no torch DataLoader"
-        of = [
-            wanted(one.workers, one.pinned, one.persistent, one.iterable) for one in facts.loaders
-        ]
-        return None if any(of) else reason
+        return None if any(map(wanted, facts.loaders)) else reason
 
     return lacks
 
 
-_WORKERS = _loader(lambda n, _, __, iterable: not n and not iterable,
+_WORKERS = _loader(lambda one: not one.workers and not one.iterable,
                    "the loaders have workers, or datasets that cannot be divided")  # fmt: skip
-_PINNED = _loader(lambda _, pinned, __, ___: not pinned, "the loaders pin already")
-_KEPT = _loader(
-    lambda n, _, kept, __: n > 0 and not kept, "no loader has workers that could persist"
-)
-_AHEAD = _loader(lambda n, _, __, ___: n > 0, "no loader has workers")
-_BATCH = _loader(lambda *_: True, "")
+_PINNED = _loader(lambda one: not one.pinned, "the loaders pin already")
+_KEPT = _loader(lambda one: one.workers > 0 and not one.persistent,
+                "no loader has workers that could persist")  # fmt: skip
+_AHEAD = _loader(lambda one: one.workers > 0, "no loader has workers")
+_BATCH = _loader(lambda _: True, "")
 _INPUT = "less of the time is `input`"
 EDITS: dict[str, Edit] = {
     "loader-workers": Edit("DataLoader(..., num_workers={workers})", "workers", _WORKERS,
@@ -164,17 +158,3 @@ def line_of(name: str, facts: Facts, workers: int) -> str:
     """The line to write for an edit of this program."""
     optimizer = facts.optimizers[0].name if facts.optimizers else "AdamW"
     return EDITS[name].line.format(workers=workers, optimizer=optimizer)
-
-
-def compatible(first: str, second: str) -> bool:
-    """Whether both can be made at once, and make sense together."""
-    return EDITS[first].family != EDITS[second].family
-
-
-def by_prediction(names: list[str], saves: Mapping[str, float]) -> list[str]:
-    """Foretold gains first, largest first; then what nothing is known of; foretold losses last."""
-
-    def key(name: str) -> float:
-        return -saves.get(name, 0.0)
-
-    return sorted(names, key=key)

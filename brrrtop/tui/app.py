@@ -102,6 +102,7 @@ class BrrrtopApp(ThemedApp[int]):
         ("6,w", "whatif"),
         ("p", "step_picture"),
         ("C", "code"),
+        ("i", "details"),
         ("T", "tables"),
         ("L", "loader"),
         ("colon,ctrl+p", "commands"),
@@ -202,7 +203,10 @@ class BrrrtopApp(ThemedApp[int]):
 
     def ask(self, ability: str, request: Request) -> None:
         """Has the driver do something, or says why this source cannot."""
-        if ability in self._can:
+        source = self.snapshot.source
+        if ability == "continuous" and source.kind == "live" and not self.snapshot.devices:
+            self.say("there is nothing to trace: no GPU activity has been seen", failed=True)
+        elif ability in self._can:
             self._feed.ask(request)
         elif ability == "continuous" and self.snapshot.source.kind == "live":
             self.say("nothing is traced here: only the GPU's own counters are read", failed=True)
@@ -261,7 +265,8 @@ class BrrrtopApp(ThemedApp[int]):
             self.action_rank(by)
             return
         if self.snapshot.estimate is None or len(ids) < 2:
-            self.say("only one GPU has activity here", failed=True)
+            which = "only one" if ids else "no"
+            self.say(f"{which} GPU has activity here", failed=True)
             return
         self.action_show_device(_next(ids, self.snapshot.estimate.device.device_id, by))
 
@@ -383,6 +388,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_advice = _opening("advice", "AllAdvice")
     action_log = _opening("pages", "Log")
     action_step_picture = _opening("step", "StepPane")
+    action_details = _opening("details", "Details")
     action_code = _opening("pages", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")

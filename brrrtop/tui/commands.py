@@ -15,6 +15,7 @@ _COMMANDS = (
     ("all advice", "a", "app.advice", "advice"),
     ("what if: every edit", "w", "app.whatif", "what-if"),
     ("code while the GPU idles", "C", "app.code", "code"),
+    ("the run in figures: phases, steps, counters", "i", "app.details", "figures"),
     ("loader: waits and workers", "L", "app.loader", "loader"),
     ("ops, modules and memory", "T", "app.tables", "tables"),
     ("before and after", "b", "app.compare", "before/after"),
@@ -68,9 +69,9 @@ MAIN_KEYS: tuple[Key, ...] = (
     ("enter", "kernel", "screen.open"),
     *keys("p a w"),
 )
-MAIN_LAST = keys("m : z r l L b y s")
+MAIN_LAST = keys("m i C y : z r l L b s")
 """Of the main screen; these are left out before all others where not all fit."""
-VIEW_KEYS = keys("esc q space ? : p a w C T r l b")
+VIEW_KEYS = keys("esc q space ? : p a w C i T r l b")
 """Of the screens that lie over it."""
 CHOOSE: Key = ("↑↓", "choose", "focused.choose(1)")
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")

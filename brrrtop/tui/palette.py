@@ -10,6 +10,8 @@ from msgspec import Struct, field
 from rich.style import Style
 from rich.text import Text
 
+from brrrtop.model.account import IDLE_CAUSES
+
 
 class BucketStyle(Struct, frozen=True):
     """How one bucket of time is told apart without colour."""
@@ -23,40 +25,28 @@ class BucketStyle(Struct, frozen=True):
 
 _COMM = BucketStyle("X", "╳", "X", "comm")
 _COPY = BucketStyle("x", "×", "x", "copy")
+_PAUSE = BucketStyle("I", "▒", ":", "overhead")
 MARKS: Mapping[str, BucketStyle] = MappingProxyType(
     {
         "compute": BucketStyle("C", "█", "#", "compute"),
         "memory": BucketStyle("M", "▓", "=", "memory"),
         "overhead": BucketStyle("O", "░", ".", "overhead"),
-        "underfilled": BucketStyle("U", "▒", "u", "underfilled"),
+        "underfilled": BucketStyle("U", "▚", "u", "underfilled"),
         "comm": _COMM,
         "copy": _COPY,
         "exposed_comm": _COMM,
         "exposed_copy": _COPY,
-        "idle_input": BucketStyle("i", "i", "i", "idle_input"),
-        "idle_launch": BucketStyle("l", "l", "l", "idle_launch"),
-        "idle_sync": BucketStyle("s", "s", "s", "idle_sync"),
-        "idle_allocator": BucketStyle("a", "a", "a", "idle_other"),
-        "idle_compile": BucketStyle("j", "j", "j", "idle_other"),
-        "idle_gc": BucketStyle("g", "g", "g", "idle_other"),
-        "idle_checkpoint": BucketStyle("k", "k", "k", "idle_other"),
-        "idle_logging": BucketStyle("o", "o", "o", "idle_other"),
-        "idle_evaluation": BucketStyle("e", "e", "e", "idle_other"),
-        "idle_io": BucketStyle("f", "f", "f", "idle_input"),
-        "idle_host": BucketStyle("h", "h", "h", "idle_host"),
-        "idle_device": BucketStyle("d", "d", "d", "idle_other"),
-        "idle_other_process": BucketStyle("p", "p", "p", "idle_other"),
-        "idle_unknown": BucketStyle("n", "n", "n", "idle_other"),
+        **{f"idle_{cause}": _PAUSE for cause in IDLE_CAUSES},
+        "idle_input": BucketStyle("I", "░", ".", "overhead"),
         "unknown": BucketStyle("?", "·", "?", "unknown"),
         "mixed": BucketStyle("+", "▒", "+", "text"),
         "launching": BucketStyle("L", "▄", "L", "launching"),
-        "optimizer": BucketStyle("A", "▚", "A", "underfilled"),
+        "optimizer": BucketStyle("A", "▞", "A", "underfilled"),
         "annotation": BucketStyle("r", "▁", "_", "rule"),
         "host": BucketStyle("H", "▄", "H", "muted"),
     }
 )
-
-"""Sides of kernels, and the buckets of `words.buckets` and of the split."""
+"""Sides of kernels, buckets of the account and of the split. Idle time is one hue: labels name its causes."""
 
 _ROLES = (
     ("background", "#101418", "#fbfbf9", "#000000", "#101418", 0, 15),
@@ -69,14 +59,9 @@ _ROLES = (
     ("compute", "#56b4e9", "#00639e", "#5cd6ff", "#7a9dff", 6, 4),
     ("memory", "#f0a030", "#9a5200", "#ffb700", "#ffb000", 3, 1),
     ("overhead", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f", 5, 5),
-    ("underfilled", "#b79bf2", "#6a3fb5", "#b79bf2", "#a390f5", 12, 6),
-    ("comm", "#e8d44d", "#6d6200", "#e8d44d", "#e0e0e0", 2, 2),
-    ("copy", "#c3b23a", "#7b6f14", "#c3b23a", "#b4b4b4", 10, 10),
-    ("idle_input", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f", 5, 5),
-    ("idle_launch", "#d0588f", "#7d1546", "#f05ba6", "#d4559a", 13, 13),
-    ("idle_other", "#b5718f", "#8c4667", "#e0a0c0", "#b5718f", 5, 5),
-    ("idle_sync", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de", 1, 13),
-    ("idle_host", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98", 5, 5),
+    ("underfilled", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98", 12, 6),
+    ("comm", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de", 13, 13),
+    ("copy", "#d0588f", "#7d1546", "#f05ba6", "#d4559a", 1, 13),
     ("launching", "#7fb3a6", "#2c6b5c", "#7fb3a6", "#7fb3a6", 10, 2),
     ("unknown", "#8a94a0", "#626b75", "#c0c0c0", "#8a94a0", 7, 8),
     ("good", "#3fc59d", "#00734f", "#4dffb8", "#7a9dff", 2, 2),
@@ -128,7 +113,7 @@ _GLYPHS = {
     "-": "–—─━╌┄╴╶▔▁‐‑−",
     "|": "│┃▏▎▍▌▐▕┆",
     "+": "┌┐└┘├┤┬┴┼╭╮╰╯",
-    "#": "█▉▊▋▇▆▅▄▃▂▚",
+    "#": "█▉▊▋▇▆▅▄▃▂▚▞",
     "*": "•●◆■▪○◇□",
     "=": "▓",
     "%": "▒",
@@ -206,6 +191,12 @@ class Palette(Struct, frozen=True, eq=False):
         """The character that fills a bar where colour is not to carry the meaning."""
         mark = MARKS[bucket]
         return mark.ascii_fill if self.ascii else mark.fill
+
+    def texture(self, bucket: str) -> str:
+        """The character of an area: work is solid, idle time is not, and waits for data are lightest."""
+        if self.ascii or not self.colour or bucket.startswith("idle_"):
+            return self.fill(bucket)
+        return "█"
 
     def keys(self, names: str) -> str:
         """Names of keys; in ASCII arrows are words, as `<` and `>` are keys of their own."""

@@ -37,12 +37,12 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"try {place}: {advisory.kind} ({', '.join(filter(None, (gain, sure)))}): {advisory.says}"
         yield f"  do: {advisory.suggests}" if advisory.suggests else "  do: nothing"
     edits = [
-        f"{row.edit} {whatif_text.percent(row.saves)}"
-        f" ({whatif_text.span(row.saves_low, row.saves_high)})"
-        for row in snapshot.whatif
+        f"{row.edit} {speed} ({between})"
+        for row in whatif_text.ordered(snapshot)
+        for speed, between in [whatif_text.speeds(row)]
     ]
     if edits:
-        yield f"simulated savings of the step: {', '.join(edits[:_EDITS])}"
+        yield f"simulated speed with the edit: {', '.join(edits[:_EDITS])}"
     waste = next((one.waste for one in snapshot.advisories if one.waste), None)
     if waste:
         yield f"a waste of time: {waste}"

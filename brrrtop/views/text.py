@@ -37,7 +37,11 @@ _ASCII = str.maketrans(
         "→": "->",
     }
 )
-_KINDS = {"kineto": "profiler trace", "nsys": "Nsight Systems", "jax": "JAX profile"}
+_KINDS = {
+    "kineto": "profiler trace",
+    "nsys": "Nsight Systems",
+    "jax": "XLA profile (JAX, TensorFlow)",
+}
 """Of sources, where the kind itself is no word for people."""
 
 
@@ -75,7 +79,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _kernels(estimate)
         if snapshot.whatif:
             yield ""
-            yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
+            yield from whatif_text.lines(snapshot)
         yield from tables.lines(snapshot.tables, estimate.account.duration_ns)
         yield from _comparison_lines(snapshot)
         yield from _other_devices(snapshot)
@@ -252,7 +256,7 @@ def _advisory(place: int, advisory: Advisory, waste: str) -> Iterator[str]:
     head = f"{place:>3} {advisory.kind}"
     gain = whatif_text.gain(advisory)
     if gain is not None:
-        head += f": {gain} of the time"
+        head += f": {gain}"
     yield f"{head}, {units.share(advisory.confidence)} sure"
     yield from _wrap(advisory.says, "    ")
     yield from _wrap(advisory.suggests, "    try    ")

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 
 WIDTH = 80
@@ -13,31 +14,27 @@ WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
-TWICE = -1.0
-"""A saving at which steps are twice as long; below, how many times as long says more."""
 TERMS = (
-    "One step, simulated with the edit made; the range holds the true saving four times of five. "
+    "Simulated with the edit made; the range should contain the true gain 80% of the time. "
     "double-batch: an offer, per sample; it changes the training."
 )
 
 
-def percent(share: float) -> str:
-    """0.341 → `34%`, without a sign before 0."""
-    return f"{round(100 * share)}%"
+def ordered(snapshot: Snapshot) -> tuple[WhatIf, ...]:
+    """Edits in the order in which the advice stands, then those that nobody is advised to make."""
+    place = {one.kind: at for at, one in enumerate(snapshot.advisories)}
+    return tuple(sorted(snapshot.whatif, key=lambda row: place.get(row.advisory or "", len(place))))
 
 
 def span(low: float, high: float) -> str:
-    """0.28, 0.41 → `28-41%`; `-2 to 3%` where a sign would read as a dash."""
-    between = "-" if round(100 * low) >= 0 else " to "
-    return f"{round(100 * low)}{between}{percent(high)}"
+    """What is saved at least and at most, 0.28 and 0.41, as speeds: `1.39–1.7×`."""
+    least, most = units.times_as_fast(low), units.times_as_fast(high)
+    return most if least == most else f"{least[:-1]}–{most}"
 
 
-def saving(row: WhatIf) -> tuple[str, str]:
-    """What an edit saves, and from where to where: `34%`, `28-41%`. Of one that makes steps more than
-    twice as long: `slower`, `1.6-5.9× as long`."""
-    if row.saves > TWICE:
-        return percent(row.saves), span(row.saves_low, row.saves_high)
-    return "slower", f"{1 - row.saves_high:.1f}-{1 - row.saves_low:.1f}× as long"
+def speeds(row: WhatIf) -> tuple[str, str]:
+    """How fast the run is with an edit, and between which bounds: `1.5×`, `1.39–1.7×`."""
+    return units.times_as_fast(row.saves), span(row.saves_low, row.saves_high)
 
 
 def times(row: WhatIf) -> str:
@@ -50,39 +47,55 @@ def last(pair: WhatIf) -> str:
     return pair.edit.rsplit("+", maxsplit=1)[-1]
 
 
-def more(pair: WhatIf, first: WhatIf) -> str:
-    """What the second of two edits adds to the first: `4% more`, of the step as it is now."""
-    if pair.saves < 0 < first.saves:
+def first(pair: WhatIf) -> str:
+    """The edit that a pair begins with."""
+    return pair.edit.split("+", maxsplit=1)[0]
+
+
+def more(pair: WhatIf, best: WhatIf) -> str:
+    """What the second of two edits adds to the first: `1.9× with both`."""
+    if pair.saves < 0 < best.saves:
         return "slower than now"
-    added = round(100 * (pair.saves - first.saves))
-    if added == 0:
+    if round(100 * (pair.saves - best.saves)) == 0:
         return "nothing more"
-    return f"{added}% more" if added > 0 else f"{-added}% less"
+    return f"{units.times_as_fast(pair.saves)} with both"
+
+
+def following(snapshot: Snapshot) -> tuple[str, str]:
+    """The best edit, and what each of the others adds to it; empty where no pair was simulated."""
+    rows = {row.edit: row for row in snapshot.whatif}
+    pairs = [pair for pair in snapshot.whatif_after if first(pair) in rows]
+    if not pairs:
+        return "", ""
+    best = rows[first(pairs[0])]
+    return best.edit, ", ".join(f"{last(pair)} {more(pair, best)}" for pair in pairs)
 
 
 def gain(advisory: Advisory, most: str = "at most ") -> str | None:
-    """`saves 34% (28-41%)` where it was simulated, else `saves at most 42%`; None: it saves nothing itself.
-    Of an edit that `brrrtop try` has measured `tried: +31 %`: so many more steps a second.
+    """`1.5× faster (1.39–1.7×)` where it was simulated, else `at most 1.7× faster`; None: no gain of its own.
+    Of an edit that `brrrtop try` has measured `1.31× faster, tried`.
 
     Args:
         most: What stands before a bound.
     """
     if advisory.tried is not None and advisory.tried < 1:
-        return f"tried: {100 / (1 - advisory.tried) - 100:+.0f} %"
-    if advisory.saves is not None and advisory.saves_at_most is not None:
-        low = advisory.saves if advisory.saves_low is None else advisory.saves_low
-        return f"saves {percent(advisory.saves)} ({span(low, advisory.saves_at_most)})"
+        return f"{units.times_as_fast(advisory.tried)} faster, tried"
     if advisory.saves_at_most is None:
         return None
-    return f"saves {most}{units.share(advisory.saves_at_most)}"
+    if advisory.saves is None:
+        return f"{most}{units.times_as_fast(advisory.saves_at_most)} faster"
+    low = advisory.saves if advisory.saves_low is None else advisory.saves_low
+    speed = units.times_as_fast(advisory.saves)
+    return f"{speed} faster ({span(low, advisory.saves_at_most)})"
 
 
-def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
+def lines(snapshot: Snapshot) -> Iterator[str]:
     """The table in 80 columns, and what comes after the best edit."""
-    yield f"{'What if':<27}{'now → then':>22}{'saves':>8}  range"
+    rows = ordered(snapshot)
+    yield f"{'What if':<27}{'now → then':>22}{'faster':>8}  range"
     for row in rows:
-        saves, between = saving(row)
-        yield f"  {row.edit:<25}{times(row):>22}{saves:>8}  {between}"
+        speed, between = speeds(row)
+        yield f"  {row.edit:<25}{times(row):>22}{speed:>8}  {between}"
         if row.saves >= WORTH_A_LINE:
             yield from textwrap.wrap(
                 row.line, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
@@ -91,10 +104,10 @@ def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
             yield from textwrap.wrap(
                 phrases.RISKS[row.risk], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
             )
-    if after:
-        next_edits = ", ".join(f"{last(pair)} {more(pair, rows[0])}" for pair in after)
+    best, after = following(snapshot)
+    if best:
         yield from textwrap.wrap(
-            f"After {rows[0].edit}: {next_edits}.",
+            f"After {best}: {after}.",
             WIDTH,
             initial_indent="  ",
             subsequent_indent="    ",
@@ -108,5 +121,5 @@ def terms(rows: Sequence[WhatIf]) -> str:
     quiet = [(row.edit, row.unprofiled) for row in rows if row.unprofiled is not None]
     if not quiet:
         return TERMS
-    saved = ", ".join(f"{edit} {percent(gain.saves)}" for edit, gain in quiet[:MOST_QUIET])
-    return f"{TERMS} now: as recorded. Without the profiler, simulated: {saved}."
+    speeds = (f"{edit} {units.times_as_fast(gain.saves)}" for edit, gain in quiet[:MOST_QUIET])
+    return f"{TERMS} now: as recorded. Without the profiler, simulated: {', '.join(speeds)}."

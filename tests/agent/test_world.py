@@ -84,15 +84,20 @@ waiting.waits_begin()
 """
 
 
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(625, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])]
+)
 def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
-    trainer: Trainer, connect: Connect
+    trainer: Trainer, connect: Connect, rounds: int
 ) -> None:
     monitor = allowed(trainer, connect)
     trainer.do(WAITING.format(library=str(trainer.built["waits"]), limit_ms=5))
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
-    for turn in range(2 * TURNS):
-        monitor.burst(longest_s=0.02)
-        monitor.traced(turn + 1)
+    for _ in range(rounds):
+        for turn in range(2 * TURNS):
+            monitor.burst(longest_s=0.002)
+            monitor.traced(turn + 1)
+        monitor.frames.clear()
     assert trainer.do("answer = launchers.launchers_end()") == 0
     assert trainer.do(BESIDE) == 0
     waits = read_report(trainer.do("answer = report()"))

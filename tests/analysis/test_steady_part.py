@@ -85,6 +85,18 @@ def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path: Pat
     assert shown.estimate.steps.step_ns == 29_950_000 and not shown.left_out
 
 
+def test_the_line_of_the_work_before_the_first_kernel_is_named(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.host("user_annotation", "ProfilerStep#6", 0, 30_000)
+    trace.host("python_function", "train.py(8): main", 0, 30_000)
+    trace.host("python_function", "images.py(390): normalize", 100, 19_000)
+    for place in range(10):
+        trace.kernel(20_000 + place * 1_000, 950)
+    shown = trace.judged(tmp_path)
+    assert shown.estimate is not None and shown.estimate.cause == "host"
+    assert "the main thread is at images.py:390 normalize in" in phrases.because(shown.estimate)
+
+
 def test_a_step_of_which_nothing_was_recorded_is_no_part_of_the_window(tmp_path: Path) -> None:
     trace = Trace()
     trace.step(0, 0, work=False)

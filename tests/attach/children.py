@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,9 +186,15 @@ def python(code: str, interpreter: str = sys.executable, **more: object) -> Iter
         yield one
 
 
+_NEWER = ("3.13t", "3.14", "3.14t", "3.15")
+"""Free-threaded builds and those that pyenv may not have; taken where they are on the path."""
+
+
 def interpreters() -> list[str]:
     """Every CPython from 3.9 on that this machine has, one a version and build."""
     result = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+    named = (shutil.which(f"python{version}") for version in _NEWER)
+    result += [Path(path) for path in named if path is not None]
     result += [Path("/usr/bin/python3"), Path(sys.executable)]
     chosen: dict[str, str] = {}
     for path in result:

@@ -57,6 +57,27 @@ def test_work_for_ourselves_starts_no_thread() -> None:
     assert run_as(os.geteuid(), os.getegid(), threading.get_ident) == threading.get_ident()
 
 
+def test_an_interrupt_waits_for_the_work_and_comes_then(
+    root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it works on must not be taken away under it."""
+    done, join, interrupts = threading.Event(), threading.Thread.join, iter([KeyboardInterrupt])
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        for fault in interrupts:
+            raise fault
+        join(thread, timeout)
+
+    def work() -> None:
+        done.wait(0.3)
+        done.set()
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_as(STRANGER, STRANGER, work)
+    assert done.is_set()
+
+
 def test_root_without_the_right_to_change_users_says_so(root: None) -> None:
     """Of a container without CAP_SETUID; the bounding set is of a child, and not given back."""
     reading, writing = os.pipe()
@@ -73,7 +94,10 @@ def test_root_without_the_right_to_change_users_says_so(root: None) -> None:
     os.waitpid(child, 0)
     with open(reading, "rb") as pipe:
         decode = pipe.read().decode()
-    assert decode.startswith("root here may not act as user 6666") and "--cap-add SETUID" in decode
+    assert (
+        decode.startswith("root here may not act as user 6666 (Operation not permitted)|")
+        and "--cap-add SETUID" in decode
+    )
 
 
 def drop_capabilities() -> None:

@@ -115,6 +115,35 @@ def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path: Path) -> 
             ours.frames()
 
 
+def test_what_an_agent_does_not_read_is_bounded_and_its_end_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_SEND_LIMIT_BYTES", 100_000)
+    with pair(tmp_path) as (ours, _):
+        with pytest.raises(PeerGone, match="no longer listens"):
+            for _ in range(1_000):
+                ours.send(bytes(10_000))
+        assert len(ours._unsent) == 100_000
+    (tmp_path / "s").unlink()
+    with pair(tmp_path) as (ours, agent):
+        agent.close()
+        with pytest.raises(PeerGone, match="has gone"):
+            ours.send(b"x")
+
+
+def test_an_agent_that_never_stops_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pair(tmp_path) as (ours, agent):
+        ours.frames()
+        monkeypatch.setattr(client, "_CHUNK_BYTES", 10)
+        monkeypatch.setattr(client, "_READ_LIMIT_BYTES", 25)
+        agent.sendall(HELLO * 10)
+        before = ours.read_bytes
+        ours.frames()
+        assert ours.read_bytes - before == 30
+
+
 def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(NoHandshake):
@@ -122,9 +151,14 @@ def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> No
     assert 0.2 <= time.monotonic() - began < 1
 
 
-def test_an_agent_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+def test_an_agent_that_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+    monkeypatch.setattr(client.Client, "frames", lambda _: looks.append(None) or [])
     with listening(tmp_path / "s"), pytest.raises(NoHandshake, match="no hello"):
         connect(tmp_path / "s", 0.2)
+    assert 1 <= len(looks) < 5, "it waits, and does not ask again and again"
 
 
 def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:

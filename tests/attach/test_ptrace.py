@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -18,6 +20,7 @@ from collectors.attach import by_ptrace
 from collectors.attach.by_ptrace import PARKED_THREAD, PENDING_CALL
 from collectors.attach.files import Place
 from collectors.attach.method import Attempt
+from collectors.attach.ptrace import calls
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
 from collectors.process import process as processes
 from tests.attach import children
@@ -398,3 +401,17 @@ def test_a_worker_that_hangs_is_not_waited_for_however_long_somebody_keeps_its_p
         assert answer == {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
     finally:
         os.kill(int(keeper.read_text()), signal.SIGKILL)
+
+
+def test_what_cannot_be_written_whole_is_an_error_and_never_passes_for_written() -> None:
+    page = mmap.PAGESIZE
+    area = mmap.mmap(-1, 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(ctypes.c_void_p(start + page), page, mmap.PROT_READ) == 0
+    calls.write_memory(os.getpid(), start + page - 8, b"8 bytes!")
+    assert area[page - 8 : page] == b"8 bytes!"
+    for address in (start + page, start + page - 8, 0x1000):
+        with pytest.raises(OSError, match="writing 16 bytes"):
+            calls.write_memory(os.getpid(), address, bytes(16))
+    assert area[page:] == bytes(page)

@@ -87,7 +87,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> Iterator[Terminal]:
 
 def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
-        terminal.read_until(b"OVERHEAD-BOUND")
+        terminal.read_until(b"WAITS FOR DATA")
         for rows, columns in ((1, 1), (2, 10), (24, 80)):
             terminal.resize(rows, columns)
             os.kill(terminal.pid, signal.SIGWINCH)
@@ -115,7 +115,7 @@ def test_the_straggler_opens_on_the_ranks_and_enter_on_the_late_one() -> None:
 
 def test_control_c_on_the_screen_is_130() -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
-        terminal.read_until(b"OVERHEAD-BOUND")
+        terminal.read_until(b"WAITS FOR DATA")
         terminal.type(b"\x03")
         assert terminal.ended() == 130
         assert LEAVES_THE_SCREEN in terminal.seen
@@ -125,7 +125,7 @@ def test_control_c_on_the_screen_is_130() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
-        terminal.read_until(b"OVERHEAD-BOUND")
+        terminal.read_until(b"WAITS FOR DATA")
         os.kill(terminal.pid, number)
         assert terminal.ended() == 128 + number
         assert LEAVES_THE_SCREEN in terminal.seen
@@ -139,7 +139,7 @@ def test_no_color_means_no_colour_and_ascii_is_ascii(
     options: tuple[str, ...], environment: dict[str, str]
 ) -> None:
     with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
-        terminal.read_until(b"OVERHEAD-BOUND")
+        terminal.read_until(b"WAITS FOR DATA")
         assert b"\x1b[38;" not in terminal.seen
         assert b";38;5;" not in terminal.seen
         assert terminal.seen.isascii() is ("--ascii" in options)

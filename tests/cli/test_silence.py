@@ -49,7 +49,7 @@ def test_silencing_what_does_not_exist_is_a_usage_error(typed: str, hint: str) -
 def test_every_verb_that_advises_can_be_silenced() -> None:
     _, verbs = build("all")
     able = {name for name, one in verbs.items() if "--silence" in one.format_help()}
-    assert able == {"attach", "run", "replay", "analyze", "compare", "demo", "export"}
+    assert able == {"attach", "run", "replay", "analyze", "compare", "demo", "export", "receipt"}
     assert parse(["--silence", "gc-pause"]).silenced == {"gc-pause"}
     both = parse(["attach", "7", "--silence", "gc-pause,pin-memory", "--silence", "throttled"])
     assert both.silenced == {"gc-pause", "pin-memory", "throttled"}

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+import sys
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError, UsageError
-from brrrtop.exporters import html, perfetto
+from brrrtop.exporters import html, perfetto, tables
 from brrrtop.exporters.tables import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
@@ -90,6 +91,26 @@ def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path: Path) -> No
             for key, value in row.items():
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     assert type(value)(texts[key]) == value, (name, key)
+
+
+@pytest.mark.parametrize(
+    ("marker", "pip", "command"),
+    [("pipx_metadata.json", True, "pipx inject {name} pyarrow"),
+     ("uv-receipt.toml", False, "uv pip install --python {python} pyarrow"),
+     ("pyvenv.cfg", True, "{python} -m pip install pyarrow")],
+)  # fmt: skip
+def test_what_is_missing_is_added_as_this_copy_was_installed(
+    marker: str, pip: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never by a name that somebody else may register."""
+    (tmp_path / marker).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(tables, "find_spec", lambda name: object() if pip else None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(BrrrtopError) as fault:
+        export(snapshot(TRACE), "parquet", tmp_path / "tables")
+    expected = command.format(name=tmp_path.name, python=sys.executable)
+    assert fault.value.action == f"`{expected}`, or --export csv"
 
 
 class Page(HTMLParser):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brrrtop.scheduling.burst import Burst
 from brrrtop.scheduling.governor import _NS_PER_RECORD, _PRIOR_STALL_NS, Governor
 from brrrtop.scheduling.limits import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import BurstCost, StepCost
@@ -119,6 +120,47 @@ def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
     after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 780]
     assert float(np.median(before[2:])) > 8
     assert float(np.median(after)) < 4
+
+
+@pytest.mark.parametrize(
+    ("extra_ms", "free", "owed_ms"),
+    [(100, False, 50), (60, False, 10), (45, False, 0), (0, False, 0),
+     # Nothing was waited for that could absorb it: a stall of 15 ms and a tenth of a second.
+     (0, True, 85), (160, True, 90)],
+)  # fmt: skip
+def test_what_a_burst_cost_beyond_its_charge_and_its_error_is_booked_as_debt(
+    extra_ms: int, free: bool, owed_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ms = 1_000_000
+    governor = Governor()
+    governor._last = Burst(START_NS, 3, SECOND, free=free, charged_ns=30.0 * ms)
+    cost = BurstCost(START_NS, START_NS + SECOND, 3, extra_ms * ms, 20.0 * ms, 0)
+    monkeypatch.setattr(governor.cost, "book_costs", lambda _: [cost])
+    governor._settle(START_NS + SECOND)
+    assert -governor._credit_ns == pytest.approx(owed_ms * ms)
+    assert (governor._pause_ns > 0) is (owed_ms > 0)
+
+
+def test_after_a_burst_that_waits_absorb_comes_a_rest_of_three_times_its_length() -> None:
+    governor = Governor()
+    governor._last = Burst(START_NS, 3, SECOND, free=True)
+    governor._plan_pause()
+    assert governor._pause_ns == governor.limits.pause_least_ns, "nothing of it was reported yet"
+    governor._last.span = (START_NS, START_NS + 2 * SECOND)
+    governor._plan_pause()
+    assert governor._pause_ns == 6 * SECOND
+
+
+def test_time_pays_debts_and_saves_nothing_up_nor_runs_backwards() -> None:
+    governor = Governor()
+    rate = governor.limits.credit_rate
+    governor._earn(START_NS)
+    governor._credit_ns = -rate * 10 * SECOND
+    governor._earn(START_NS + 4 * SECOND)
+    governor._earn(START_NS + 2 * SECOND)
+    assert governor._credit_ns == pytest.approx(-rate * 6 * SECOND)
+    governor._earn(START_NS + 60 * SECOND)
+    assert governor._credit_ns == 0.0
 
 
 def test_a_pause_that_is_no_longer_needed_shrinks_by_a_third_a_burst() -> None:

@@ -166,3 +166,29 @@ def test_a_wait_for_the_loops_own_loader_is_no_phase() -> None:
         program.trains(5)
         program.does(9, 3)
     assert {key for _, _, key in program.orders} == {STEPS}
+
+
+def test_what_is_said_meanwhile_claims_no_trainer_without_steps() -> None:
+    program = Program(Governor())
+    program.trains(20)
+    program.does(3, 4)
+    assert "while no step ends" in program.governor.says()
+    program.trains(3)
+    assert "bursts of 3 steps" in program.governor.says()
+
+
+def test_a_phase_that_is_less_busy_than_another_is_no_jump() -> None:
+    program = Program(Governor())
+    for _ in range(6):
+        for _ in range(40):
+            program.governor.add_gauge(0, Metric.SM_ACTIVE, 0.9)
+            program.does(2, 0.25, steps=True)
+        for _ in range(16):
+            program.governor.add_gauge(0, Metric.SM_ACTIVE, 0.1)
+            program.does(3, 0.25)
+    jumps = [at for at, one, _ in program.orders if one.says == "sm active jumped"]
+    assert all(at < 16 for at in jumps), "but the first time, before anybody knows of another phase"
+    for _ in range(40):
+        program.governor.add_gauge(0, Metric.SM_ACTIVE, 0.2)
+        program.does(2, 0.25, steps=True)
+    assert "sm active jumped" in {one.says for _, one, _ in program.orders}

@@ -123,6 +123,19 @@ def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> 
     assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000
 
 
+def test_no_thread_is_sampled_without_the_interpreters_lock(script: Script) -> None:
+    sampling, marks = script(
+        """
+        sys._is_gil_enabled = lambda: False
+        c, n = control("stacks"); c._apply(0)
+        from _brrrtop_agent.library import CONNECTED
+        c._apply(CONNECTED); c._apply(0)
+        answer([c.stacks.sampling, len(n.marks)])
+        """
+    )
+    assert not sampling and not marks
+
+
 def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script: Script) -> None:
     steps, inputs, marks, ends = script(
         """

@@ -112,7 +112,7 @@ def test_stays_are_transfer_and_wait_and_lateness_is_what_the_accounts_differ_by
         assert sum(one.waits_for.values()) == one.wait_ns
         assert one.late_ns is not None and judged.together_ns
         if len(judged.ranks) == 2:  # medians of eight do not add up
-            more = max(sum(one.grown.values()), 0.0)
+            more = max(sum(one.excess_by_cause_ns.values()), 0.0)
             assert one.late_ns == pytest.approx(more, abs=0.01 * judged.together_ns)
     for collective in judged.collectives:
         assert collective.link_share is None or 0 < collective.link_share < 1

@@ -21,6 +21,7 @@ from brrrtop.model.estimate import (
     Steps,
 )
 from brrrtop.model.host_tables import HostTables, LoaderRow, WorkersDo, WorkersNeeded
+from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.snapshot import (
     Bars,
     Event,
@@ -28,7 +29,6 @@ from brrrtop.model.snapshot import (
     HistoryPoint,
     Lane,
     Overhead,
-    SinceAttach,
     Snapshot,
     SourceInfo,
     StepPicture,
@@ -263,10 +263,41 @@ def picture() -> StepPicture:
     )  # fmt: skip
 
 
-SINCE_ATTACH = SinceAttach(
-    3 * 3600 * 10**9,
-    {"compute": 1.1 * 3600e9, "memory": 0.4 * 3600e9, "idle_input": 1.4 * 3600e9, "underfilled": 0.1 * 3600e9},
-)  # fmt: skip
+def run(acc: Account | None = None) -> Run:
+    """Three hours: training that waits for data, and an evaluation every now and then."""
+    whole = acc or estimate().account
+    train = account(
+        100, compute=0.33, memory=0.16, underfilled=0.02, comm=0.03, copy=0.02, unknown=0.01, input=0.4,
+    )  # fmt: skip
+    hours = 3 * 3600 * 1000 * MS
+    phases = (
+        Phase(
+            PhaseKind.TRAIN, "train() train.py:88", round(0.9 * hours), 0.9, 4, hours // 3, 400_000,
+            24_300_000, round(0.4 * hours), 0.52, 400 * MS, 16, train, split_of(train),
+        ),
+        Phase(
+            PhaseKind.EVALUATION, "evaluate() train.py:120", round(0.1 * hours), 0.1, 3, hours // 30,
+            9_000, 120 * MS, 0, 0.81, 0, 0, account(100, unknown=0.8), None,
+        ),
+    )  # fmt: skip
+    long = replace(
+        whole, duration_ns=hours, idle_ns={k: v * hours // whole.duration_ns for k, v in whole.idle_ns.items()},
+        **{name: getattr(whole, name) * hours // whole.duration_ns for name in (
+            "compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns", "unknown_ns",
+        )},
+    )  # fmt: skip
+    stretches = (
+        Stretch(Span(T0_NS - 60_000 * MS, T0_NS - 30_000 * MS), 0),
+        Stretch(Span(T0_NS - 30_000 * MS, T0_NS - 18_000 * MS), 1),
+        Stretch(Span(T0_NS - 18_000 * MS, T0_NS), 0),
+    )
+    return Run(
+        span=Span(T0_NS - hours, T0_NS), account=long, split=split_of(whole), phases=phases,
+        witness=Witness(0.55, 0.53, 27e6, 24.5e6, 0.4, 0.42), traced_ns=hours // 50, steps=400_000,
+        step_ns=24_500_000, samples_per_s=1306.0, stretches=stretches,
+        now=Now(10_000 * MS, PhaseKind.TRAIN, "train() train.py:88", 24 * MS, 0.5,
+                account(10_000, compute=0.29, memory=0.14, input=0.52), Split(0.29, 0.14, 0.57, 0.0)),
+    )  # fmt: skip
 
 
 def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
@@ -339,7 +370,7 @@ def snapshot(**more: Any) -> Snapshot:
         },
         "history": history(),
         "picture": picture(),
-        "since_attach": SINCE_ATTACH,
+        "run": run(),
         "events": EVENTS,
         "overhead": Overhead(0.004, 0.002, 0.031, 94 * 2**20),
         **more,
@@ -352,7 +383,7 @@ def waiting() -> Snapshot:
     return snapshot(
         freshness=Freshness.WAITING, age_ns=None, estimate=None, advisories=(), whatif=(), whatif_after=(), gauges={},
         gauge_history={}, history=(), events=(), overhead=Overhead(), picture=None,
-        since_attach=SinceAttach(),
+        run=None,
     )  # fmt: skip
 
 
@@ -397,6 +428,6 @@ def unmeasured() -> Snapshot:
     )  # fmt: skip
     return snapshot(
         estimate=est, advisories=(), whatif=(), whatif_after=(), gauges={}, gauge_history={},
-        lost_records=1204, picture=None, since_attach=SinceAttach(),
+        lost_records=1204, picture=None, run=None,
         overhead=Overhead(), history=(),
     )  # fmt: skip

@@ -35,7 +35,7 @@ COMPARISON = Comparison(
     promises=(PromiseResult("dataloader-stall", 0.42, 0.445), PromiseResult("misleading-util", None, 0.445)),
     changes=("shapes or batch: 2.00 times the blocks in the same kernels",),
     says="1.80x as fast: 45% of the step is gone",
-    verdicts=("OVERHEAD-BOUND (input)", "COMPUTE-BOUND"),
+    verdicts=("WAITS FOR DATA (input)", "COMPUTE-BOUND"),
     experiments=(
         Experiment("batch", "2.00 times the blocks", "1.50 to 1.80 times the time",
                    "0.55 times the time", "2.0 times the work: overhead set the pace", True),
@@ -57,7 +57,7 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
         if size[1] < 30:
             text += await screen.press("pagedown") + await screen.press("end")
     assert "1.80x as fast: 45% of the step is gone" in text
-    assert "OVERHEAD-BOUND (input)" in text and "36.6 ms a step" in text
+    assert "WAITS FOR DATA (input)" in text and "36.6 ms a step" in text
     assert "COMPUTE-BOUND" in text and "20.3 ms a step" in text
     assert "mean of 9.6 steps" in text and "now, mean of 118 steps" in text
     assert "per step, mean " in text

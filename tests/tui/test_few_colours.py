@@ -78,19 +78,6 @@ def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, syst
         assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
 
 
-def test_waits_for_the_loader_launches_and_syncs_differ_in_sixteen_colours() -> None:
-    palette = Palette()
-    kinds = ("idle_input", "idle_launch", "idle_sync", *REGIMES[:2])
-    fields = {_as_sent(palette.filled(kind), True, "16")[1] for kind in kinds}
-    assert len(fields) == len(kinds)
-
-
-def test_in_ascii_no_two_lanes_of_a_step_have_one_letter() -> None:
-    palette = Palette(colour=False, ascii=True)
-    kinds = [kind for kind in MARKS if kind not in ("exposed_comm", "exposed_copy", "mixed")]
-    assert len({palette.fill(kind) for kind in kinds}) == len(kinds)
-
-
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:
@@ -164,7 +151,7 @@ def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
 
 def _fields(written: bytes) -> dict[bytes, bytes]:
     """The background's number before each name in the bar of the split."""
-    pattern = rb"\x1b\[(?:\d+;)*(4[1-7]|10[1-7])m\s*(compute|memory|overhead) "
+    pattern = rb"\x1b\[(?:\d+;)*(4[1-7]|10[1-7])m\s*(compute|memory|waits)"
     return {name: number for number, name in re.findall(pattern, written)}
 
 
@@ -206,9 +193,9 @@ async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(
         app = screen.app
         app._remember = settings.save
         await screen.press("t", "t", "z", "s")
-        await screen.press("colon", *"hide pane: gauges", "enter")
+        await screen.press("colon", *"hide pane: figures", "enter")
     kept = settings.load()
-    assert kept == Settings("high-contrast", ("gauges",), "kernels", "mean")
+    assert kept == Settings("high-contrast", ("figures",), "kernels", "mean")
     assert app.settings == kept
 
 
@@ -222,8 +209,8 @@ def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(
     for text in ("theme = ", "hidden = 3\nzoomed = 'roof'", "\x00", deep):
         path.write_text(text)
         assert settings.load() == Settings()
-    path.write_text('theme = "light"\nhidden = ["gauges", "nonsense", "history"]')
-    assert settings.load() == Settings("light", ("history", "gauges"))
+    path.write_text('theme = "light"\nhidden = ["figures", "nonsense", "history"]')
+    assert settings.load() == Settings("light", ("figures", "history"))
     path.unlink()
     path.mkdir()
     settings.save(Settings("dark"))

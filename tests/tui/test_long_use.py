@@ -19,11 +19,10 @@ from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.widgets.advice import shortened
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
-from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import event_lines
-from brrrtop.tui.widgets.time_spent import AccountPane, StepStrip
-from brrrtop.tui.widgets.verdict import Hero
+from brrrtop.tui.widgets.time_spent import StepStrip
+from brrrtop.tui.widgets.verdict import Figures, Headline
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
 
@@ -89,7 +88,7 @@ async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Pat
         await _named(screen, path, "S")
         await screen.until("is there already")
     words = "".join(ET.fromstring(path.read_text("utf-8")).itertext()).replace("\xa0", " ")
-    assert "OVERHEAD-BOUND" in words and "Enter saves" not in words
+    assert "WAITS FOR DATA" in words and "Enter saves" not in words
     assert "url(" not in path.read_text("utf-8").replace("url(#", ""), "nothing from the network"
 
 
@@ -153,7 +152,7 @@ async def test_a_pane_is_drawn_again_only_for_what_it_shows(
 ) -> None:
     """And again when somebody changes the theme, though the snapshot is the same."""
     drawn: list[str] = []
-    for kind in (AccountPane, KernelTable, StepStrip, Loader, Hero, Pace):
+    for kind in (KernelTable, StepStrip, Loader, Headline, Figures):
         original = kind.draw
 
         def draw(pane: Pane, *given: Any, _original: Any = original) -> Any:
@@ -171,7 +170,7 @@ async def test_a_pane_is_drawn_again_only_for_what_it_shows(
         assert drawn == []
         screen.advance()
         await screen.until("4 records lost")
-        assert {"AccountPane", "KernelTable", "Pace"} <= set(drawn) and "StepStrip" not in drawn
+        assert {"KernelTable", "Headline"} <= set(drawn) and "StepStrip" not in drawn
         drawn.clear()
         await screen.press("t")
-        assert {"AccountPane", "KernelTable", "StepStrip", "Loader", "Hero", "Pace"} == set(drawn)
+        assert {"KernelTable", "StepStrip", "Loader", "Headline", "Figures"} == set(drawn)

@@ -22,10 +22,9 @@ from brrrtop.tui.palette import THEMES
 from brrrtop.tui.screens.commands import matching
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.gauges import Gauges
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.time_spent import HistoryGraph
-from brrrtop.tui.widgets.verdict import Hero
+from brrrtop.tui.widgets.verdict import Figures, Headline
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, Shown, shown
 
@@ -46,7 +45,7 @@ async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple
         text = await screen.text()
     places = [
         text.index(words)
-        for words in ("OVERHEAD-BOUND", "GPU idle 47%", "saves ≤42%", "── kernels", "nvjet")
+        for words in ("WAITS FOR DATA", "GPU idle 47%", "≤1.7× faster", "── kernels", "nvjet")
     ]
     assert places == sorted(places)
 
@@ -55,7 +54,7 @@ async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple
 async def test_small_screens_keep_verdict_hero_and_first_advice(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
         text = await screen.text()
-    assert "OVERHEAD-BOUND" in text and "GPU idle 47%" in text and "saves ≤42%" in text
+    assert "WAITS FOR DATA" in text and "GPU idle 47%" in text and "≤1.7× faster" in text
     assert ("nvjet" in text) is (size[1] >= 16)
 
 
@@ -67,12 +66,13 @@ async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much(
     steps = Steps(10, 10 * ms, "marks", 1.0, spans)
     rows = (replace(snapshots.KERNELS[0], total_ns=acc.compute_ns, count=10, share=1.0),)
     uneven = snapshots.estimate(acc, steps=steps, kernels=rows)
-    async with shown(snapshots.snapshot(estimate=uneven), size=(120, 40)) as screen:
+    async with shown(snapshots.snapshot(estimate=uneven, run=None), size=(120, 40)) as screen:
         text = await screen.text()
-    booked = re.search(r"compute 50% ([\d.]+ ms)", text)
+        details = await screen.press("i")
+    booked = re.search(r"compute  [━─]+ +50%  ([\d.]+ ms) a step", details)
     table = text[text.index("── kernels") :]
     assert booked is not None and booked[1] == "7.50 ms" and booked[1] in table
-    assert "step 10.0 ms mean 15.0 ms (66.7/s)" in text
+    assert "15.0 ms/step" in text and "median  10.0 ms" in details
 
 
 async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
@@ -81,11 +81,11 @@ async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
             await screen.press("z")
             assert screen.app.settings.zoomed == name
         await screen.press("z")
-        assert screen.app.settings.zoomed == "" and visible(screen, Gauges)
+        assert screen.app.settings.zoomed == "" and visible(screen, Figures)
         await screen.press("z", "z")
         assert visible(screen, Advice)
         assert not visible(screen, KernelTable) and not visible(screen, HistoryGraph)
-        assert visible(screen, Hero), "the sentence stays"
+        assert visible(screen, Headline), "the sentence stays"
         await screen.press("Z")
         assert visible(screen, KernelTable)
 
@@ -97,11 +97,11 @@ async def test_a_command_is_chosen_by_a_part_of_its_name() -> None:
         assert "roofline" in text and "all advice" not in text
         await screen.press("enter")
         assert "FLOP/byte" in await screen.text()
-        await screen.press("ctrl+p", *"hide pane: gau", "enter")
+        await screen.press("ctrl+p", *"hide pane: fig", "enter")
         assert isinstance(screen.app.screen, MainView)
-        assert not visible(screen, Gauges)
-        await screen.press("ctrl+p", *"show pane: gau", "enter")
-        assert visible(screen, Gauges)
+        assert not visible(screen, Figures)
+        await screen.press("ctrl+p", *"show pane: fig", "enter")
+        assert visible(screen, Figures)
         await screen.press("colon", "down", "down", "up", "enter")
         assert "advice, most worth" in await screen.text()
 
@@ -134,7 +134,7 @@ async def test_every_pane_can_be_hidden() -> None:
         view._choose(everything)
         text = await screen.text()
     assert "GPU idle 47%" in text
-    for words in ("── kernels", "── advice", "── history", "── one step", "lead 184", "nvidia-smi"):
+    for words in ("── kernels", "── what to do", "── history", "── one step", "512 W"):
         assert words not in text
 
 
@@ -144,15 +144,15 @@ async def test_settings_are_taken_up_at_the_start() -> None:
     chosen: list[Settings] = []
     app = BrrrtopApp(
         ListDriver([snapshots.snapshot()]),
-        settings=Settings(hidden=("gauges",), sort="mean"),
+        settings=Settings(hidden=("figures",), sort="mean"),
         remember=chosen.append,
     )
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        assert not app.query_one(Gauges).display
+        assert not app.query_one(Figures).display
         assert app.query_one(KernelTable).sort_key == "mean"
         await pilot.press("t")
-    assert chosen == [Settings("light", ("gauges",), "", "mean")]
+    assert chosen == [Settings("light", ("figures",), "", "mean")]
 
 
 async def test_a_search_scrolls_to_its_words_and_on_to_the_next() -> None:
@@ -165,7 +165,7 @@ async def test_a_search_scrolls_to_its_words_and_on_to_the_next() -> None:
         assert '"kernels" 2 of' in text
         assert '"kernels" 1 of' in await screen.press("P")
         assert '"kernels" ' not in await screen.press("escape"), "the search first"
-        assert "OVERHEAD-BOUND" in await screen.press("escape")
+        assert "WAITS FOR DATA" in await screen.press("escape")
 
 
 async def test_log_advice_and_code_can_be_searched() -> None:
@@ -181,7 +181,9 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         text = await screen.text()
         assert "code while the GPU idles" in text and "75%" in text
         text = await screen.press("C")
-        assert "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s" in text
+        assert (
+            "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s, excluding" in text
+        )
         assert "idle: input  waiting for the next batch" in text
     for given, why in (
         (snapshots.snapshot(), "No line stands out yet: the agent samples"),

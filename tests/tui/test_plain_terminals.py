@@ -47,7 +47,7 @@ async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> No
             for segment in line
             if segment.style and segment.style.bold
         )
-    assert "OVERHEAD-BOUND" in bold
+    assert "WAITS FOR DATA" in bold
     for start in ("C    31%", "M    18%", "X     9%", "x     5%", "U     4%", "?     2%"):
         assert any(line.startswith(start) for line in text.splitlines()), start
 

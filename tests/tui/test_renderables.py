@@ -17,7 +17,7 @@ from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
 from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
-from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
+from brrrtop.tui.parts import booked, intensity, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
 from brrrtop.tui.renderables.line import (
@@ -31,15 +31,14 @@ from brrrtop.tui.renderables.line import (
     wrapped,
 )
 from brrrtop.tui.renderables.roofline_plot import roofline
+from brrrtop.tui.screens.details import launch_facts
 from brrrtop.tui.screens.roofline import legend
-from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
+from brrrtop.tui.widgets.advice import evidence_pairs, flow
 from brrrtop.tui.widgets.frame import pace, subject
-from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.pane import runs
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
-from brrrtop.tui.widgets.time_spent import column_edges, step_line, time_axis
-from brrrtop.tui.widgets.time_spent import legend as account_legend
-from brrrtop.tui.widgets.verdict import headline, nothing_yet
+from brrrtop.tui.widgets.time_spent import column_edges, phase_line, step_line
+from brrrtop.tui.widgets.verdict import nothing_yet, run_bar
 from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -65,20 +64,20 @@ def test_nothing_that_is_there_vanishes_from_a_bar_with_room_for_all(shares: lis
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("palette", LOOKS)
 def test_bars_fill_their_width_and_name_every_part(width: int, palette: Palette) -> None:
-    parts = split_parts(snapshots.estimate().split)
-    text = bar(parts, palette, width)
+    text = run_bar("run", snapshots.run().account, palette, width)
     assert text.cell_len == width
-    for letter in "CMO?":
-        assert letter in text.plain
+    for label in ("waits for data 42%", "compute 30%") if width >= 80 else ():
+        assert label in text.plain
 
 
-def test_a_bar_without_colour_tells_parts_apart_by_fill() -> None:
-    text = bar((("compute", 0.5), ("memory", 0.5)), Palette(colour=False, ascii=True), 40).plain
-    assert text == " C 50% ############# M 50% ============="
+def test_neighbours_of_one_hue_have_an_edge_between_them() -> None:
+    parts = (("idle_input", 0.5), ("idle_launch", 0.5))
+    text = bar(parts, Palette(colour=False, ascii=True), 40, (("data",), ("launches",))).plain
+    assert to_ascii(text) == " data .............| launches ::::::::::"
 
 
 def test_a_bar_of_nothing_is_dotted() -> None:
-    assert bar((), Palette(colour=False, ascii=True), 6).plain == ". . . "
+    assert bar((), Palette(colour=False, ascii=True), 6, ()).plain == ". . . "
 
 
 def test_a_meter_shows_unmeasured_as_dashes_and_never_as_empty() -> None:
@@ -119,7 +118,7 @@ def test_history_stacks_compute_below_memory_below_overhead() -> None:
     shares = {"compute": 0.6, "memory": 0.2, "idle_input": 0.1, "idle_sync": 0.1}
     lines = stacked_area([shares, None], Palette(colour=False, ascii=True), 10)
     bottom_up = "".join(line.plain[0] for line in reversed(lines))
-    assert bottom_up == "######==is", "each cause has a layer of its own"
+    assert bottom_up == "######==.:", "waits for data, and other idle time"
     assert {line.plain[1] for line in lines} == {" "}
 
 
@@ -235,42 +234,22 @@ def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
     assert short_name(name) == short
 
 
-def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
-    result = snapshots.snapshot().estimate
-    assert result is not None
-    copying = replace(result, cause="exposed_copy", confidence=0.99)
-    assert headline(copying, Palette(), 80).plain.endswith("beside them      99% sure")
-    assert headline(copying, Palette(), 90).plain.endswith("  very sure 99%")
-
-
-def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
-    """The screen spoke of launches alone where 13 % of the time went after `.item()`."""
-    result = snapshots.snapshot().estimate
-    assert result is not None
-    both = replace(result, cause="launch", account=snapshots.account(launch=0.43, sync=0.13))
-    text = "waiting for the next kernel launch, another 13% after syncs"
-    assert text in headline(both, Palette(), 120).plain
-    assert "kernel launch  " in headline(both, Palette(), 80).plain, "no room, and nothing cut"
-    few = replace(both, account=snapshots.account(launch=0.43, sync=0.04))
-    assert "syncs" not in headline(few, Palette(), 120).plain
-    assert "syncs" not in headline(replace(both, cause="sync"), Palette(), 120).plain
-
-
 @pytest.mark.parametrize(
-    ("waited", "words"), [(0.1, "host runs ahead"), (0.9, "host ahead between waits")]
+    ("waited", "words"), [(0.1, "runs ahead;"), (0.9, "runs ahead between waits;")]
 )
 def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, words: str) -> None:
     result = snapshots.snapshot().estimate
     assert result is not None
     late = replace(result, account=snapshots.account(compute=1 - waited, input=waited))
-    assert launch_pieces(late, Palette())[0].plain.startswith(words)
+    assert dict(launch_facts(late))["the host"].startswith(words)
 
 
 def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
     result = snapshots.snapshot().estimate
     assert result is not None
-    pieces = [piece.plain for piece in launch_pieces(result, Palette())]
-    assert pieces == ["host runs ahead (88% by time)", "lead 184 µs", "late 12% of launches"]
+    said = dict(launch_facts(result))
+    assert "88% of the kernel time" in said["the host"] and "12% of launches" in said["late"]
+    assert "184 µs" in said["lead"]
 
 
 @pytest.mark.parametrize("palette", LOOKS)
@@ -304,29 +283,18 @@ def test_roofs_of_the_same_height_share_a_line_and_their_names() -> None:
     assert "bf16, fp16 989 TFLOP/s" in text
 
 
-def test_what_to_try_ends_in_an_ellipsis_where_the_rest_has_no_room() -> None:
-    advisory = replace(snapshots.ADVISORIES[0], suggests="one two three four five " * 10)
-    tried = wrapped(advisory.suggests, 48)
-    for height in (2, 3, len(tried), len(tried) + 1):
-        lines = blocks((advisory,), Palette(), 60, height)
-        assert len(lines) == height
-        assert lines[-1].plain.endswith("…") == (height - 1 < len(tried))
-        assert all(line.cell_len <= 60 for line in lines)
-
-
-def test_advice_is_shown_unabridged_where_there_is_room_and_else_the_first_says_what_to_try() -> (
-    None
-):
+def test_advice_is_whole_where_there_is_room_and_else_each_has_its_line() -> None:
     many = tuple(replace(one, says=f"{one.says} and so on" * 4) for one in snapshots.ADVISORIES)
-    assert len(many) > MOST
-    for height, count in ((3, 2), (4, 3), (60, len(many))):
-        assert fitting(many, Palette(), 80, height) == count
-        text = [line.plain for line in blocks(many[:count], Palette(), 80, height)]
-        assert len(text) <= height
-        assert sum(line.startswith(("saves", "to know")) for line in text) == count
-        assert any(line.strip().startswith("try") for line in text)
-    assert not any("…" in line for line in text), "nothing is cut where there is room"
-    assert fitting((), Palette(), 80, 10) == 0
+    for height, count in ((1, 1), (3, 2), (5, 3), (60, len(many))):
+        shown_count, lines = flow(many, Palette(), 80, height)
+        text = [line.plain for line in lines]
+        assert shown_count == count and len(text) <= height
+        assert all(line.cell_len <= 80 for line in lines)
+        assert sum(line.startswith(("≤1.", "to know")) for line in text) == count
+        assert any(line.strip().startswith("try") for line in text) or height == 1
+    assert not any("…" in line for line in text[:-1]), "nothing is cut where there is room"
+    assert text[-1].strip().startswith("no gain")
+    assert flow((), Palette(), 80, 10) == (0, [])
 
 
 def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsewhere() -> None:
@@ -360,16 +328,6 @@ def test_the_account_is_shown_whole() -> None:
     assert sum(part.spent_ns for part in booked(account)) == account.duration_ns
 
 
-@pytest.mark.parametrize("width", [30, 46, 80])
-def test_the_legend_keeps_to_its_lines_and_sums_up_what_has_no_room(width: int) -> None:
-    shares = {"compute": 0.29, "memory": 0.47, "underfilled": 0.22, "launch": 0.018}
-    parts = booked(snapshots.account(**shares, device=0.002))
-    lines = account_legend(parts, Palette(), width, 2, 2.5)
-    assert len(lines) <= 2 and all(line.cell_len <= width for line in lines)
-    text = " ".join(line.plain for line in lines)
-    assert "memory 47%" in text and ("device" in text) != (" more " in text)
-
-
 def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:
     for mark in MARKS.values():
         assert mark.ascii_fill.isascii()
@@ -380,12 +338,13 @@ def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:
         assert twin != "?", f"{character} has no twin"
 
 
-def test_letters_and_fills_tell_all_buckets_apart_without_colour() -> None:
+def test_letters_and_fills_tell_bounds_from_idle_time_without_colour() -> None:
     sides = ("compute", "memory", "underfilled", "comm", "copy", "unknown")
     idle = [name for name in MARKS if name.startswith("idle_")]
     for attribute in ("letter", "fill", "ascii_fill"):
-        seen = [getattr(MARKS[name], attribute) for name in (*sides, *idle)]
+        seen = [getattr(MARKS[name], attribute) for name in sides]
         assert len(set(seen)) == len(seen), attribute
+        assert not {getattr(MARKS[name], attribute) for name in idle} & set(seen), attribute
 
 
 def _contrast(one: str, other: str) -> float:
@@ -411,12 +370,12 @@ def test_figures_of_advice_carry_their_units() -> None:
         "bytes_per_s": 31_794_328_523.0, "span_ns_an_update": 1.5e6, "exposed_share": 0.05,
         "share": 0.4, "saved_s": 2.0, "lines": [], "host_ns_an_update": None,
     }  # fmt: skip
-    assert evidence_text(evidence) == (
+    said = ", ".join(f"{label} {value}" for label, value in evidence_pairs(evidence))
+    assert said == (
         "waits a step 90.5, blocked a step 838 µs, bytes a step 20.0 MiB, rate 31.8 GB/s, "
-        "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s"
+        "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s, host an update –"
     )
     assert "lines" not in dict(evidence_pairs(evidence)), "an empty list says nothing"
-    assert dict(evidence_pairs(evidence))["host an update"] == "–"
 
 
 def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
@@ -446,11 +405,12 @@ def test_a_column_of_a_live_history_is_a_second_and_of_a_file_a_part_of_it() -> 
 def test_what_happened_is_marked_on_the_axis_at_its_time() -> None:
     live = snapshots.snapshot()
     edges = column_edges(live, 80)
-    line = time_axis(live, edges, Palette()).plain
+    line = phase_line(live, edges, Palette()).plain
     assert len(line) == 80
     for event, sign in zip(snapshots.EVENTS, "t◆s", strict=True):
-        assert line[bisect.bisect_right(edges, event.t_ns) - 1] == sign
-    assert " history " in line and "1 s a column" in line
+        at = bisect.bisect_right(edges, event.t_ns) - 1
+        assert sign in line[at : at + 12], "no name is cut by it"
+    assert "evaluation" in line and line.count("├train") == 2
 
 
 def test_the_slowest_step_of_a_column_is_its_height() -> None:
@@ -477,7 +437,7 @@ async def test_steps_that_hardly_differ_are_told_as_such() -> None:
     steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
     message = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
     async with shown(message, size=(200, 60)) as screen:
-        assert "slowest <+1%" in await screen.text()
+        assert "slowest  <1% longer than the median" in await screen.press("i")
 
 
 @pytest.mark.parametrize(("width", "shown_words"), [(80, "risk)"), (40, "…"), (200, "risk)")])

@@ -31,11 +31,11 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
         text = await screen.text()
     assert len(text.splitlines()) == size[1]
     for words in (
-        "pid 4711", "live", "OVERHEAD-BOUND", "waiting for the next batch", "very sure 92%",
-        "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "10.3 ms a step",
-        "24.5 ms", "lead 184 µs", "host runs ahead (88% by time)", "SM", "45%", "98%", "41.2/140 GiB",
-        "nvjet_tst_256x128", "6.84 ms", "saves ≤42%", "The GPU waits for the next batch",
-        "bursts", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
+        "pid 4711", "live", "WAITS FOR DATA", "GPU idle 47%", "very sure 92%",
+        "run   3:00:00   waits for data 42%", "now      10 s   waits for data 52%", "compute 30%",
+        "24.5 ms/step · 1,310 samples/s", "GPU active 53%", "41.2 of 140 GiB",
+        "nvjet_tst_256x128", "6.84 ms", "≤1.7× faster", "The GPU waits for the next batch",
+        "bursts", "4 steps", "0.4% ±0.2%", "help", "quit",
     ):  # fmt: skip
         assert words in text, words
 
@@ -43,11 +43,10 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
 async def test_what_nobody_measured_is_a_dash_with_a_reason_and_never_a_zero() -> None:
     async with shown(snapshots.unmeasured()) as screen:
         text = await screen.text()
-    assert "UNKNOWN" in text
-    assert "step – no steps seen" in text
-    assert "launch lead – no launch records" in text
-    assert "gauges –  no counter has been read yet" in text
-    assert "no history yet" in text
+        details = await screen.press("i")
+    assert "– no steps seen" in details and "– no launch records" in details
+    assert "no counter has been read yet" in details and "ms/step" not in text
+    assert "UNKNOWN" in text and "no history yet" in text
     assert "1,204 records lost" in text
     assert "cost –" in text
     assert "No advice" in text
@@ -338,9 +337,10 @@ async def test_several_gpus_stand_side_by_side_and_can_be_clicked() -> None:
     other = replace(busy, device=Device(3, "NVIDIA H200"))
     snapshot = snapshots.snapshot(devices=(other, snapshots.estimate()))
     async with shown(snapshot, size=(80, 24)) as screen:
-        line = (await screen.text()).splitlines()[1]
-        assert line.startswith("▸GPU 0 C30% M15% O54% ?1%   GPU 3 C72% M22%")
-        await screen.pilot.click(offset=(line.index("GPU 3"), 1))
+        lines = (await screen.text()).splitlines()
+        (at,) = (y for y, line in enumerate(lines) if line.startswith("▸GPU 0"))
+        assert lines[at].startswith("▸GPU 0 C30% M15% O54% ?1%   GPU 3 C72% M22%")
+        await screen.pilot.click(offset=(lines[at].index("GPU 3"), at))
         for _ in range(100):
             if screen.driver.asked:
                 break
@@ -352,7 +352,7 @@ async def test_several_gpus_stand_side_by_side_and_can_be_clicked() -> None:
 
 async def test_one_gpu_needs_no_line_of_its_own() -> None:
     async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
-        assert "OVERHEAD-BOUND" in (await screen.text()).splitlines()[1]
+        assert "WAITS FOR DATA" in (await screen.text()).splitlines()[1]
 
 
 async def test_any_size_down_to_one_cell_and_back() -> None:
@@ -370,7 +370,7 @@ async def test_sizes_between_show_verdict_and_kernels() -> None:
     async with shown(snapshots.snapshot()) as screen:
         for width, height in ((40, 10), (60, 15), (80, 20), (100, 30), (160, 40)):
             text = await screen.resize(width, height)
-            assert "OVERHEAD" in text
+            assert "WAITS FOR DATA" in text
             assert "nvjet" in text or height < 16, "there advice has the room"
 
 
@@ -437,11 +437,12 @@ async def test_the_light_theme_is_one_key_away() -> None:
             assert screen.app.theme == f"brrrtop-{name}"
 
 
-@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
-async def test_where_there_is_room_three_counters_have_a_trend(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), size=size) as screen:
-        (line,) = [line for line in (await screen.text()).splitlines() if "recent SM" in line]
-    assert "tensor ▃▄▅▆▇" in line and "DRAM ▆▅▄▃▂" in line
+async def test_the_details_have_phases_witnesses_and_trends_of_counters() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
+        flat = " ".join((await screen.press("i")).split())
+    assert "evaluation evaluate() train.py:120 10% 18:00 3 9,000 120 ms 0% 81%" in flat
+    assert "55% by its counter, 53% by traced kernels" in flat
+    assert "▃▄▅▆▇" in flat and "▆▅▄▃▂" in flat and "a kernel starts 184 µs after its launch" in flat
 
 
 async def test_an_ended_trainer_offers_its_successor_and_enter_takes_it() -> None:

@@ -129,7 +129,8 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
             ends_s, last_s = time.monotonic() + within_s, None
             while time.monotonic() < min(ends_s, last_s or ends_s) and launched.exit_code is None:
                 snapshot = driver.advance()
-                rows = {row.edit: row for row in snapshot.whatif} or rows
+                predicted = (*snapshot.whatif, *snapshot.whatif_after)
+                rows = {row.edit: row for row in predicted} or rows
                 if rows and last_s is None and live.shapes_told(snapshot, options):
                     last_s = time.monotonic() + WITH_SHAPES_S
                 time.sleep(options.interval)

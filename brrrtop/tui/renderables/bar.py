@@ -1,4 +1,4 @@
-"""One horizontal bar of shares, each part told apart by colour, letter and fill."""
+"""One horizontal bar of shares, each part named by the words in it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from brrrtop.text import units
-from brrrtop.tui.palette import Palette, letter
+from brrrtop.tui.palette import MARKS, Palette
 
 Part = tuple[str, float]
-"""A bucket of `look.MARKS` and its share of the bar."""
+"""A bucket of `palette.MARKS` and its share of the bar."""
 
 
 def cells(shares: Sequence[float], width: int) -> list[int]:
@@ -35,33 +34,38 @@ def cells(shares: Sequence[float], width: int) -> list[int]:
     return counts
 
 
-def bar(parts: Sequence[Part], palette: Palette, width: int, labels: Sequence[str] = ()) -> Text:
+def bar(
+    parts: Sequence[Part], palette: Palette, width: int, labels: Sequence[Sequence[str]]
+) -> Text:
     """The parts side by side over `width` cells.
 
     Args:
-        labels: One a part, written into it where it fits; else its letter and percentage, else
-            its letter.
+        labels: For each part, longest first: the first that fits is written into it.
     """
     text = Text(no_wrap=True)
     counts = cells([share for _, share in parts], width)
-    for i, ((bucket, share), count) in enumerate(zip(parts, counts, strict=True)):
-        if not count:
-            continue
-        wordy = labels[i] if i < len(labels) else ""
-        text.append(_segment(bucket, share, wordy, palette, count), palette.filled(bucket))
+    shown = [one for one in zip(parts, counts, labels, strict=True) if one[1]]
+    for place, ((bucket, _), count, words) in enumerate(shown):
+        # Neighbours of one hue need an edge between them.
+        edge = place + 1 < len(shown) and _hue(shown[place + 1][0][0]) == _hue(bucket) and count > 1
+        text.append(_segment(bucket, words, palette, count - edge), palette.filled(bucket))
+        text.append("▕" * edge, palette.filled(bucket))
     if text.cell_len < width:
         text.append((". " if palette.ascii else "· ") * width, palette.style("rule"))
         text.truncate(width)
     return text
 
 
-def _segment(bucket: str, share: float, wordy: str, palette: Palette, count: int) -> str:
-    sign = letter(bucket)
+def _hue(bucket: str) -> str:
+    return MARKS[bucket].hue
+
+
+def _segment(bucket: str, labels: Sequence[str], palette: Palette, count: int) -> str:
     fill = " " if palette.colour else palette.fill(bucket)
-    for label in (f" {wordy} " if wordy else "", f" {sign} {units.share(share)} ", f" {sign} "):
-        if label and cell_len(label) <= count:
-            return label + fill * (count - cell_len(label))
-    return sign + fill * (count - 1)
+    label = next((f" {one} " for one in labels if cell_len(one) + 2 <= count), "")
+    if not label and labels and cell_len(labels[-1]) <= count:
+        label = labels[-1]
+    return label + fill * (count - cell_len(label))
 
 
 def meter(share: float | None, palette: Palette, width: int, hue: str = "text") -> Text:

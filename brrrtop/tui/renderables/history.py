@@ -101,7 +101,7 @@ def _cell(
         return " ", _EMPTY
     if not palette.colour or len(inside) == 1:
         layer = max(inside)[1]
-        return (palette.fill(layer) if not palette.colour else "█"), palette.style(layer)
+        return palette.texture(layer), palette.style(layer)
     return _boundary(inside, palette)
 
 
@@ -111,10 +111,10 @@ def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, S
     below, above = [entry for entry in inside if entry in largest][:2]
     eighths = round(8 * below[0] / (below[0] + above[0]))
     layer = max(below, above)[1]
-    if palette.ascii:
-        return " ", palette.filled(layer)
-    if eighths in (0, 8):
-        return "█", palette.style(layer)
+    if palette.ascii or eighths in (0, 8) or below[1].startswith("idle_"):
+        return palette.texture(layer), palette.style(layer)
+    if above[1].startswith("idle_"):
+        return EIGHTHS[eighths], palette.style(below[1])
     return EIGHTHS[eighths], palette.boundary(below[1], above[1])
 
 

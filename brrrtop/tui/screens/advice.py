@@ -82,7 +82,7 @@ class AllAdvice(Chooser, Scrolled):
 def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
-    label = "to know" if gain is None else gain.split(" (")[0]
+    label = "to know" if gain is None else gain.split(" faster")[0]
     good, bold = palette.style("good", bold=True), palette.style("text", bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     known = [
@@ -92,7 +92,7 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     if advisory.waste:
         known.append(("waste", advisory.waste))
     if gain is not None:
-        known.append(("gain", _gain(advisory)))
+        known.append(("gain", gain))
     known.append(("id", f"{advisory.kind}; x silences it, or --silence {advisory.kind}"))
     tries = hanging(
         f"{'try':>10}  ", advisory.suggests, width, palette.style("good"), palette.style("text")
@@ -103,12 +103,3 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
         *tries,
         *facts(known, 10, palette, width),
     ]
-
-
-def _gain(advisory: Advisory) -> str:
-    """What was predicted with its range, or the bound; and how much faster that is."""
-    share = advisory.saves_at_most if advisory.saves is None else advisory.saves
-    faster = (
-        f", {units.times_as_fast(share)} as fast" if share is not None and 0 < share < 1 else ""
-    )
-    return f"{whatif.gain(advisory)} of the time{faster}"

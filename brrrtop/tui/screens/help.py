@@ -39,7 +39,8 @@ KEYS_MEAN: tuple[tuple[str, str], ...] = (
         "one step as a picture. There: ←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g G the next "
         "and the previous longest gap, 0 all of the step, f follow the run again",
     ),
-    ("C", "code: where the main thread is while the GPU idles"),
+    ("C", "code: your file with the share of the time that each line takes, and why the GPU idles"),
+    ("i", "the run in figures: phases, what is known twice, account, steps, launches, counters"),
     (
         "L",
         "loader: how long each batch is waited for, what the workers do, where the loop stands; on the "
@@ -61,11 +62,11 @@ KEYS_MEAN: tuple[tuple[str, str], ...] = (
     ),
     (
         "7 R  { }",
-        "of a job with several ranks: all of them, the odd one on top (Enter opens one, Esc leads "
+        "of a job with several ranks: all of them, the slow one first (Enter opens one, Esc goes "
         "back); the rank before and the next one",
     ),
     ("d D", "the next GPU, the one before; a click on a GPU shows it"),
-    ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
+    ("m", "set a baseline; b compares with it what comes after, m again resets it"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
     ("n", "trace a few steps now, without waiting for the pause to end"),
     ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
@@ -74,7 +75,7 @@ KEYS_MEAN: tuple[tuple[str, str], ...] = (
         "t",
         "the next theme: dark, light, high-contrast, colour-blind, your own; kept for the next time",
     ),
-    ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
+    ("Ctrl-L  F5", "redraw; Ctrl-Z suspends, `fg` comes back"),
 )
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
@@ -106,17 +107,20 @@ TERMS: tuple[tuple[str, str], ...] = (
      "traffic: idle, underfilled, exposed collectives and copies"),
     ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
      "Memory: what moves elements, however slowly, and products below the ridge"),
-    ("history", "where the time went, by cause: live a second a column, newest at the right; a file "
-     "fills the width. Below it the slowest step of each column. Marks: ◆ the verdict changed, m baseline, "
-     "k checkpoint, e evaluation, j compile, s stall, ! clocks held down, c a change, t trainer"),
+    ("history", "where the time went: live a second a column, newest at the right; a file fills the width. "
+     "Idle time is dotted, waits for data lightest. Below it the phases of the run with marks (◆ the verdict "
+     "changed, m baseline, k checkpoint, e evaluation, j compile, s stall, ! slow clocks, c a change, "
+     "t trainer) and the slowest step of each column"),
     ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
      "are none, why. A bar is as high as the part of the time that it covers"),
-    ("GPU watched, lost", "time since attach, and the part of it that went neither into arithmetic nor into "
-     "moving tensors; time between bursts is taken to be as the bursts around it"),
-    ("p50, p99", "the median step of the history, and the one that a hundredth of them exceed"),
+    ("run, now", "where the time went since attaching, and in the last seconds. What no burst has seen is "
+     "unknown, active or idle by the GPU's counter"),
+    ("samples/s, MFU", "of all steps; MFU is the FLOPs that the kernels did over the peak of their "
+     "precision, left out where the FLOPs are not known"),
+    ("GPU active", "the part of the run in which the GPU was not idle; i has it beside its own counter"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
      "to a step on average"),
-    ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
+    ("unknown", "unclassified kernels, and spans whose records were lost; never folded into "
      "another bucket"),
     ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
      "checkpoint, logging, evaluation, io (files, network), host (elsewhere), device (queued work "
@@ -132,15 +136,15 @@ TERMS: tuple[tuple[str, str], ...] = (
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
      "Of a kernel: how sure its side is"),
-    ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
+    ("lead (i)", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it"),
-    ("late", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
+    ("late (i)", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
      "GPU waited for them"),
     ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
      "launched at least 10 µs before it started, `rho` in reports: the most that faster kernels can "
      "touch. By time, as many short kernels may be late beside few long ones that are not. "
      "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
-    ("slowest", "the slowest step of the window against the median step"),
+    ("slowest (i)", "the slowest step of the window against the median step"),
     ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "
      "the rest is `host` or unknown"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
@@ -152,9 +156,9 @@ TERMS: tuple[tuple[str, str], ...] = (
      "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
     ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
      "bandwidth-bound job shows 95% and wastes most of the chip"),
-    ("saves 34% (28-41%)", "share of a step that goes with that edit, by simulation; the range holds "
-     "the true value four times of five. w has every edit, Enter what it changes in a step"),
-    ("saves at most", "share of wall time that could go if the cause vanished (Amdahl's law)"),
+    ("1.5× faster (1.4–1.7)", "the run with that edit, by simulation; the range should contain the true gain "
+     "80% of the time. w has every edit, Enter what it changes in a step"),
+    ("≤1.7× faster", "if the cause vanished (Amdahl's law)"),
     ("6% traced", "the part of the window in which kernels were recorded: bursts of whole steps stand "
      "for what is between them"),
     ("◆", "in the roofline: all kernels with known rates together; dots are where it was before"),
@@ -233,7 +237,7 @@ def _regimes(palette: Palette, width: int) -> list[Text]:
 def _letters(palette: Palette, width: int) -> list[Text]:
     lines, line = [], Text(no_wrap=True)
     for bucket in MARKS:
-        if bucket in ("overhead", "mixed", "comm", "copy"):
+        if bucket in ("overhead", "mixed", "comm", "copy") or bucket.startswith("idle_"):
             continue
         piece = Text(no_wrap=True).append(letter(bucket), palette.filled(bucket))
         piece.append(f" {phrases.bucket(bucket)}".ljust(24), palette.style("text"))

@@ -16,15 +16,14 @@ from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
+from brrrtop.tui.widgets.devices import DeviceStrip
 from brrrtop.tui.widgets.frame import KeyLine
-from brrrtop.tui.widgets.gauges import DeviceStrip, Gauges
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
-from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.table_columns import SORTABLE
-from brrrtop.tui.widgets.time_spent import AccountPane, HistoryGraph, StepStrip
-from brrrtop.tui.widgets.verdict import Banner, Hero
+from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
+from brrrtop.tui.widgets.verdict import Figures
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
@@ -48,8 +47,8 @@ class MainView(View):
 
     def compose(self) -> ComposeResult:
         panes = (
-            DeviceStrip(), Banner(), Hero(), AccountPane(), HistoryGraph(), StepStrip(), Pace(),
-            Gauges(), Container(Advice(), Side(), id="counsel"), Loader(), KernelTable(),
+            Figures(), DeviceStrip(), HistoryGraph(), Container(Advice(), Side(), id="counsel"),
+            Loader(), StepStrip(), KernelTable(),
         )  # fmt: skip
         hint = "words in a kernel's name, family or side"
         yield from self.framed(panes, "filter ", hint, KeyLine(MAIN_KEYS, MAIN_LAST))

@@ -13,7 +13,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text import ranks as words
 from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import fitted, hanging, paragraph, stacked, under_cursor
@@ -194,7 +194,9 @@ def _row(
         line.append(f"{row.estimate.device.device_id:>{GPU - 1}} ", palette.style("text"))
     line.append(f"{units.duration(row.step_ns):>{STEP - 1}} ", palette.style("text"))
     if columns.bar:
-        line.append_text(bar(split_parts(row.estimate.split), palette, columns.bar)).append(" ")
+        parts = split_parts(row.estimate.split)
+        labels = [(f"{letter(name)} {units.share(part)}", letter(name)) for name, part in parts]
+        line.append_text(bar(parts, palette, columns.bar, labels)).append(" ")
     if columns.waits:
         line.append(f"{units.share(row.waits_for_peers):>{WAITS}}", palette.style("comm"))
         line.append(f"{units.duration(row.late_ns):>{LATE}}", palette.style(hue, bold=odd))

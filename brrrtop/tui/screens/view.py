@@ -17,6 +17,7 @@ from brrrtop.tui.commands import BURSTS, FOLLOW
 from brrrtop.tui.widgets.frame import LEAST_HEIGHT, LEAST_WIDTH, KeyLine, Status, Title, TooSmall
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.widgets.verdict import Headline, RunBars
 
 if TYPE_CHECKING:
     from brrrtop.tui.app import BrrrtopApp
@@ -62,9 +63,11 @@ class View(Screen[None]):
                 pane.frame((FOLLOW,) if snapshot.successor is not None else (), behind)
 
     def framed(self, panes: Iterable[Widget], what: str, hint: str, keys: KeyLine) -> ComposeResult:
-        """The panes below the title and above the words typed, the status and the keys."""
+        """The panes below the verdict and above the words typed, the status and the keys."""
         yield TooSmall()
         yield Title()
+        yield Headline()
+        yield RunBars()
         yield from panes
         with Container(id="filter"):
             yield Label(what)

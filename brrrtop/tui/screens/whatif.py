@@ -28,6 +28,8 @@ ZERO, RANGE, MIDDLE, BOTH = "│", "━", "●", "┼"
 PARTS = 26
 """Cells of what a step is made of, beside its figures."""
 LABEL = 6
+LEAST_SAVING = -1.0
+"""What is more than twice as slow would leave no room for the others."""
 NONE = (
     "No edit was simulated: that needs whole steps, judged after warming up, of a GPU that this "
     "trainer has for itself."
@@ -47,7 +49,7 @@ class EditTable(Chooser, Scrolled):
     """One edit is chosen."""
 
     KEYS = (CHOOSE, ("enter", "what changes", "focused.open"), *VIEW_KEYS)
-    topic = "what if: each edit simulated, best first"
+    topic = "what if: each edit simulated, in the order of the advice"
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +59,7 @@ class EditTable(Chooser, Scrolled):
         return [row.edit for row in self._rows]
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        self._rows = snapshot.whatif
+        self._rows = whatif_text.ordered(snapshot)
         if not self._rows:
             return paragraph(NONE, width, self.palette.style("muted"))
         return table_lines(snapshot, self.at, self.palette, width)
@@ -72,19 +74,18 @@ class EditTable(Chooser, Scrolled):
 
 def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> list[Text]:
     """Titles, a row an edit, then the chosen one's line of code and what the figures mean."""
-    rows = snapshot.whatif
+    rows = whatif_text.ordered(snapshot)
     bar, code = _columns(rows, width)
-    least = min(
-        0.0, *(r.saves_low for r in rows)
-    )  # what is far slower would leave no room for the others
-    scale = max(least, whatif_text.TWICE), max(r.saves_high for r in rows)
+    least = min(0.0, *(r.saves_low for r in rows))
+    scale = max(least, LEAST_SAVING), max(r.saves_high for r in rows)
     lines = [_titles(bar, code, palette, width)]
     for place, row in enumerate(rows):
         line = _row(row, "▸" if place == at else " ", scale, (bar, code), palette, width)
         lines.append(under_cursor(line, palette, width) if place == at else line)
     known = [] if code else [("line", rows[at].line)]
-    if at == 0 and snapshot.whatif_after:
-        known.append(("then", _following(snapshot)))
+    best, after = whatif_text.following(snapshot)
+    if rows[at].edit == best:
+        known.append(("then", f"after {best}: {after}"))
     terms = f"{whatif_text.TERMS} {RANGE}{MIDDLE}{RANGE} is the range, on one scale for all."
     below = paragraph(terms, width, palette.style("muted"))
     return stacked([*lines, Text(), *facts(known, LABEL, palette, width), *below], width)
@@ -103,7 +104,7 @@ def _titles(bar: int, code: int, palette: Palette, width: int) -> Text:
     title = f"{'':{MARK}}{'edit':<{EDIT}}"
     if width >= MARK + EDIT + TIMES + SAVES:
         title += f"{'now → then':>{TIMES}}"
-    title += f"{'saves':>{SAVES}}"
+    title += f"{'faster':>{SAVES}}"
     if width >= len(title) + SPAN:
         title += f"  {'range':<{SPAN - 2}}" + " " * bar
     if code:
@@ -125,25 +126,16 @@ def _row(
     line.append(fitted(row.edit, EDIT), palette.style("muted" if hue == "muted" else "text"))
     if width >= MARK + EDIT + TIMES + SAVES:
         line.append(f"{whatif_text.times(row):>{TIMES}}", palette.style("text"))
-    saves, between = whatif_text.saving(row)
-    line.append(f"{saves:>{SAVES}}", palette.style(hue, bold=True))
+    speed, between = whatif_text.speeds(row)
+    line.append(f"{speed:>{SAVES}}", palette.style(hue, bold=True))
     if width >= line.cell_len + SPAN:
-        line.append(f"  {fitted(between.removesuffix(' as long'), SPAN - 2)}", palette.style(hue))
+        line.append(f"  {fitted(between, SPAN - 2)}", palette.style(hue))
     if bar:
         ends = row.saves_low, row.saves, row.saves_high
         line.append_text(range_bar(*ends, scale, hue, palette, bar))
     if code:
         line.append(f"  {row.line}", palette.style("muted" if hue == "muted" else "text"))
     return line
-
-
-def _following(snapshot: Snapshot) -> str:
-    first = snapshot.whatif[0]
-    pairs = (
-        f"{whatif_text.last(pair)} {whatif_text.more(pair, first)}"
-        for pair in snapshot.whatif_after
-    )
-    return f"after {first.edit}: {', '.join(pairs)}"
 
 
 class EditPane(Scrolled):
@@ -161,8 +153,8 @@ class EditPane(Scrolled):
         rows = {row.edit: row for row in snapshot.whatif}
         gone = self._row.edit not in rows
         self._row = rows.get(self._row.edit, self._row)
-        first = not gone and snapshot.whatif[0] is self._row
-        after = snapshot.whatif_after if first else ()
+        best = whatif_text.following(snapshot)[0]
+        after = snapshot.whatif_after if not gone and best == self._row.edit else ()
         return edit_lines(self._row, after, gone, self.palette, width)
 
 
@@ -175,11 +167,9 @@ def edit_lines(
     lines = [head.append(where, palette.style("muted"))]
     lines += hanging("  ", row.line, width, Style.null(), palette.style("text"))
     lines += [Text(), *_parts(row, palette, width), Text()]
-    saves, between = whatif_text.saving(row)
-    says = f"{saves}{' of the step' * (saves != 'slower')}, four times of five {between}"
-    if row.saves > 0:
-        says += f"; {units.times_as_fast(row.saves)} as fast"
-    lines += facts([("saves", says)], LABEL, palette, width, hue_of(row))
+    speed, between = whatif_text.speeds(row)
+    gain = f"{speed} as fast, range {between}"
+    lines += facts([("gain", gain)], LABEL, palette, width, hue_of(row))
     if row.advisory is not None:
         lines += facts([("advice", f"{row.advisory}; a shows it")], LABEL, palette, width)
     elif row.saves < whatif_text.WORTH_A_LINE:
@@ -188,7 +178,7 @@ def edit_lines(
     for place, pair in enumerate(after):
         says = f"{whatif_text.last(pair)}: {whatif_text.more(pair, row)}, "
         says += f"{units.duration(pair.step_ns)} a step with both"
-        says += f" (saves {whatif_text.span(pair.saves_low, pair.saves_high)})"
+        says += f" ({whatif_text.span(pair.saves_low, pair.saves_high)})"
         lines += facts([("" if place else "then", says)], LABEL, palette, width)
     terms = paragraph(whatif_text.TERMS, width, palette.style("muted"))
     return stacked([*lines, Text(), *terms], width)
@@ -205,7 +195,7 @@ def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
         return lines
     lines.append(line_of(Change("GPU busy", now.device_ns, then.device_ns), "C", "compute"))
     host = Change("host, without GPU waits", now.host_ns, then.host_ns)
-    lines.append(line_of(host, "h", "idle_host"))
+    lines.append(line_of(host, "", "idle_host"))
     counts = (now.kernels, then.kernels, now.kernels - then.kernels)
     before, after, won = (f"{round(count):,}" for count in counts)
     name = fitted("kernels and copies", name_cells(width, PARTS))

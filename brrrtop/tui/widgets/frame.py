@@ -135,8 +135,6 @@ def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
         facts.append(pair("window", window(snapshot), palette))
     if source.kind == "live":
         facts += (cost(snapshot.overhead, palette), *own_use(snapshot.overhead, palette))
-    if not snapshot.lost_records:
-        facts.append(pair("lost", "0", palette))
     if snapshot.zero_timestamps:
         facts.append(pair("without times", units.count(snapshot.zero_timestamps), palette))
     return facts

@@ -26,7 +26,7 @@ from brrrtop.tui.widgets.table_columns import (
     matching,
     ordered,
 )
-from brrrtop.tui.widgets.verdict import tells_whole
+from brrrtop.tui.widgets.verdict import fits_whole
 
 SORTED_BY = {"side": "side", "total": "time", "count": "calls"}
 """Columns whose titles do not name them."""
@@ -53,7 +53,7 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         note for note in snapshot.source.notes if not (ended and note in snapshot.source.waits)
     ]
     above = reason(snapshot.source)
-    if above in notes and tells_whole(above, width):
+    if above in notes and fits_whole(above, width):
         notes.remove(above)
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):
         bullet, muted = "* " if palette.ascii else "• ", palette.style("muted")

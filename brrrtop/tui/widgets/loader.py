@@ -121,8 +121,8 @@ def _gain(snapshot: Snapshot) -> str:
     row = loader.price(snapshot)
     if row is None:
         return ""
-    span = whatif.span(row.saves_low, row.saves_high)
-    return f"with the batch ready {whatif.times(row)} a step, saves {whatif.percent(row.saves)} ({span})"
+    speed, between = whatif.speeds(row)
+    return f"with the batch ready {whatif.times(row)} a step, {speed} faster ({between})"
 
 
 def _labelled(label: str, words: str, palette: Palette) -> Text:

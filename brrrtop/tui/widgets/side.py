@@ -45,15 +45,16 @@ class Side(Pane):
 
 
 def edit_bars(snapshot: Snapshot, palette: Palette, width: int, count: int) -> list[Text]:
-    """The step as it is, then at most `count` edits that win something, best first; none: no lines."""
-    rows = [row for row in snapshot.whatif if row.saves >= whatif.WORTH_A_LINE][:count]
+    """The step as it is, then at most `count` edits that win something; none: no lines."""
+    rows = [row for row in whatif.ordered(snapshot) if row.saves >= whatif.WORTH_A_LINE][:count]
     if not rows:
         return []
     room = max(4, width - NAME - TIME - GAIN - 3)
     now_ns = rows[0].present_ns
     lines = [_bar("now", now_ns, now_ns, "", room, palette)]
     for row in rows:
-        gain = f"{whatif.percent(row.saves)} ({whatif.span(row.saves_low, row.saves_high)})"
+        speed, between = whatif.speeds(row)
+        gain = f"{speed} ({between})"
         lines.append(_bar(row.edit, row.step_ns, now_ns, gain, room, palette))
     return lines
 
@@ -80,9 +81,7 @@ def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         hue = f"idle_{one.reads_as}" if one.reads_as else "overhead"
         lines.append(clipped(text.append_text(code_line(one, share, hue, palette)), width))
     seconds = units.duration(samples.span_ns)
-    summary = (
-        f"{units.count(samples.count)} stack samples in {seconds}, outside waits that have a name"
-    )
+    summary = f"{units.count(samples.count)} stack samples in {seconds}, excluding known waits"
     lines.append(palette.text(summary, "muted"))
     return lines
 

@@ -1,4 +1,4 @@
-"""Where the time went: over time by cause, with what happened marked; by bucket; in one step."""
+"""Where the time went: over time by cause, with phases and what happened; in one step."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from textual.events import Click
 
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
-from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Palette, letter
-from brrrtop.tui.parts import BucketTime, booked
+from brrrtop.text import units
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import painted, rows, rule
+from brrrtop.tui.renderables.line import painted, rule
 from brrrtop.tui.renderables.swim_lanes import axis, drawn
-from brrrtop.tui.widgets.pane import Fitted, Pane
+from brrrtop.tui.widgets.pane import Pane
 
 MS = 1_000_000
 TIMES_FROM = 8
 """Height from which a line of the picture of a step is spent on the time."""
-AXIS_FROM = 3
-"""Height from which a line is spent on the time and on marks."""
-STEPS_FROM = 5
-"""Height from which a line is spent on the time of the steps."""
-LEAST_AXIS = 60
-"""Width from which the axis has words on it."""
+TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
+"""Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
+AXIS = 6
+"""Cells of the axis at the left."""
+LEAST_STRETCH = 3
+"""Cells from which a phase is named."""
 MARKS = {
     "regime": ("◆", "text"),
     "baseline": ("m", "good"),
@@ -38,7 +37,7 @@ MARKS = {
     "change": ("c", "good"),
     "trainer": ("t", "memory"),
 }
-"""Sign and hue of an event on the time axis; other events have none."""
+"""Sign and hue of an event below the history; other events have none."""
 
 
 class HistoryGraph(Pane):
@@ -51,28 +50,46 @@ class HistoryGraph(Pane):
         """The present only as far as it has come to another column."""
         if not snapshot.history:
             return ()
-        edges = column_edges(snapshot, max(1, self.content_size.width))
+        edges = column_edges(snapshot, max(1, self.content_size.width - AXIS))
         seen = bisect_left(edges, snapshot.now_ns)
         passed = sum(event.t_ns <= snapshot.now_ns for event in snapshot.events)
         return (snapshot.history, snapshot.events, edges[0] // MS, edges[-1] // MS, seen, passed)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        history = snapshot.history
+        history, palette = snapshot.history, self.palette
         if not history:
-            return [self.palette.text("no history yet", "muted")]
-        edges = column_edges(snapshot, width)
+            return [palette.text("no history yet", "muted")]
+        edges = column_edges(snapshot, max(1, width - AXIS))
         shown = columns(history, edges, snapshot.now_ns)
-        axis, steps = height >= AXIS_FROM, height >= STEPS_FROM
-        lines = [time_axis(snapshot, edges, self.palette)] if axis else []
         points = {id(point): point for point in shown if point is not None}
         self._layers = {
             key: self._layers.get(key) or (one, layers(one)) for key, one in points.items()
         }
         area = [None if point is None else self._layers[id(point)][1] for point in shown]
-        lines += stacked_area(area, self.palette, height - axis - steps)
+        title, phases, steps = (height >= least for least in (TITLE_FROM, PHASES_FROM, STEPS_FROM))
+        room = height - title - phases - steps
+        lines = [rule("history", span_words(snapshot, edges), palette, width)] if title else []
+        for row, line in enumerate(stacked_area(area, palette, room)):
+            label = "100%" if row == 0 else "0%" if row == room - 1 else ""
+            lines.append(axis_cell(label, palette).append_text(line))
+        if phases:
+            lines.append(axis_cell("", palette).append_text(phase_line(snapshot, edges, palette)))
         if steps:
-            lines.append(step_line(history, edges, self.palette))
+            lines.append(axis_cell("step", palette).append_text(step_line(history, edges, palette)))
         return lines
+
+
+def axis_cell(label: str, palette: Palette) -> Text:
+    """What stands at the left of a line."""
+    return palette.text(f"{label:>{AXIS - 1}}", "muted").append("▕", palette.style("rule"))
+
+
+def span_words(snapshot: Snapshot, edges: list[int]) -> str:
+    """`120 s to now, 1 s a column`."""
+    length = units.duration(edges[-1] - edges[0])
+    if snapshot.whole_ns is not None and snapshot.progress is not None:
+        return f"all of {length}"
+    return f"{length} to now, 1 s a column"
 
 
 def column_edges(snapshot: Snapshot, width: int) -> list[int]:
@@ -85,28 +102,30 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
     return [end - each * (width - x) for x in range(width + 1)]
 
 
-def time_axis(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
-    """`── history ────◆────k── 120 s, 1 s a column, to now ──`, with marks where things happened."""
-    width = len(edges) - 1
-    cells = [("-" if palette.ascii else "─", palette.style("rule"))] * width
-    marked = set()
+def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
+    """`├train main.py:303 ──────├evaluate main.py:377├train ──◆──`: phases, and marks of events."""
+    width, style = len(edges) - 1, palette.style("rule")
+    cells = [("─", style)] * width
+    run = snapshot.run
+    phases = run.phases if run is not None else ()
+    for one in run.stretches if run is not None else ():
+        left = max(0, bisect_right(edges, one.span.t0_ns) - 1)
+        right = min(width, bisect_left(edges, one.span.t1_ns))
+        if right - left < LEAST_STRETCH or one.span.t1_ns <= edges[0]:
+            continue
+        phase = phases[one.phase]
+        label = f"{phase.kind.value} {phase.where}".strip()
+        if len(label) > right - left - 1:
+            label = phase.kind.value
+        for place, sign in enumerate(f"├{label}"[: right - left], left):
+            cells[place] = (sign, palette.style("muted") if place > left else style)
     for event in snapshot.events:
         at = bisect_right(edges, event.t_ns) - 1
         if event.kind in MARKS and 0 <= at < width and event.t_ns <= snapshot.now_ns:
             sign, hue = MARKS[event.kind]
+            free = (place for place in range(at, width) if cells[place][0] in "─├")
+            at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
-            marked.add(at)
-    whole = snapshot.whole_ns is not None and snapshot.progress is not None
-    length = units.duration(edges[-1] - edges[0])
-    note = f" all of {length} " if whole else f" {length}, 1 s a column, to now "
-    labels = ((" history ", "text", range(2, width)), (note, "muted", range(width, 0, -1)))
-    for words, hue, places in labels if width > LEAST_AXIS else ():
-        begins = (at - 2 - len(words) if hue == "muted" else at for at in places)
-        taken = (at for at in begins if at > 0 and not marked & set(range(at, at + len(words))))
-        place = next(taken, None)
-        if place is not None and place + len(words) <= width:
-            style = palette.style(hue, bold=hue == "text")
-            cells[place : place + len(words)] = [(sign, style) for sign in words]
     return painted(cells)
 
 
@@ -127,54 +146,6 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
         )
         for ns in slowest
     )
-
-
-class AccountPane(Fitted):
-    def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.estimate,)
-
-    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        estimate = snapshot.estimate
-        if estimate is None:
-            return []
-        parts, steps = booked(estimate.account), estimate.steps_covered
-        return legend(parts, self.palette, width, height, steps)
-
-
-def legend(
-    parts: tuple[BucketTime, ...],
-    palette: Palette,
-    width: int,
-    count: int,
-    steps: float | None = None,
-) -> list[Text]:
-    """Buckets by size over at most `count` lines; what does not fit is summed up at the end.
-
-    Times are of one of the window's `steps` on average, as those of kernels are: a window's own grow
-    with every burst. Of the window where there are no steps.
-    """
-    largest = sorted(parts, key=lambda part: -part.share)
-    for left_out in range(len(largest) + 1):
-        shown = largest[: len(largest) - left_out]
-        pieces = [_entry(part, palette, steps, not i) for i, part in enumerate(shown)]
-        if left_out:
-            share = units.share(sum(part.share for part in largest[len(shown) :]))
-            pieces.append(palette.text(f"{left_out} more {share}", "muted"))
-        lines = rows(pieces, width, len(pieces))
-        if len(lines) <= count:
-            return lines
-    return []
-
-
-def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool) -> Text:
-    text = Text.styled(f"{letter(part.bucket)}", palette.filled(part.bucket))
-    if not palette.colour:
-        text = Text.styled(letter(part.bucket), "bold")
-    text.append(f" {phrases.bucket(part.bucket)} ", palette.style("text"))
-    text.append(units.share(part.share), palette.style(part.bucket, bold=True))
-    spent = units.duration(round(part.spent_ns / steps) if steps else part.spent_ns)
-    of_what = " a step" if steps and first else ""
-    return text.append(f" {spent}{of_what}", palette.style("muted"))
 
 
 class StepStrip(Pane):

@@ -1,56 +1,108 @@
-"""The verdict: which regime, why, how sure, the split behind it; in plain words; and what it cost."""
+"""What stands above every screen: what holds the run back, what would help, where its time goes."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.account import Account
+from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.hero import cost, headline_text
+from brrrtop.text.figures import alarms, figures
+from brrrtop.text.hero import remedy, symptom
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import reason, split_parts, sureness
+from brrrtop.tui.parts import booked, reason, sureness
 from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import clipped, paragraph, sided, wrapped
+from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
 
 _WAITING = "waiting "
 LINES = 2
 WORDY = 70
 """Width from which there is room for more than the figure of the confidence."""
+LABEL = 14
+"""Cells before a bar: whose it is, and how long."""
 
 
-class Banner(Pane):
-    """Two lines: the verdict and the split."""
+class Headline(Fitted):
+    """The verdict as a badge and a sentence; below it what would make the run faster."""
+
+    most = 4
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (
+            symptom(snapshot),
+            remedy(snapshot),
+            snapshot.estimate,
+            snapshot.source,
+            snapshot.freshness,
+        )
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        estimate = snapshot.estimate
-        if estimate is None:
-            return nothing_yet(snapshot, self.palette, width, max(1, height))
-        parts = split_parts(estimate.split)
-        labels = [f"{name} {units.share(share)}" for name, share in parts]
-        return [headline(estimate, self.palette, width), bar(parts, self.palette, width, labels)]
+        if snapshot.estimate is None:
+            return nothing_yet(snapshot, self.palette, width, max(1, min(height, LINES)))
+        if self.screen.has_class("-low") or self.screen.has_class("-flat"):
+            return headline(snapshot, self.palette, width)[:LINES]
+        return headline(snapshot, self.palette, width)[:height]
 
 
-def headline(estimate: Estimate, palette: Palette, width: int) -> Text:
-    """The verdict, and how sure it is: the figure alone where the words would touch its reason,
-    and what comes with it where there is room."""
-    text, sure = verdict(estimate, palette), confidence(estimate, palette, width)
-    also = phrases.besides(estimate)
-    if text.cell_len + len(also) + sure.cell_len + 2 <= width:
-        text.append(also, palette.style("text"))
-    if text.cell_len + sure.cell_len + 2 > width:
-        sure = confidence(estimate, palette, 0)
-    return sided(text, sure, width)
+def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
+    """The badge, beside it all of the sentence, below it the gain; at the right how sure."""
+    estimate = snapshot.estimate
+    assert estimate is not None
+    badge, sure = badge_of(snapshot, palette), confidence(snapshot, palette, width)
+    words = symptom(snapshot) or phrases.because(estimate)
+    warming = " (warming up: shown, not judged)" if estimate.steps.warming_up else ""
+    bold, good = palette.style("text", bold=True), palette.style("good", bold=True)
+    gain = remedy(snapshot)
+    room = width - badge.cell_len - sure.cell_len - 2
+    if room < 24:  # the sentence has lines of its own
+        lines = [sided(badge, sure, width), *paragraph(words + warming, width, bold)]
+        return lines + paragraph(gain, width, good)
+    first, *rest = wrapped(words + warming, room)
+    indent = " " * badge.cell_len
+    lines = [sided(badge.append(first, bold), sure, width)]
+    lines += [
+        Text(indent, no_wrap=True).append(line, bold) for line in wrapped(" ".join(rest), room)
+    ]
+    return lines + (hanging(indent, gain, width, good, good) if gain else [])
+
+
+def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
+    """What holds the run back on its hue, and a space."""
+    estimate = snapshot.estimate
+    assert estimate is not None
+    regime, words = estimate.regime, phrases.badge(snapshot)
+    hue = "good" if words == "HEALTHY" else regime.value
+    plain = not palette.colour or regime is Regime.MIXED
+    style = palette.style("text", bold=True) if plain else palette.filled(hue)
+    text = Text(f" {words} ", style, no_wrap=True)
+    text.stylize("bold")
+    return text.append("  ")
+
+
+def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
+    """How sure, and what else it may be."""
+    estimate = snapshot.estimate
+    assert estimate is not None
+    share = units.share(estimate.confidence)
+    if width < WORDY:
+        return palette.text(share, "text", bold=True).append(" sure", palette.style("muted"))
+    text = palette.text(f"{sureness(estimate.confidence)} ", "text").append(
+        share, palette.style("text", bold=True)
+    )
+    if estimate.runner_up is not None and estimate.confidence < 0.7:
+        text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
+    return text
 
 
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
-    says = reason(snapshot.source) or "for the first whole window of device activity"
+    words = reason(snapshot.source) or "for the first whole window of device activity"
     if not snapshot.source.notes and snapshot.source.tier == "nvml":
-        says = phrases.unjudged(snapshot)
-    flowed = wrapped(says.removeprefix(_WAITING), max(10, width - len(badge)))
+        words = phrases.unjudged(snapshot)
+    flowed = wrapped(words.removeprefix(_WAITING), max(10, width - len(badge)))
     flowed[height - 1 :] = [" ".join(flowed[height - 1 :])] if len(flowed) >= height else []
     lines = []
     for i, line in enumerate(flowed):
@@ -60,60 +112,59 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
     return lines
 
 
-def tells_whole(note: str, width: int) -> bool:
-    """Whether the banner has room for all of a note, so that nothing else need say it."""
+def fits_whole(note: str, width: int) -> bool:
+    """Whether the headline has room for all of a note, so that nothing else need repeat it."""
     return len(wrapped(note.removeprefix(_WAITING), max(10, width - len("WAITING ")))) <= LINES
 
 
-def verdict(estimate: Estimate, palette: Palette) -> Text:
-    """The regime as a badge, and its reason in words."""
-    regime = estimate.regime
-    badge = palette.filled(regime.value) if palette.colour else palette.style("text", bold=True)
-    if regime is Regime.MIXED and palette.colour:
-        badge = palette.style("text", bold=True)
-    text = Text.styled(f" {phrases.HEADLINES[regime]} ", badge)
-    text.stylize("bold")
-    text.append("  ")
-    cause = estimate.cause
-    if cause and cause != regime.value and regime is not Regime.UNKNOWN:
-        text.append(cause.replace("_", " "), palette.style("text", bold=True))
-        text.append(": ", palette.style("muted"))
-    text.append(phrases.because(estimate), palette.style("text"))
-    if estimate.steps.warming_up:
-        text.append("  (warming up: shown, not judged)", palette.style("muted"))
-    return text
+class RunBars(Fitted):
+    """Where the time of the run went, by cause; below it that of the last seconds."""
 
-
-def confidence(estimate: Estimate, palette: Palette, width: int) -> Text:
-    """How sure, and what else it may be; where that would cost the reason, the figure alone."""
-    word = f"{sureness(estimate.confidence)} " if width >= WORDY else ""
-    text = palette.text(word, "text")
-    text.append(units.share(estimate.confidence), palette.style("text", bold=True))
-    if not word:
-        return text.append(" sure", palette.style("muted"))
-    if estimate.runner_up is not None and estimate.confidence < 0.7:
-        text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
-    return text
-
-
-class Hero(Fitted):
-    """Takes no room while nothing is judged."""
+    most = 2
 
     def show(self, snapshot: Snapshot) -> None:
-        self.display = bool(headline_text(snapshot))
+        self.display = bool(accounts(snapshot))
         super().show(snapshot)
 
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        return [
+            run_bar(name, account, self.palette, width) for name, account in accounts(snapshot)
+        ][:height]
+
+
+def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
+    """The run and what is now, as far as they are known."""
+    run, estimate = snapshot.run, snapshot.estimate
+    if run is None:
+        return [("window", estimate.account)] if estimate is not None else []
+    ended = snapshot.freshness is Freshness.ENDED
+    now = [("now", run.now.account)] if run.now is not None and not ended else []
+    return [(name, one) for name, one in (("run", run.account), *now) if one.duration_ns]
+
+
+def run_bar(name: str, account: Account, palette: Palette, width: int) -> Text:
+    """`run   2:14  ███ waits for data 82% ███▕ launches 3% ▕█ memory 9% █`."""
+    text = palette.text(f"{name:<6}", "muted")
+    text.append(f"{units.clock(account.duration_ns):>7}  ", palette.style("text", bold=True))
+    parts = sorted(booked(account), key=lambda part: -part.share)
+    shares = [(part.bucket, part.share) for part in parts]
+    labels = [phrases.labels(bucket, share) for bucket, share in shares]
+    return text.append_text(bar(shares, palette, width - text.cell_len, labels))
+
+
+class Figures(Pane):
+    """How fast the run steps, and what it takes: one line."""
+
     def inputs(self, snapshot: Snapshot) -> object:
-        return (headline_text(snapshot), snapshot.since_attach)
+        return (figures(snapshot), alarms(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        """The sentence first; the cost where lines are left, shorter where it would be cut."""
-        bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
-        lines = paragraph(headline_text(snapshot), max(10, width), bold)[:height]
-        spent = cost(snapshot)
-        if spent and len(lines) < height:
-            if len(spent) > width:
-                watched, _, rest = spent.partition(", ")
-                spent = f"{watched}, {rest.partition(' (')[0]}"
-            lines.append(Text.styled(spent, muted))
-        return lines
+        palette = self.palette
+        pieces = [
+            palette.text(f"⚠ {words}", "memory" if chosen else "alarm", bold=True)
+            for words, chosen in alarms(snapshot)
+        ]
+        for value, unit in figures(snapshot):
+            piece = palette.text(value, "text", bold=True)
+            pieces.append(piece.append(unit, palette.style("muted")))
+        return [joined(pieces, width, " · " if not palette.ascii else " | ")] if pieces else []

@@ -45,7 +45,9 @@ class Stacks(Probe):
 
     def place(self) -> None:
         self.places.learn()
-        if not self.sampling:
+        # Without the interpreter's lock frames of another thread may end while they are walked.
+        locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+        if locked and not self.sampling:
             self.sampling, self._last_ns = True, 0
             self._cost_ns = float(_HANDOVER_NS)
 

@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define EARLY_US 500 /* the kernel counts some limits in jiffies, and rounds */
+#define EARLY_US 1200 /* the kernel counts those of sockets in jiffies of 4 ms: 5 ms are one whole and a part */
 
 struct wait {
     const char *name;

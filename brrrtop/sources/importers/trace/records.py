@@ -86,6 +86,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     names = list(collected.names)
     range_marks = [kineto_marks.ranges(table, names) for table in (ranges, old_ranges)]
     sampled = host.stack_samples(frames, kernels, copies, collected.names, _begins(range_marks))
+    names = list(collected.names)  # with those of the stacks
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))

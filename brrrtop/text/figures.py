@@ -1,0 +1,113 @@
+"""The figures of a run in one line: how fast it steps, how well it uses the GPU, what it takes. No colour."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from brrrtop.model.estimate import Estimate, Side
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from collectors.vocabulary import Metric
+
+LEAST_FLOPS_KNOWN = 0.9
+"""Of the time of compute kernels: of fewer the utilization would be a guess."""
+THROTTLES = (
+    (0x08, "hardware slowdown"),
+    (0x40, "thermal, hardware"),
+    (0x80, "power brake"),
+    (0x20, "thermal, software"),
+    (0x04, "power cap"),
+    (0x02, "clocks set by a user"),
+)
+"""Bits of NVML's clocks-event reasons that hold clocks down, gravest first (nvml.h,
+nvmlClocksEventReasons). Idle (0x1), sync boost (0x10) and display (0x100) are left out."""
+AT_LIMITS = ("power cap", "clocks set by a user")
+"""What holds clocks down without anything being wrong."""
+
+Figure = tuple[str, str]
+"""The number with its unit, and what it is of."""
+
+
+def figures(snapshot: Snapshot) -> list[Figure]:
+    """`118 ms/step`, `543 samples/s`, `MFU 12%` and so on: those that are known, most telling first."""
+    run, estimate, gauges = snapshot.run, snapshot.estimate, snapshot.gauges
+    found: list[tuple[str | None, str]] = []
+    step_ns = mean_step_ns(snapshot)
+    if step_ns:
+        found.append((units.duration(step_ns), "/step"))
+        rate = run.samples_per_s if run else None
+        found.append((units.figure(rate), " samples/s") if rate else (None, ""))
+        if not rate:
+            found.append((units.figure(1e9 / step_ns), " steps/s"))
+    used = flops_share(estimate, step_ns) if estimate else None
+    found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
+    active = active_share(snapshot)
+    found.append((f"GPU active {units.share(active)}" if active is not None else None, ""))
+    memory = gauges.get(Metric.MEMORY_USED_BYTES)
+    if memory is not None:
+        used_text, total = units.size(memory), units.size(gauges.get(Metric.MEMORY_TOTAL_BYTES))
+        if used_text.split(" ")[-1] == total.split(" ")[-1]:
+            used_text = used_text.split(" ")[0]
+        found.append((used_text, f" of {total}" if total != units.UNMEASURED else ""))
+    for metric, unit in ((Metric.POWER_WATT, " W"), (Metric.TEMPERATURE_C, " °C")):
+        value = gauges.get(metric)
+        found.append((f"{value:.0f}" if value is not None else None, unit))
+    clock = gauges.get(Metric.SM_CLOCK_HZ)
+    found.append((units.rate(clock, "Hz") if clock is not None else None, ""))
+    return [(value, unit) for value, unit in found if value is not None]
+
+
+def mean_step_ns(snapshot: Snapshot) -> float | None:
+    """Of all steps of the run; of the traced ones where the run is not known."""
+    if snapshot.run is not None and snapshot.run.step_ns:
+        return snapshot.run.step_ns
+    return snapshot.estimate.mean_step_ns if snapshot.estimate else None
+
+
+def active_share(snapshot: Snapshot) -> float | None:
+    """Share of the run in which the GPU was not idle: by the account, before there is one by its counter.
+
+    Of tiny kernels the counter sees more than there is; the details have both.
+    """
+    run, estimate = snapshot.run, snapshot.estimate
+    if estimate is not None and estimate.account.duration_ns:
+        account = estimate.account
+        return 1 - sum(account.idle_ns.values()) / account.duration_ns
+    return run.witness.active_counter if run is not None else None
+
+
+def flops_share(estimate: Estimate, step_ns: float | None) -> float | None:
+    """FLOPs that the kernels did (what is computed twice counts twice) over the peak of their precision.
+
+    None where the FLOPs of a tenth of the compute kernels' time, the steps or the peak are not known.
+    """
+    steps, roofs = estimate.steps_covered, estimate.roofs
+    compute_ns = sum(row.total_ns for row in estimate.kernels if row.side is Side.COMPUTE)
+    flops: Counter[str] = Counter()
+    known_ns = 0
+    for row in estimate.kernels:
+        if row.side is Side.COMPUTE and row.flop_per_s and row.precision:
+            flops[row.precision] += round(row.flop_per_s * row.total_ns / 1e9)
+            known_ns += row.total_ns
+    if not (steps and step_ns and roofs and flops) or known_ns < LEAST_FLOPS_KNOWN * compute_ns:
+        return None
+    peak = roofs.flop_per_s.get(flops.most_common(1)[0][0])
+    return flops.total() / steps / (step_ns / 1e9) / peak if peak else None
+
+
+def throttle(reasons: float | None) -> str | None:
+    """The gravest reason for low clocks; `none` when there is none, None when unmeasured."""
+    if reasons is None:
+        return None
+    mask = int(reasons)
+    return next((words for bit, words in THROTTLES if mask & bit), "none")
+
+
+def alarms(snapshot: Snapshot) -> list[tuple[str, bool]]:
+    """What is wrong with the GPU, and whether somebody chose it."""
+    gauges = snapshot.gauges
+    reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
+    found = [(f"throttled: {reason}", reason in AT_LIMITS)] if reason not in (None, "none") else []
+    if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
+        found.append((f"shared with {strangers:.0f}", False))
+    return found
