@@ -185,7 +185,7 @@ def by_formula(device: Device) -> Ceilings | None:
     """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
     same = _SAME_SM.get(device.capability, device.capability) if device.capability else None
     rates = _RATE_PER_SM_CLOCK.get(same) if same else None
-    if "GTX 16" in (device.name or ""):
+    if re.search(r"GTX\s16", device.name or ""):
         rates = _GTX_16
     if rates is None or not device.sm_count or not device.sm_clock_max_hz:
         return None

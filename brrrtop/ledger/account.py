@@ -142,7 +142,7 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
     # Samples say where it stands, also in the steps that nobody traced.
     dispatching = idle.get("host", 0.0) * known.launching
-    later = left * known.launching if idle else 0.0
+    later = 0.0 if known.kind in _HOST else left * known.launching
     if dispatching or later:
         idle = {**idle, "host": idle.get("host", 0.0) - dispatching}
         idle["launch"] = idle.get("launch", 0.0) + dispatching + later

@@ -12,7 +12,7 @@ from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Key, Phases, find_phases
-from brrrtop.ledger.sums import PhaseSums, added, line_of, sums_of
+from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, sums_of
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
@@ -123,6 +123,7 @@ class Ledger:
             steps=steps,
             step_ns=round(sum(one.duration_ns for one in train) / steps) if steps else None,
             now=self._now(every, evidence, phases, span.t1_ns),
+            lines=code_lines(evidence),
             stretches=tuple(replace(one, phase=rank[key]) for one, key in kept if key in rank),
         )
 

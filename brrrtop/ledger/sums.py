@@ -14,14 +14,16 @@ from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Burst
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.phases import Key, Phases
+from brrrtop.ledger.places import place_of
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
-from brrrtop.model.run import Phase, PhaseKind
+from brrrtop.model.run import CodeLine, Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
 LEAST_SAMPLES = 12
 """Of a phase: fewer put too wide an error on a share."""
+MOST_LINES = 20
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""
 
@@ -165,6 +167,31 @@ def _sampled_shares(
         for kind in (samples.makes_batches, samples.reads_files, samples.launches)
     )
     return making, reading, launching
+
+
+def code_lines(evidence: Evidence) -> tuple[CodeLine, ...]:
+    """The user's innermost lines by the time that their samples speak for, most first."""
+    samples = evidence.samples
+    if len(samples.times_ns) < LEAST_SAMPLES:
+        return ()
+    times = (samples.highs_ns - samples.lows_ns).astype(np.float64)
+    marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    waiting = np.where(intervals.holders(*marked, samples.times_ns) >= 0, times, 0.0)
+    ids, rows = np.unique(samples.name_ids, return_inverse=True)
+    spent: dict[tuple[str, str], list[float]] = {}
+    sums = np.bincount(rows, times).tolist(), np.bincount(rows, waiting).tolist()
+    for name_id, time, waits in zip(ids.tolist(), *sums, strict=True):
+        place = place_of(evidence.names[name_id])
+        line = spent.setdefault((place.frames[0][0], place.source), [0.0, 0.0])
+        line[0] += time
+        line[1] += waits
+    whole = float(times.sum()) or 1.0
+    largest = sorted(spent.items(), key=lambda one: -one[1][0])[:MOST_LINES]
+    return tuple(
+        CodeLine(place, source, time / whole, waits / whole)
+        for (place, source), (time, waits) in largest
+        if time
+    )
 
 
 def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:

@@ -102,6 +102,19 @@ class Now(Struct, frozen=True):
     split: Split
 
 
+class CodeLine(Struct, frozen=True):
+    """A line of the user's own code at which samples found the training thread."""
+
+    place: str
+    """`nb/reader.py:30`: the last two parts of its path."""
+    source: str
+    """Empty where nobody could read it."""
+    share: float
+    """Of the time that all samples speak for, whatever the line had called."""
+    waits: float
+    """Part of that share within waits for a loader's batch."""
+
+
 class Run(Struct, frozen=True, eq=False):
     """A run, most time first."""
 
@@ -119,6 +132,8 @@ class Run(Struct, frozen=True, eq=False):
     now: Now | None = None
     stretches: tuple[Stretch, ...] = ()
     """In order of time, for the last minutes."""
+    lines: tuple[CodeLine, ...] = ()
+    """Where the training thread stood in the last minute, most time first; empty for too few samples."""
 
     @property
     def duration_ns(self) -> int:

@@ -55,7 +55,7 @@ class RankAgent(FakeAgent):
 
     def __init__(self, now_ns: int, rank: int, late_ns: int) -> None:
         super().__init__(now_ns, pid=4000 + rank)
-        self.hello |= {"rank": rank, "world": 3, "hostname": "node"}
+        self.hello |= {"rank": rank, "world": 2, "hostname": "node"}
         self._late_ns = late_ns
         self.say(Frame(Kind.NAMES, {3: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}, now_ns))
 
@@ -77,14 +77,17 @@ class RankAgent(FakeAgent):
 class Bench:
     """Live ranks on one clock, which the test moves."""
 
-    def __init__(self, *late_ns: int) -> None:
+    def __init__(self, *late_ns: int, broken: bool = False) -> None:
         self.now_ns = START_NS
         self.agents: list[RankAgent] = []
         self.loads: list[FakeLoad] = []
         self.fresh: list[Member] = []
         ranks = [self.rank(number, late) for number, late in enumerate(late_ns)]
-        broken = Member("9", "pid 9", len(late_ns), None, "traced by gdb already")
-        self.job = LiveJob([*ranks, broken], self._newcomers, clock=lambda: self.now_ns / SECOND)
+        if broken:
+            ranks.append(Member("9", "pid 9", len(late_ns), None, "traced by gdb already"))
+        for agent in self.agents:
+            agent.hello["world"] = max(len(ranks), 2)
+        self.job = LiveJob(ranks, self._newcomers, clock=lambda: self.now_ns / SECOND)
 
     def rank(self, number: int, late_ns: int, agent: RankAgent | None = None) -> Member:
         agent, load = agent or RankAgent(self.now_ns, number, late_ns), FakeLoad()
@@ -127,16 +130,24 @@ def balanced() -> Iterator[Bench]:
     bench.job.close()
 
 
-def test_the_late_rank_is_named_and_the_one_that_cannot_be_watched_says_why(late: Bench) -> None:
+def test_the_late_rank_is_named(late: Bench) -> None:
     shown = late.watch(12)
     assert shown.job is not None
     waited = shown.job.waited_for
     assert waited is not None and waited.rank == 1 and waited.is_slow
     assert waited.late_ns == pytest.approx(8 * MS, rel=0.05)
     assert shown.source.rank == 1  # the odd one is shown first
-    assert [row.rank for row in shown.job.ranks] == [1, 0, 2]
-    assert shown.job.ranks[2].why == "traced by gdb already"
+    assert [row.rank for row in shown.job.ranks] == [1, 0]
     assert "straggler" in [one.kind for one in shown.advisories]
+
+
+def test_a_rank_that_cannot_be_watched_says_why_and_may_be_the_late_one() -> None:
+    bench = Bench(0, 8 * MS, broken=True)
+    shown = bench.watch(12)
+    assert shown.job is not None and shown.job.together_ns
+    assert shown.job.ranks[2].why == "traced by gdb already"
+    assert shown.job.missing == 1 and shown.job.waited_for is None
+    bench.job.close()
 
 
 class HiccupAgent(RankAgent):
@@ -187,9 +198,9 @@ def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared
     late.fresh = [late.rank(2, 0, IdleAgent(late.now_ns, 2))]
     shown = late.watch(LOOK_S + 8)
     assert shown.job is not None
-    row = next(row for row in shown.job.ranks if row.rank == 2 and row.key != "9")
+    row = next(row for row in shown.job.ranks if row.rank == 2)
     assert row.estimate is None and row.why == WAITS
-    assert shown.job.waited_for is not None and shown.job.waited_for.rank == 1
+    assert shown.job.together_ns and shown.job.missing == 1
 
 
 def test_nobody_is_named_where_all_keep_pace(balanced: Bench) -> None:

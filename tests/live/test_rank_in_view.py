@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,9 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ranks that advice was made for, once for each time."""
     ranks: list[int] = []
 
-    def counted(judged: Analysis) -> Advice:
+    def counted(judged: Analysis, *others: Any) -> Advice:
         ranks.append(judged.window.hello["rank"])
-        return advise(judged)
+        return advise(judged, *others)
 
     monkeypatch.setattr(verdict, "advise", counted)
     return ranks
@@ -73,7 +74,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     assert priced == [2] and shown.source.rank == 2
     session = bench.job.job.session
     assert session.judged is not None
-    own = advise(session.judged)
+    own = advise(session.judged, session._run)
     assert {one.kind for one in own.given} and {one.edit for one in own.whatif}
     assert kinds(shown) >= {one.kind for one in own.given} - {"exposed-communication"}
     assert {one.edit for one in shown.whatif} >= {one.edit for one in own.whatif} - {

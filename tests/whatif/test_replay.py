@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import demo
@@ -13,8 +14,9 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
-from brrrtop.whatif.price import simulate_edits
-from brrrtop.whatif.simulate import period_ns
+from brrrtop.whatif.price import price_all, simulate_edits
+from brrrtop.whatif.regions import roofs_of
+from brrrtop.whatif.simulate import period_ns, with_host
 from brrrtop.whatif.step import step_of
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
@@ -27,7 +29,11 @@ CLOSE = 0.03
 
 
 def judged(name: str) -> Analysis:
-    source = open_source(RECORDINGS / f"{name}.brrr")
+    return judged_file(RECORDINGS / f"{name}.brrr")
+
+
+def judged_file(path: Path) -> Analysis:
+    source = open_source(path)
     timeline = Timeline()
     for frame in source.frames():
         timeline.add(frame)
@@ -96,3 +102,38 @@ def test_an_edit_saves_the_same_by_each_burst_of_a_steady_run(name: str, edit: s
         for row in snapshot.whatif:
             if row.edit == edit:
                 assert row.saves == pytest.approx(whole.saves, abs=0.03), f"{tenth} tenths"
+
+
+H100 = sorted((Path(__file__).parents[2] / "benchmarks" / "gains" / "h100").glob("*.brrr"))
+
+
+@pytest.mark.parametrize("recording", H100, ids=lambda path: path.stem)
+def test_the_last_live_report_and_that_of_the_recording_agree(recording: Path) -> None:
+    """By the gain of a step: which share of the run its steps are is the ledger's."""
+    session = Session(open_source(recording), keep_ns=None)
+    span = session.source.span
+    for part in range(1, 41):
+        session.advance(span.t0_ns + span.duration_ns * part // 40)
+    assert session.judged is not None
+    live, after = simulate_edits(session.judged), simulate_edits(judged_file(recording))
+    assert live is not None and after is not None and live.rows
+    whole = {row.edit: row.saves for row in after.rows}
+    assert {row.edit for row in live.rows} == whole.keys()
+    for row in live.rows:
+        assert row.saves == pytest.approx(whole[row.edit], abs=0.01), row.edit
+
+
+def test_a_burst_that_records_shapes_does_not_make_the_host_set_the_pace() -> None:
+    """It holds the host up twelve times as long; the step between bursts is the GPU's all the same."""
+    made = judged("h200/resnet50_fp32")
+    step, roofs = step_of(made), roofs_of(made.ceilings)
+    assert step is not None
+    usual = replace(step, undisturbed_ns=period_ns(step), profiled=False)
+    known = {row.edit: row.saves for row in price_all(usual, roofs).rows}
+    burst = price_all(with_host(usual, 12.0), roofs)
+    assert burst.present_ns == pytest.approx(period_ns(step), rel=0.02)
+    rows = {row.edit: row for row in burst.rows}
+    assert known["tf32"] > 0.5
+    assert rows["tf32"].saves == pytest.approx(known["tf32"], abs=0.06)
+    for edit in ("tf32", "bf16", "channels-last", "compile"):
+        assert rows[edit].saves_low <= known[edit] <= rows[edit].saves_high + 0.06

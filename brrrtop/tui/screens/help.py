@@ -39,7 +39,7 @@ KEYS_MEAN: tuple[tuple[str, str], ...] = (
         "one step as a picture. There: ←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g G the next "
         "and the previous longest gap, 0 all of the step, f follow the run again",
     ),
-    ("C", "code: where the main thread is while the GPU idles"),
+    ("C", "code: your file with the share of the time that each line takes, and why the GPU idles"),
     ("i", "the run in figures: phases, what is known twice, account, steps, launches, counters"),
     (
         "L",

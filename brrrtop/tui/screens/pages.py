@@ -9,6 +9,7 @@ from brrrtop.text import phrases, units
 from brrrtop.tui.palette import letter
 from brrrtop.tui.parts import booked, why_unjudged
 from brrrtop.tui.renderables.line import paragraph, stacked
+from brrrtop.tui.screens.code import gutter
 from brrrtop.tui.widgets.loader import whole
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.widgets.side import code_lines, log_lines, no_samples
@@ -78,13 +79,14 @@ class Tables(Scrolled):
 class Code(Scrolled):
     """Where the training thread is while the GPU idles, and what the waits are called."""
 
-    topic = "code while the GPU idles"
+    topic = "code: where the training thread is"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         palette = self.palette
+        lines = gutter(snapshot, palette, width)
         if snapshot.estimate is None:
-            return paragraph(why_unjudged(snapshot), width, palette.style("muted"))
-        lines = code_lines(snapshot, palette, width) or paragraph(
+            return lines or paragraph(why_unjudged(snapshot), width, palette.style("muted"))
+        lines += code_lines(snapshot, palette, width) or paragraph(
             no_samples(snapshot, "No line stands out") + NAMED, width, palette.style("muted")
         )
         lines += [

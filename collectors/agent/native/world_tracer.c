@@ -204,7 +204,9 @@ BARE static bool is_wait(uint64_t number)
     case SYS_accept4: case SYS_connect: case SYS_wait4: case SYS_waitid: case SYS_rt_sigtimedwait:
     case SYS_rt_sigsuspend: case SYS_pause: case SYS_restart_syscall: case SYS_io_uring_enter: case SYS_ioctl:
     case SYS_io_getevents: case 333 /* io_pgetevents */: case SYS_semop: case SYS_semtimedop: case SYS_msgrcv:
-    case SYS_msgsnd: case SYS_sched_yield: case SYS_fsync:
+    case SYS_msgsnd: case SYS_mq_timedsend: case SYS_mq_timedreceive: case SYS_sched_yield: case SYS_flock:
+    case SYS_fcntl: case SYS_fsync: case SYS_fdatasync: case SYS_pwrite64: case 327 /* preadv2 */:
+    case 328 /* pwritev2 */: case 449 /* futex_waitv */: case SYS_sendfile: case SYS_splice:
         return true;
     default:
         return false;

@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,6 +24,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -276,18 +276,23 @@ static void wake_open(struct wait *w)
 
 /* --- children --- */
 
-extern char **environ;
-
-/* Of a vfork, as a fork would copy the page tables of a large program each time. */
-static pid_t child(void)
+/* Is stopped and goes on, by turns. */
+static bool child(struct wait *self)
 {
-    char *words[] = {"sleep", limit_ms < 100 ? "0.005" : "0.5", NULL};
-    pid_t made = -1;
-    usleep(20000);
-    return posix_spawnp(&made, words[0], NULL, NULL, words, environ) == 0 ? made : -1;
+    self->a = fork();
+    while (self->a == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        usleep(1000000);
+    }
+    return self->a > 0;
 }
-static long call_wait4(struct wait *w) { (void)w; return syscall(SYS_wait4, child(), NULL, 0, NULL); }
-static long call_waitid(struct wait *w) { (void)w; return syscall(SYS_waitid, P_PID, child(), NULL, WEXITED, NULL); }
+static long call_wait4(struct wait *w) { return syscall(SYS_wait4, w->a, NULL, WUNTRACED | WCONTINUED, NULL); }
+static long call_waitid(struct wait *w) { return syscall(SYS_waitid, P_PID, w->a, NULL, WSTOPPED | WCONTINUED | WEXITED, NULL); }
+static void wake_wait(struct wait *w)
+{
+    kill(w->a, w->b ? SIGCONT : SIGSTOP);
+    w->b = !w->b;
+}
 
 /* --- asynchronous I/O --- */
 
@@ -332,7 +337,7 @@ static struct wait waits[] = {
     W("mq_timedreceive", call_mq_receive, messages, NULL), W("mq_timedsend", call_mq_send, full_messages, NULL),
     W("flock", call_flock, flocked, wake_flock), W("fcntl", call_fcntl, range_locked, wake_fcntl),
     W("read of a pipe", call_pipe, piped, wake_pipe), W("open of a FIFO", call_open, fifo, wake_open),
-    W("wait4", call_wait4, NULL, NULL), W("waitid", call_waitid, NULL, NULL),
+    W("wait4", call_wait4, child, wake_wait), W("waitid", call_waitid, child, wake_wait),
     W("io_getevents", call_io_getevents, aio, NULL), W("io_pgetevents", call_io_pgetevents, aio, NULL),
     W("io_uring_enter", call_io_uring, ring, NULL),
 };
@@ -417,6 +422,9 @@ EXPORT void waits_end(void)
     for (int i = 0; i < COUNT; i++)
         if (waits[i].there)
             pthread_join(waits[i].thread, NULL);
+    for (int i = 0; i < COUNT; i++)
+        if (waits[i].there && waits[i].wake == wake_wait)
+            kill(waits[i].a, SIGKILL), waitpid(waits[i].a, NULL, 0);
 }
 
 static void *write_report(void *path)
