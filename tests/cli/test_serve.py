@@ -44,7 +44,7 @@ def test_addresses_are_of_this_machine_unless_one_is_named(
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:70000", "host:-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not a valid address"):
         address_of(text)
 
 
