@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from brrrtop.cli.commands import demo
-from brrrtop.cli.files import FromFirstActivity
+from brrrtop.cli.files import FromFirstActivity, open_job
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
@@ -112,7 +112,7 @@ def played(scenario: str | Path, place: float) -> list[Snapshot]:
 
     if path.is_dir():
         files = sorted(map(str, path.iterdir()))
-        replay: Replay = files.open_job(files, Options(), clock=clock)
+        replay: Replay = open_job(files, Options(), clock=clock)
     else:
         source = FromFirstActivity(open_source(str(path)))
         replay = Replay(Session(source, keep_ns=None), clock=clock)

@@ -10,10 +10,13 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.account import Account
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.model.tables import Span
 
 POINTS = 600
+EACH_NS = 450_000_000
+"""Between two points of a run: twice a second, as screens are drawn."""
 PATIENCE_NS = 10_000_000_000
 """So long whole steps are waited for."""
 
@@ -25,6 +28,9 @@ class History:
         self._points: deque[HistoryPoint] = deque(maxlen=POINTS)
         self._to_ns = 0
         """What is before it is in the points."""
+        self._steps_ns: tuple[int, ...] = ()
+        """Of bursts since the last point of the run."""
+        self._follows_run = False
 
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
         """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
@@ -45,11 +51,23 @@ class History:
         )  # fmt: skip
         if judged.window.observed is not None and not steps and fresh.duration_ns < PATIENCE_NS:
             return  # the beginning of a burst: it shows a part of a step alone
+        if self._follows_run:  # a burst stands for its stratum, and not for the time around it
+            self._steps_ns, self._to_ns = (*self._steps_ns, *steps), fresh.t1_ns
+            return
         part = judged.estimate.account if fresh == span else _account_between(judged, fresh)
         if not part.duration_ns:
             return
         self._points.append(HistoryPoint(fresh.t1_ns, part, steps))
         self._to_ns = fresh.t1_ns
+
+    def follow(self, run: Run, t_ns: int) -> None:
+        """What the ledger says of the last seconds, at most twice a second; from then on of all moments."""
+        newest = self._points[-1].t_ns if self._points else 0
+        if run.now is None or not run.now.account.duration_ns or t_ns - newest < EACH_NS:
+            return
+        self._follows_run = True
+        self._points.append(HistoryPoint(t_ns, run.now.account, self._steps_ns))
+        self._steps_ns = ()
 
 
 def _account_between(judged: Analysis, fresh: Span) -> Account:

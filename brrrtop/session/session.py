@@ -229,7 +229,10 @@ class Session:
             run = ledger.run(self.timeline, device_id, now)
             if run is not None:
                 self._runs[device_id] = run
-        if self._run is not None and self._run.differs(self._advised_of):
+        if self._run is None:
+            return
+        self._history.follow(self._run, now)
+        if self._run.differs(self._advised_of):
             self._verdict = None
 
     @property

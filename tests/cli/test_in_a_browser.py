@@ -97,12 +97,12 @@ def test_the_served_screen_takes_keys_downloads_and_asks_nobody_else(
         assert watched.complaints(), "403 is in the log that must be empty below"
         browser.get(address)
         assert browser.current_url == bare, "nobody reads the token over a shoulder"
-        watched.until(lambda: "OVERHEAD" in watched.shown)
+        watched.until(lambda: "DataLoader" in watched.shown)
         browser.find_element(By.ID, "terminal").click()
         press(browser, "?")
         watched.until(lambda: "this help" in watched.shown)
         press(browser, "1")
-        watched.until(lambda: watched.shown.count("OVERHEAD") > 1)
+        watched.until(lambda: watched.shown.count("DataLoader") > 1)
         press(browser, "S")
         watched.until(lambda: "Save what was seen" in watched.shown)
         time.sleep(1.0)

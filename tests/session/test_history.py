@@ -28,13 +28,20 @@ def watched() -> list[Snapshot]:
     return [session.advance(begin + half * 500_000_000) for half in range(1, 60)]
 
 
-def test_points_are_of_what_is_new_and_hold_its_steps(watched: list[Snapshot]) -> None:
+def test_points_are_of_the_run_twice_a_second_and_hold_the_steps_of_bursts(
+    watched: list[Snapshot],
+) -> None:
+    """A burst's own account, drawn over the time around it, called a run that waits compute-bound."""
     history = watched[-1].history
     times = [point.t_ns for point in history]
     assert times == sorted(set(times))
-    assert all(point.steps_ns and point.account.duration_ns for point in history)
-    for point in history:
-        assert sum(point.steps_ns) == pytest.approx(point.account.duration_ns, rel=0.35)
+    later = [point for point in history if point.t_ns > times[0] + 5_000_000_000]
+    apart = np.diff([point.t_ns for point in later])
+    assert np.median(apart) == pytest.approx(5e8, rel=0.05)
+    waits = [point.account.idle_ns["input"] / point.account.duration_ns for point in later]
+    assert np.median(waits) == pytest.approx(0.93, abs=0.04)
+    steps = [ns for point in history for ns in point.steps_ns]
+    assert len(steps) >= 8 and np.median(steps) == pytest.approx(115e6, rel=0.25)
 
 
 def _covered(picture: StepPicture, *names: str) -> int:

@@ -38,7 +38,7 @@ from brrrtop.tui.widgets.frame import pace, subject
 from brrrtop.tui.widgets.pane import runs
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.time_spent import column_edges, phase_line, step_line
-from brrrtop.tui.widgets.verdict import nothing_yet, run_bar
+from brrrtop.tui.widgets.verdict import headline, nothing_yet, run_bar
 from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -68,6 +68,18 @@ def test_bars_fill_their_width_and_name_every_part(width: int, palette: Palette)
     assert text.cell_len == width
     for label in ("waits for data 42%", "compute 30%") if width >= 80 else ():
         assert label in text.plain
+
+
+def test_the_badge_alone_has_its_hue_behind_it() -> None:
+    """The whole line had: light words on pink could not be read."""
+    first = headline(snapshots.snapshot(), Palette(), 120)[0]
+    assert not first.style
+    filled = [
+        first.plain[one.start : one.end]
+        for one in first.spans
+        if getattr(one.style, "bgcolor", None)
+    ]
+    assert filled == [" WAITS FOR DATA "]
 
 
 def test_neighbours_of_one_hue_have_an_edge_between_them() -> None:

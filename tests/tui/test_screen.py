@@ -63,6 +63,18 @@ async def test_waiting_is_said() -> None:
     assert "Nothing to judge yet: no GPU activity has been seen." in text
 
 
+async def test_without_a_gpu_there_is_what_the_ledger_knows_and_no_false_answer() -> None:
+    run = snapshots.run(snapshots.account(input=0.6))
+    bare = replace(snapshots.waiting(), run=run, history=snapshots.history())
+    async with shown(bare, size=(120, 40)) as screen:
+        text = await screen.text()
+        assert "waits for data 60%" in text and "24.5 ms/step" in text and "├train" in text
+        for key in ("c", "n", "o"):
+            assert "there is nothing to trace: no GPU activity" in await screen.press(key)
+        assert "no GPU has activity here" in await screen.press("d")
+        assert screen.driver.asked == []
+
+
 async def test_every_reason_for_an_empty_screen_is_said_in_full() -> None:
     long = "libnvidia-ml.so.1 is not here: start the container with `--gpus all`, or else: " * 2
     bare = snapshots.waiting()
@@ -72,7 +84,7 @@ async def test_every_reason_for_an_empty_screen_is_said_in_full() -> None:
         flat = " ".join((await screen.text()).split())
     assert "WAITING for the trainer to touch its GPU" in flat
     assert long.strip() in flat
-    assert "only work on an NVIDIA GPU is judged" in flat
+    assert "A trainer on the CPU has steps" in flat
     gone = replace(source, notes=("the trainer (pid 7) exited: killed by SIGTERM", *notes))
     ended = replace(bare, source=gone, freshness=Freshness.ENDED)
     async with shown(ended, size=(80, 24)) as screen:

@@ -34,7 +34,7 @@ HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
 
 
-_ON_CPU = "  What trains on the CPU stays like this: only work on an NVIDIA GPU is judged."
+_ON_CPU = "  A trainer on the CPU has steps, waits for data and phases (i), and no kernels."
 
 Key = tuple[str, Side]
 """A function may have a row on each side of the roof."""

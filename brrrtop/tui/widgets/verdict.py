@@ -76,7 +76,9 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     hue = "good" if words == "HEALTHY" else regime.value
     plain = not palette.colour or regime is Regime.MIXED
     style = palette.style("text", bold=True) if plain else palette.filled(hue)
-    text = Text(f" {words} ", style, no_wrap=True)
+    text = Text(no_wrap=True).append(
+        f" {words} ", style
+    )  # a style of its own, not that of the line
     text.stylize("bold")
     return text.append("  ")
 
