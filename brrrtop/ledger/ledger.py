@@ -17,6 +17,7 @@ from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
+from collectors.vocabulary import MarkClass
 
 NOW_NS = 10_000_000_000
 """What a person calls now: long enough for a few steps, short enough to follow a change."""
@@ -24,6 +25,15 @@ OPEN_NS = 60_000_000_000
 """So much of the run is looked at anew each time; what is older stays as it was measured."""
 CLOSED_NS = 30_000_000_000
 """So much is closed at a time: phases are told by what is usual in a minute or more around them."""
+HOOKED_NS = 10_000_000_000
+"""Hooks are in place by then."""
+_LOOP = (
+    MarkClass.STEP,
+    MarkClass.INPUT,
+    MarkClass.EVALUATION,
+    MarkClass.CHECKPOINT,
+    MarkClass.COMPILE,
+)
 MOST_STRETCHES = 600
 MOST_KEYS = 64
 """More phases than a person reads: the smallest closed ones become `other`."""
@@ -36,7 +46,7 @@ class Ledger:
         self._kept_open_ns, self._closed_at_once_ns = open_ns, closed_ns
         self._bursts = Bursts()
         self._closed: dict[Key, PhaseSums] = {}
-        self._begin_ns: int | None = None
+        self._begin_ns = 0
         self._open_ns = 0
         self._last_key: Key | None = None
         """Of the last closed stretch."""
@@ -44,7 +54,7 @@ class Ledger:
 
     def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
         """The run up to now; None before anything is known of it."""
-        if self._begin_ns is None:
+        if not self._closed:
             begin_ns = first_ns(timeline)
             if begin_ns is None or begin_ns >= now_ns:
                 return None
@@ -153,12 +163,17 @@ class Ledger:
 
 
 def first_ns(timeline: Timeline) -> int | None:
-    """The first thing that is known: a mark, or device activity."""
+    """When what the loop does is known from: its first mark, if one comes soon after the first sample or
+    activity; hooks take a moment to be in place, and steps that nobody marked would be long ones."""
     marks = timeline.marks_between(Span(0, 1 << 62))
     first = [int(marks.starts_ns.min())] if len(marks.starts_ns) else []
     if timeline.first_ns is not None:
         first.append(timeline.first_ns)
-    return min(first, default=None)
+    if not first:
+        return None
+    told = marks.starts_ns[np.isin(marks.classes, _LOOP)]
+    soon = len(told) and int(told.min()) - min(first) <= HOOKED_NS
+    return int(told.min()) if soon else min(first)
 
 
 def _evidence_and_phases(

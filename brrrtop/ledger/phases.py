@@ -181,7 +181,8 @@ def _hardly_sampled(
         return []
     part = sizes[key] / int(pooled.sum())
     starts, ends = among[0][few], among[1][few]
-    return [(key, starts, starts + ((ends - starts) * part).astype(np.int64))]
+    ends = starts + ((ends - starts) * part).astype(np.int64)
+    return [(key, *intervals.subtract(*intervals.merge(starts, ends), _outside(evidence, free)))]
 
 
 def _outside(evidence: Evidence, inside: tuple[I8, I8]) -> tuple[I8, I8]:

@@ -143,6 +143,9 @@ class Run(Struct, frozen=True, eq=False):
         """Whether what a person would do about it may be another: some share of it moved by 5 points."""
         if other is None:
             return True
+        before, after = other.step_ns or 0, self.step_ns or 0
+        if abs(after - before) > MOVED * max(before, 1):
+            return True
         mine, theirs = self._shares(), other._shares()
         return any(
             abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*mine, *theirs}
