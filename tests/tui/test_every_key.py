@@ -106,7 +106,7 @@ ANYWHERE = tour(
             ("3", "most worth taking first"), ("a", "most worth taking first"),
             ("4", "newest first"), ("l", "newest first"), ("5", "── before and after"),
             ("b", "── before and after"), ("6", "each edit simulated"), ("w", "each edit simulated"),
-            ("p", "the step before and after an edit"), ("C", "code while the GPU idles"),
+            ("p", "the step before and after an edit"), ("C", "code: where the training thread is"),
             ("T", "── ops, modules and memory"), ("L", "Where the loop makes the batches"),
         )
         for step in (("BrrrtopApp", key, shows(words)), ("-", "1", MAIN))
