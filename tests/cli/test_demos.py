@@ -15,7 +15,7 @@ from brrrtop.advisories.steady import APPEARS_AFTER
 from brrrtop.cli.commands import demo
 from brrrtop.cli.commands import replay as replay_verb
 from brrrtop.cli.commands.demo import scenarios
-from brrrtop.cli.files import FromFirstActivity, read
+from brrrtop.cli.files import FromFirstActivity, open_job, read
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
@@ -187,9 +187,9 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     assert waited["place"] == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
     ticks = count()
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
-    driver = files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
+    driver = open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
     replay_verb.to_first_verdict(driver, after=replay_verb.DEMO_OF_RANKS_AFTER)
-    assert driver.advance().advisories[0].suggests.startswith("do on every rank"), "of the line"
+    assert driver.advance().advisories[0].suggests.startswith("remove the work only this rank does")
     try:
         for _ in range(25):
             job = driver.advance().job

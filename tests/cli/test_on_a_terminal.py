@@ -93,7 +93,7 @@ def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> 
             os.kill(terminal.pid, signal.SIGWINCH)
             time.sleep(0.3)
         terminal.seen = b""
-        terminal.read_until(b"BOUND")
+        terminal.read_until(b"WAITS FOR DATA")
         terminal.type(b"q")
         assert terminal.ended() == 0
         assert LEAVES_THE_SCREEN in terminal.seen

@@ -185,4 +185,6 @@ def test_an_account_adds_up_whatever_is_known(
     parts = [getattr(account, name) for name in BUSY] + list(account.idle_ns.values())
     assert sum(parts) == account.duration_ns == length and min(parts) >= 0
     if kind not in (PhaseKind.DATA, PhaseKind.TRAIN):
-        assert account.idle_ns["input"] + account.idle_ns["io"] <= waits_ns + 20  # whole nanoseconds
+        assert (
+            account.idle_ns["input"] + account.idle_ns["io"] <= waits_ns + 20
+        )  # whole nanoseconds
