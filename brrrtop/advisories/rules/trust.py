@@ -34,7 +34,7 @@ LARGE_KERNEL, LOW_ROOF = 0.2, 0.5
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
-UNDER_WAY_NS = 10_000_000_000
+UNDER_WAY_NS = 6_000_000_000
 """A run that was watched for so long is past its first steps; torch.compile has marks of its own."""
 
 
