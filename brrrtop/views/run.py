@@ -84,12 +84,12 @@ def lines(run: Run) -> Iterator[str]:
     if len(shown) < 2 and not any((one.waits_share or 0) >= SHOWN for one in shown):
         return
     yield ""
-    yield "Phases of the run                 share   times    steps   waits for data   GPU active"
+    yield "Phases of the run               share  times    steps  waits for data  GPU active"
     for one in shown:
         name = " ".join(filter(None, (_WORDS.get(one.kind, one.kind), one.where)))
-        if len(name) > 32:
-            name = name[:31] + "…"
+        if len(name) > 29:
+            name = name[:28] + "…"
         waits = units.share(one.waits_share) if one.waits_share else "–"
         active = units.share(one.active) if one.active is not None else "–"
         steps = units.count(one.steps) if one.steps else "–"
-        yield f"  {name:<32}{units.share(one.share):>5}{one.count:>8}{steps:>9}{waits:>17}{active:>13}"
+        yield f"  {name:<30}{units.share(one.share):>5}{one.count:>7}{steps:>9}{waits:>15}{active:>11}"

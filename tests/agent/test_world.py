@@ -119,7 +119,8 @@ def test_a_file_that_is_being_closed_is_saved(
             monitor.traced(turn + 1)
         cut, rounds = trainer.do("over = True; writer.join(); answer = cut, rounds")
     assert rounds > 3
-    assert cut == dict.fromkeys(cut, 0)
+    # Of a close that begins as its thread is stopped docs/faults.md tells: it cannot be made again.
+    assert cut.pop("close") <= 1 and cut == dict.fromkeys(cut, 0)
 
 
 WRITING = """
