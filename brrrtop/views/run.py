@@ -84,7 +84,7 @@ def lines(run: Run) -> Iterator[str]:
     if len(shown) < 2 and not any((one.waits_share or 0) >= SHOWN for one in shown):
         return
     yield ""
-    yield "Phases of the run               share  times    steps  waits for data  GPU active"
+    yield _row("Phases of the run", "share", "times", "steps", "waits for data", "GPU active")
     for one in shown:
         name = " ".join(filter(None, (_WORDS.get(one.kind, one.kind), one.where)))
         if len(name) > 29:
@@ -92,4 +92,8 @@ def lines(run: Run) -> Iterator[str]:
         waits = units.share(one.waits_share) if one.waits_share else "–"
         active = units.share(one.active) if one.active is not None else "–"
         steps = units.count(one.steps) if one.steps else "–"
-        yield f"  {name:<30}{units.share(one.share):>5}{one.count:>7}{steps:>9}{waits:>15}{active:>11}"
+        yield _row(f"  {name}", units.share(one.share), str(one.count), steps, waits, active)
+
+
+def _row(name: str, share: str, times: str, steps: str, waits: str, active: str) -> str:
+    return f"{name:<31}{share:>5}{times:>7}{steps:>8}{waits:>16}{active:>12}"
