@@ -23,11 +23,10 @@ from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
-from collectors.gpu.nvidia import devices
+from collectors.gpu import devices
 from collectors.process import proc
 from collectors.protocol.frames import Decoder, Frame, Kind, encode
-from collectors.protocol.status import MPS
-from collectors.vocabulary import Metric
+from collectors.vocabulary import MPS, Metric
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window
 from tests.analysis.test_account import total
 
