@@ -40,7 +40,7 @@ serve(counters, sys.stdin.buffer, sys.stdout.buffer)
 HANGS = f"""
 import ctypes, sys
 sys.path.insert(0, {str(ROOT)!r})
-from collectors.gpu.counters import worker as counter_worker
+from collectors.gpu.counters import process as counter_worker
 class Hangs:
     def start(self):
         print("hangs", file=sys.stderr, flush=True)
