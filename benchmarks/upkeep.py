@@ -29,7 +29,7 @@ from step_log import SteppedTrainer  # noqa: E402
 
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import Attached, attach  # noqa: E402
-from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 
 PARTS = ("gauges", "agent")
 

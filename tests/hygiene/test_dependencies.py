@@ -20,7 +20,7 @@ IMPORTED = {
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
     "platformdirs": (
         "platformdirs",
-        r"brrrtop/(analysis/ceilings|cli/settings)\.py|collectors/attach/c_library\.py",
+        r"brrrtop/(analysis/ceilings|cli/settings)\.py|collectors/attach/agent_library\.py",
     ),
     "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
     "shtab": ("shtab", r"brrrtop/cli/arguments\.py"),
