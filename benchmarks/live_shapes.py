@@ -39,7 +39,7 @@ from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
 from collectors.attach.files import AgentFiles  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
-from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 from collectors.protocol import requests  # noqa: E402
 from collectors.protocol.frames import Kind  # noqa: E402
 from collectors.vocabulary import MarkClass  # noqa: E402

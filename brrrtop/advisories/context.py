@@ -264,7 +264,7 @@ class Context(Struct, frozen=True):
 
     def device_side(self, saved_ns: float) -> float:
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
-        kernel_ns = max(self.estimate.account.worked_ns, 1)
+        kernel_ns = max(self.estimate.account.busy_ns, 1)
         if self.simulated is not None:
             return self.part * self.simulated.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
@@ -315,8 +315,7 @@ def context_of(judged: Analysis, run: Run | None = None) -> Context:
     known = Context(
         estimate=judged.estimate,
         ceilings=judged.ceilings,
-        # On a GPU that another process has turns of no time is this trainer's alone.
-        simulated=simulate_edits(judged) if window.time_slices is None else None,
+        simulated=None if judged.estimate.shared else simulate_edits(judged),
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OLD_SENTENCES = ROOT / "collectors" / "protocol" / "status.py"
+OLD_SENTENCES = ROOT / "collectors" / "protocol" / "bodies.py"
 SENTENCES = {"says", "sentence", "message", "note", "notes", "blocker", "verdict", "fault", "why"}
 """Names of values that are sentences."""
 ASKS = {"startswith", "endswith", "isdigit", "split", "partition", "rpartition", "find", "index"}

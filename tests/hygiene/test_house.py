@@ -63,7 +63,7 @@ def test_what_is_kept_between_runs_goes_through_one_writer() -> None:
     assert [named(path) for path in kept if "own_folder(" not in path.read_text()] == []
     writes = re.compile(r"write_text|write_bytes|O_TRUNC|open\([^)]*[\"']wb?[\"']")
     by_hand = [path for path in kept if writes.search(path.read_text())]
-    assert [named(path) for path in by_hand] == ["collectors/attach/c_library.py"], "its lock"
+    assert [named(path) for path in by_hand] == ["collectors/attach/agent_library.py"], "its lock"
 
 
 def test_the_files_that_are_run_first_exist() -> None:

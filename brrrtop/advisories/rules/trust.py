@@ -131,7 +131,7 @@ def _useful_share(context: Context) -> float | None:
     time = sum(spent for spent, _ in known)
     if not time or time < 0.5 * sum(r.total_ns for r in rows):
         return None
-    worked = context.share(context.estimate.account.worked_ns)
+    worked = context.share(context.estimate.account.busy_ns)
     return worked * sum(spent * share for spent, share in known) / time
 
 
