@@ -25,7 +25,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.cli.commands.demo import scenarios
-from brrrtop.cli.commands.export import job_of
+from brrrtop.cli.commands.export import labels_of
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.exporters import prometheus
@@ -170,7 +170,7 @@ def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) ->
     )
     try:
         until(lambda: b"POD_NAME" in Path(f"/proc/{trainer.pid}/environ").read_bytes())
-        labels = job_of(processes.read(trainer.pid))
+        labels = labels_of(processes.read(trainer.pid))
     finally:
         trainer.kill()
         trainer.wait()
