@@ -8,7 +8,7 @@ from typing import Any
 
 from brrrtop.scheduling.limits import UNABLE, Stage
 from brrrtop.text import units
-from collectors.protocol.status import UNHINDERED, StatusCode
+from collectors.vocabulary import UNHINDERED, StatusCode
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
