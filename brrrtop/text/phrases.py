@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from brrrtop.model.account import Account
-from brrrtop.model.comparison import Experiment
 from brrrtop.model.estimate import Estimate, Line, Regime, Side
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import units
@@ -300,14 +299,3 @@ def unjudged(snapshot: Snapshot) -> str:
         helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
         return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
     return "nothing to judge yet: no GPU activity has been seen"
-
-
-def experiment(one: Experiment) -> str:
-    """What was predicted, what was measured, and what that says."""
-    predicted = one.predicted or "nothing"
-    measured = one.measured or "nothing"
-    tail = "" if one.alone else " (of all changes together)"
-    return (
-        f"{one.name} test: {one.changed}; predicted {predicted}, measured {measured}: "
-        f"{one.says}{tail}"
-    )

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 
 FAMILIES_SHOWN = 8
 KERNELS_SHOWN = 8
@@ -67,8 +67,6 @@ def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterat
     yield from _sides(comparison, before_label, after_label)
     for kind in comparison.changes:
         yield f"changed {kind}"
-    for one in comparison.experiments:
-        yield from _wrap(phrases.experiment(one))
     yield ""
     yield f"{unit(comparison):<44}  before     after       won"
     yield _row("the whole", Change("", comparison.before_ns, comparison.after_ns))

@@ -11,7 +11,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
-from tests.session.runs import GEMM, SGEMM, T0_NS, Run
+from tests.session.runs import T0_NS, Run
 
 MS = 1_000_000
 LOOK_NS = 1000 * MS
@@ -129,40 +129,3 @@ def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
     last = Session(second.source(), baseline=kept).advance(second.now_ns)
     assert last.comparison is not None
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
-
-
-def test_a_doubled_batch_is_noticed_predicted_and_read() -> None:
-    result, last = changed(
-        Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
-    )
-    (test,) = result.experiments
-    assert test.name == "batch" and test.alone
-    assert test.predicted is not None and test.measured is not None
-    measured = float(test.measured.split()[0])
-    assert measured == pytest.approx(27.8 / 14, rel=0.03)
-    assert float(test.predicted.split()[-4 if " to " in test.predicted else 0]) == pytest.approx(
-        measured, rel=0.06
-    )
-    assert "the GPU sets the pace" in test.says
-    message = [event.says for event in last.events if event.kind == "experiment"]
-    assert len(message) == 1 and "predicted" in message[0] and "measured" in message[0]
-
-
-def test_a_doubled_batch_that_takes_no_longer_means_overhead() -> None:
-    result, _ = changed(
-        Run().steps(300, us=300, pointwise_us=30, blocks=2_000, wait_us=20_000),
-        {"us": 600, "pointwise_us": 60, "blocks": 4_000, "wait_us": 18_500},
-        steps=500,
-    )
-    (test,) = result.experiments
-    assert "overhead set the pace" in test.says
-
-
-def test_sixteen_bit_products_are_noticed_and_read() -> None:
-    result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
-    (test,) = result.experiments
-    assert test.name == "precision"
-    assert "fp32 to bf16" in test.changed
-    assert test.predicted is not None and test.predicted.startswith("at most")
-    assert "CUDA cores" in test.says
-    assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)
