@@ -49,6 +49,7 @@ REGIMES = {
     Regime.MIXED: "no single limit",
     Regime.UNKNOWN: "not enough evidence for a verdict",
 }
+SHARED = "another process uses this GPU: shares are not judged"
 
 CAUSES = {
     "input": "waiting for the next batch",
@@ -193,11 +194,10 @@ def because(estimate: Estimate) -> str:
     """What the verdict means, as a sentence without its full stop."""
     account = estimate.account
     if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
-        if estimate.cause == "other_process" and account.taken_ns:
-            part = 100 * account.idle_ns["other_process"] // account.duration_ns
-            return f"another process has the GPU at least {part}% of the time"
         line = away_at(estimate, estimate.cause)
         return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
+    if estimate.shared:
+        return SHARED
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
         return unrecorded(account)
     return REGIMES[estimate.regime]

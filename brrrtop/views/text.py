@@ -178,9 +178,7 @@ def _account(estimate: Estimate) -> Iterator[str]:
         times = f"{units.share(part, 1):>8}{units.duration(time_ns):>11}"
         yield f"  {phrases.bucket(key):<21}{bar:<{_BAR_WIDTH}}{times}"
     busy = units.share(account.busy_ns / whole if whole else None, 1)
-    taken = units.share(account.taken_ns / whole, 1) if account.taken_ns else None
-    also = f"; in {taken} another process had its turn" if taken else ""
-    yield from _wrap(f"The GPU held any work for {busy} of the time{also}.", "  ")
+    yield f"  The GPU held any work for {busy} of the time."
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."

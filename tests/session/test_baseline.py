@@ -11,7 +11,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
-from tests.session.runs import T0_NS, Run
+from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 MS = 1_000_000
 LOOK_NS = 1000 * MS
@@ -129,3 +129,19 @@ def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
     last = Session(second.source(), baseline=kept).advance(second.now_ns)
     assert last.comparison is not None
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
+
+
+def test_a_doubled_batch_is_noticed() -> None:
+    result, last = changed(
+        Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
+    )
+    assert any(
+        "1.99 times the blocks" in one or "2.00 times the blocks" in one for one in result.changes
+    )
+    assert any(event.kind == "change" and "blocks" in event.says for event in last.events)
+
+
+def test_sixteen_bit_products_are_noticed() -> None:
+    result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
+    assert any("fp32 to bf16" in one for one in result.changes)
+    assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)

@@ -41,7 +41,7 @@ COMPARISON = Comparison(
 
 
 def compared(**changes: object) -> Snapshot:
-    result = replace(COMPARISON, **changes)  # type: ignore[arg-type]
+    result = replace(COMPARISON, **changes)
     return snapshots.snapshot(baseline=BASELINE, comparison=result)
 
 

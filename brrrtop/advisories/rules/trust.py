@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from brrrtop.advisories.context import HEALTHY_GAIN, WORTH_SHARE, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
 from brrrtop.analysis.account.launches import loading_ns
+from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
 from brrrtop.analysis.account.steps import LOADING_SHARE, WARM_UP_STEPS
 from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
@@ -41,6 +40,7 @@ FOREIGN = 0.15
 """Utilisation by others: nvidia-smi's less our own busy share."""
 _HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 _NEIGHBOURS = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of them"
+_WASTE = "kernel tuning: the neighbour takes turns with you"
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
@@ -141,7 +141,7 @@ def _useful_share(context: Context) -> float | None:
     time = sum(spent for spent, _ in known)
     if not time or time < 0.5 * sum(r.total_ns for r in rows):
         return None
-    worked = context.share(context.estimate.account.worked_ns)
+    worked = context.share(context.estimate.account.busy_ns)
     return worked * sum(spent * share for spent, share in known) / time
 
 
@@ -248,7 +248,7 @@ def idle_clocks(context: Context) -> Finding | None:
 
 @rule(
     "shared-gpu", TRUST, "Somebody else computes here",
-    when="other compute processes, and kernels stopped for turns of theirs, or 15 points more "
+    when="other compute processes, and kernels that were stopped for them, or 15 points more "
     "utilisation than this trainer's",
     unless="display servers and monitors, which use nothing; kernels long by nature",
     covers=("misleading-util", "inefficient-kernel"),
@@ -256,20 +256,10 @@ def idle_clocks(context: Context) -> Finding | None:
 def shared_gpu(context: Context) -> Finding | None:
     readings, account = context.readings, context.estimate.account
     others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
-    waste, turns = (
-        "kernel tuning: the neighbour takes turns with you",
-        context.joined.window.time_slices,
-    )
-    if turns is not None:  # kernels stopped for them are recorded as running
-        taken = context.idle("other_process")
+    if context.estimate.shared:  # kernels stopped for others are recorded as running
         return finding(
-            f"another process computes on this GPU in turns of {units.duration(turns.usual_ns)}: at "
-            f"least {units.share(math.floor(100 * taken) / 100)} of the time is its, {turns.hit} kernels "
-            "were stopped for it",
-            f"{_NEIGHBOURS}; MPS would let both run side by side",
-            waste=waste, confidence=0.5 + 0.45 * turns.alike, saves=taken,
-            others=others, other_share=taken, turn_ns=turns.usual_ns, kernels_hit=turns.hit,
-            busy_share=context.share(account.worked_ns),
+            phrases.SHARED, f"{_NEIGHBOURS}; MPS would let both run side by side",
+            waste=_WASTE, confidence=0.9, others=others,
         )  # fmt: skip
     util, busy = readings.mean(Metric.SMI_UTIL), context.share(account.busy_ns)
     if not others or util is None or util - busy < FOREIGN:
@@ -278,7 +268,7 @@ def shared_gpu(context: Context) -> Finding | None:
         f"{others:.0f} other processes compute on this GPU: it is in use {units.share(util)} "
         f"of the time, by this trainer {units.share(busy)}",
         _NEIGHBOURS,
-        waste=waste, confidence=0.8,
+        waste=_WASTE, confidence=0.8,
         others=others, smi_util=util, busy_share=busy,
     )  # fmt: skip
 
@@ -313,6 +303,8 @@ def none_healthy(context: Context) -> Finding | None:
     if context.simulated is None or context.ceilings is None or any(map(context.matters, rows)):
         return None
     if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
+        return None
+    if context.kernels < LEAST_ACTIVITIES:
         return None
     if context.share(estimate.account.idle_total_ns) > MOST_IDLE or _is_below_its_roof(context):
         return None
