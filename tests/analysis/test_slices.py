@@ -282,7 +282,7 @@ def test_the_report_says_what_the_neighbour_had() -> None:
     two, one = (analyze(open_source(FOLDER / f"{name}.brrr")) for name in ("two", "one"))
     assert two.estimate is not None
     account = two.estimate.account
-    taken = units.share(account.taken_ns / account.duration_ns, 1)
+    taken = units.share(account.taken_ns / account.duration_ns)
     assert f"in {taken} another process had its turn" in " ".join(to_text(two).split())
     assert two.estimate.steps.step_ns == pytest.approx(77_103_083)
     assert one.estimate is not None and one.estimate.steps.step_ns is not None
