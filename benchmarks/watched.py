@@ -25,7 +25,7 @@ from brrrtop.session.session import Session  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
-from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from brrrtop.advisories.credit import credited, why_not
-from brrrtop.advisories.experiments import experiments
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
@@ -52,8 +51,6 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     buckets = _buckets(before.account, after.account, scales)
     kernels = _rows(before, after, traced, "name")
     refused = why_not(before, after, steps)
-    other_gpu = "gpu" in differences
-    blocks = None if other_gpu else _blocks_ratio(before.kernels, after.kernels)
     return Comparison(
         per_step=per_step,
         before_ns=walls[0],
@@ -68,13 +65,6 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         changes=changes,
         says=_says(speedup, noise, changes) + (f". {_sentence(refused)}" if refused else ""),
         verdicts=(phrases.verdict(before), phrases.verdict(after)),
-        experiments=experiments(
-            before,
-            speedup,
-            len(changes) <= 1,
-            blocks,
-            (_precision(before.kernels), _precision(after.kernels)),
-        ),
         steps=steps,
         regimes=(before.regime, after.regime),
         noise_share=noise,

@@ -154,8 +154,11 @@ class Context(Struct, frozen=True):
 
     @property
     def trains(self) -> bool:
-        """Whether a backward pass or an update runs."""
-        return self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
+        """Whether a backward pass or an update runs. Data gradients alone are transposed convolutions of
+        a forward pass: a backward pass has gradients of weights as well."""
+        acts, names = self.joined.window.activities, self.joined.window.names
+        backward = used(acts.name_ids[self.joined.has(Trait.BACKWARD)])
+        return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
 
     @property
     def serves(self) -> bool:
@@ -264,7 +267,7 @@ class Context(Struct, frozen=True):
 
     def device_side(self, saved_ns: float) -> float:
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
-        kernel_ns = max(self.estimate.account.worked_ns, 1)
+        kernel_ns = max(self.estimate.account.busy_ns, 1)
         if self.simulated is not None:
             return self.part * self.simulated.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
@@ -315,8 +318,7 @@ def context_of(judged: Analysis, run: Run | None = None) -> Context:
     known = Context(
         estimate=judged.estimate,
         ceilings=judged.ceilings,
-        # On a GPU that another process has turns of no time is this trainer's alone.
-        simulated=simulate_edits(judged) if window.time_slices is None else None,
+        simulated=None if judged.estimate.shared else simulate_edits(judged),
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import account, launches, regimes, steps
-from brrrtop.analysis.account.time_slices import without_other_processes
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.ceilings import Ceilings, ceilings_for
 from brrrtop.analysis.counters import evidence
@@ -41,9 +40,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
     ceilings = ceilings_for(window.device)
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
     stepped = steps.find_steps(window, call_rows)
-    uncut = window
     window, call_rows, whole = whole_steps(window, call_rows)
-    window = without_other_processes(window, uncut)
     acts = window.activities
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)
@@ -51,7 +48,10 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
     split = account.split_of(booked)
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     uncertainty_by_bound = table.uncertainty_by_bound(labelled, durations)
-    verdict = regimes.judge(booked, split, uncertainty_by_bound, len(acts), stepped.warming_up)
+    shared = regimes.is_shared(window, labelled)
+    verdict = regimes.judge(
+        booked, split, uncertainty_by_bound, len(acts), stepped.warming_up, shared
+    )
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
     result = Estimate(
@@ -77,6 +77,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         capability_at_least=_named_capability(window),
         sampled=evidence.summary(window),
         looks=stack_samples.looks(window, NAMED),
+        shared=shared,
     )
     analysis = Analysis(result, window, labelled, call_rows, ceilings)
     return kernel_by_kernel(analysis) if with_kernels else analysis

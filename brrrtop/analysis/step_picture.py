@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from brrrtop.analysis.account import idle_causes, time_slices
+from brrrtop.analysis.account import idle_causes
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
@@ -165,7 +165,7 @@ def _gaps(judged: Analysis, span: Span) -> Bars:
     busy = intervals.merge(*intervals.clip(acts.starts_ns, acts.ends_ns, low, high))
     gaps = idle_causes.by_gap(
         acts, window.calls, window.marks, judged.call_rows, busy, (low, high),
-        time_slices.others_there(window),
+        idle_causes.others_there(window),
     )  # fmt: skip
     shown = (gaps.ends_ns > span.t0_ns) & (gaps.starts_ns < span.t1_ns)
     shown &= gaps.ends_ns - gaps.starts_ns >= LEAST_GAP_NS

@@ -101,7 +101,7 @@ def refuse_taken_file(options: Options) -> None:
 
 
 def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
-    from collectors.gpu.nvidia.sampler_thread import GaugeThread
+    from collectors.gpu.sampler_thread import GaugeThread
 
     gauges = GaugeThread(pid)
     gauges.start()

@@ -175,7 +175,6 @@ FORMATS = {
     "csv": Format("tables", "-tables", "a folder with one CSV file a table"),
     "parquet": Format("tables", "-tables", "a folder with one Parquet file a table (pyarrow)"),
     "html": Format("html", ".html", "one page with the pictures, to send or to attach"),
-    "perfetto": Format("perfetto", ".perfetto.json.gz", "the worst step for ui.perfetto.dev"),
 }
 
 

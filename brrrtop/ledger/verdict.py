@@ -65,7 +65,9 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
     acts = analysis.window.activities
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     uncertainty_by_bound = table.uncertainty_by_bound(analysis.labels, durations)
-    verdict = regimes.judge(run.account, run.split, uncertainty_by_bound, len(acts))
+    verdict = regimes.judge(
+        run.account, run.split, uncertainty_by_bound, len(acts), shared=result.shared
+    )
     sure = verdict.confidence
     if contradiction(run, len(acts), result.steps_covered) or _is_young(run):
         sure = min(sure, UNSURE)

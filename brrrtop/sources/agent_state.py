@@ -10,8 +10,7 @@ from brrrtop.model.tables import Span
 from brrrtop.scheduling.limits import UNABLE, Stage
 from brrrtop.text import units
 from collectors.protocol.frames import Records, plausible
-from collectors.protocol.status import UNHINDERED, StatusCode
-from collectors.vocabulary import MarkClass
+from collectors.vocabulary import UNHINDERED, MarkClass, StatusCode
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from brrrtop.model.comparison import Baseline, Comparison, PromiseResult
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 from brrrtop.views import tables
 from brrrtop.views.table import text_lines, wrap
 
@@ -62,8 +62,6 @@ def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterat
     yield from _sides(comparison, before_label, after_label)
     for kind in comparison.changes:
         yield f"changed {kind}"
-    for one in comparison.experiments:
-        yield from wrap(phrases.experiment(one), "", _HANG)
     for table in tables.changes(comparison):
         yield from text_lines(table)
     if kept := promises(comparison):

@@ -132,7 +132,7 @@ def _of_device(
             },
             **pick(account, "unknown_ns"),
         },
-        **pick(account, "busy_ns taken_ns"),
+        **pick(account, "busy_ns"),
         "regime": estimate.regime if estimate else Regime.UNKNOWN,
         **pick(estimate, "cause confidence"),
         "launch": pick(

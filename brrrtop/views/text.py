@@ -201,9 +201,7 @@ def _account(estimate: Estimate) -> Iterator[str]:
     step_ns = estimate.run.step_ns if estimate.run else None
     yield from text_lines(tables.account(account, step_ns or estimate.mean_step_ns))
     busy = units.share(account.busy_ns / account.duration_ns if account.duration_ns else None)
-    taken = units.share(account.taken_ns / account.duration_ns) if account.taken_ns else None
-    also = f"; in {taken} another process had its turn" if taken else ""
-    yield from wrap(f"The GPU held any work for {busy} of the time{also}.", "  ")
+    yield f"  The GPU held any work for {busy} of the time."
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."

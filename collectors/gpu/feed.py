@@ -28,7 +28,7 @@ class SamplerFeed:
     carries: frozenset[Metric] = frozenset()
     """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
-    """What a reader of its gauges must know, for programs: what of `collectors.protocol.status` holds."""
+    """What a reader of its gauges must know, for programs: what of `collectors.vocabulary` holds."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)

@@ -1,12 +1,6 @@
 """What /proc says of a process, as it stands there now, and how one ended. Standard library only.
 
 Raises OSError or ValueError where the process is gone or may not be looked into, unless said otherwise.
-
-Ends a process of ours with the one that started it, whatever it hangs in.
-
-The kernel does it, because an interpreter that hangs in a driver, perhaps with its lock, does nothing.
-
-Source: prctl(2), PR_SET_PDEATHSIG; `linux/prctl.h`.
 """
 
 from __future__ import annotations

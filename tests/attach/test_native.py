@@ -24,8 +24,7 @@ from collectors.attach.attach import attach
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
 from collectors.attach.ptrace import x86_64
-from collectors.doctor.cuda import Status
-from collectors.doctor.doctor import doctor
+from collectors.doctor import Status, doctor
 from collectors.errors import CollectorError
 from collectors.process import process as processes
 from collectors.protocol import requests

@@ -27,7 +27,7 @@ from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
-    "schema", "source", "window", "split", "account", "busy_ns", "taken_ns", "regime", "cause",
+    "schema", "source", "window", "split", "account", "busy_ns", "regime", "cause",
     "confidence", "launch", "kernels", "advisories", "whatif", "losses",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from brrrtop.sources.importers.kineto import scanner_library as building
 from brrrtop.sources.importers.kineto import source as kineto_source
 from brrrtop.sources.importers.trace.reader import Inflater, Runs
 from brrrtop.sources.registry import open_source
-from collectors.attach.c_library import compiler
+from collectors.attach.agent_library import compiler
 from tests.fuzz import fuzz
 from tests.importers import both_ways
 from tests.importers.both_ways import assert_same

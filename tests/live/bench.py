@@ -15,8 +15,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from collectors.protocol.frames import Frame, Kind
-from collectors.protocol.status import StatusCode
-from collectors.vocabulary import Metric
+from collectors.vocabulary import Metric, StatusCode
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
 
 START_NS = 1_700_000_000 * SECOND

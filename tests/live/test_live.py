@@ -14,8 +14,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
 from collectors.protocol.frames import Frame, Kind
 from collectors.protocol.requests import Op
-from collectors.protocol.status import StatusCode
-from collectors.vocabulary import Metric
+from collectors.vocabulary import Metric, StatusCode
 from tests.live.agents import SECOND
 from tests.live.bench import START_NS, Bench, bench, kinds, say, statuses
 from tests.memory_source import MemorySource

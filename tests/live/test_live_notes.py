@@ -12,7 +12,7 @@ from brrrtop.scheduling.limits import Limits
 from brrrtop.sources.live import LiveSource
 from collectors.attach import agent_library
 from collectors.protocol.frames import Decoder, Frame, Kind, WireError, encode
-from collectors.protocol.status import StatusCode
+from collectors.vocabulary import StatusCode
 from tests.live.agents import FakeAgent, FakeLoad
 from tests.live.bench import START_NS, Bench, bench, say, statuses
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.gpu.nvidia.devices import NvmlDevice, bare_uuid, match_uuids, visible_to
-from collectors.gpu.nvidia.nvml import Rate
+from collectors.gpu.devices import NvmlDevice, bare_uuid, match_uuids, visible_to
+from collectors.gpu.nvml import Rate
 from tests.live.conftest import Ask
 
 GPM = "1=100,2=96,3=14,5=93.5,10=16,20=1,60=2"

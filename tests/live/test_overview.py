@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READ = """
 import json, sys
 from collectors.vocabulary import Metric
-from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.gpu.sampler_thread import GpuOverview
 overview = GpuOverview()
 overview.start()
 assert overview.ready.wait(20)

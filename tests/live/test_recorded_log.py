@@ -93,7 +93,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Live, Path]:
 def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Live, Path]) -> None:
     one, path = live
     kinds = [event.kind for event in one.events]
-    for kind in ("regime", "baseline", "change", "experiment", "trainer"):
+    for kind in ("regime", "baseline", "change", "trainer"):
         assert kind in kinds, one.events
     assert any(" for " in event.says for event in one.events if event.kind == "regime")
     for look_ns in (LOOK_NS, 7 * SECOND):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import TRUST, Finding, finding, rule
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from collectors.vocabulary import Metric
 
 THROTTLED = 0.1
@@ -17,6 +15,7 @@ FOREIGN = 0.15
 """Utilisation by others: nvidia-smi's less our own busy share."""
 _HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 _NEIGHBOURS = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of them"
+_WASTE = "kernel tuning: the neighbour takes turns with you"
 
 
 @rule(
@@ -73,7 +72,7 @@ def idle_clocks(context: Context) -> Finding | None:
 
 @rule(
     "shared-gpu", TRUST, "Somebody else computes here",
-    when="other compute processes, and kernels stopped for turns of theirs, or 15 points more "
+    when="other compute processes, and kernels that were stopped for them, or 15 points more "
     "utilisation than this trainer's",
     unless="display servers and monitors, which use nothing; kernels long by nature",
     covers=("misleading-util", "inefficient-kernel"),
@@ -81,20 +80,10 @@ def idle_clocks(context: Context) -> Finding | None:
 def shared_gpu(context: Context) -> Finding | None:
     readings, account = context.readings, context.estimate.account
     others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
-    waste, turns = (
-        "kernel tuning: the neighbour takes turns with you",
-        context.joined.window.time_slices,
-    )
-    if turns is not None:  # kernels stopped for them are recorded as running
-        taken = context.idle("other_process")
+    if context.estimate.shared:  # kernels stopped for others are recorded as running
         return finding(
-            f"another process computes on this GPU in turns of {units.duration(turns.usual_ns)}: at "
-            f"least {units.share(math.floor(100 * taken) / 100)} of the time is its, {turns.hit} kernels "
-            "were stopped for it",
-            f"{_NEIGHBOURS}; MPS would let both run side by side",
-            waste=waste, confidence=0.5 + 0.45 * turns.alike, saves=taken,
-            others=others, other_share=taken, turn_ns=turns.usual_ns, kernels_hit=turns.hit,
-            busy_share=context.share(account.worked_ns),
+            phrases.SHARED, f"{_NEIGHBOURS}; MPS would let both run side by side",
+            waste=_WASTE, confidence=0.9, others=others,
         )  # fmt: skip
     util, busy = readings.mean(Metric.SMI_UTIL), context.share(account.busy_ns)
     if not others or util is None or util - busy < FOREIGN:
@@ -103,7 +92,7 @@ def shared_gpu(context: Context) -> Finding | None:
         f"{others:.0f} other processes compute on this GPU: it is in use {units.share(util)} "
         f"of the time, by this trainer {units.share(busy)}",
         _NEIGHBOURS,
-        waste=waste, confidence=0.8,
+        waste=_WASTE, confidence=0.8,
         others=others, smi_util=util, busy_share=busy,
     )  # fmt: skip
 

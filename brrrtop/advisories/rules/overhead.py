@@ -163,7 +163,8 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     when="; or 3 % of the time idle with the main thread at such a line by its stack, where no wait "
     "was recorded",
     unless="waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, "
-    "those for large copies back to readback-traffic; a loss printed once a step",
+    "those for large copies back to readback-traffic; a loss printed once a step; the one wait of an "
+    "inference step, for its result",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     looks, waits = context.estimate.looks, context.syncs
@@ -182,11 +183,14 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         return None
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _keep(context))
+    count = round(context.a_step(waits.count))
+    if not context.trains and count <= 1:
+        return None
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     if row.saves > context.idle("sync"):
         where += "; without them the host would prepare the next launches while the GPU works"
     return finding(
-        f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
+        f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{where}",
         f"{_keep(context)}; torch.cuda.set_sync_debug_mode('warn') names each line",
         waits_a_step=context.a_step(waits.count),
         blocked_ns_a_step=context.a_step(waits.blocked_ns),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brrrtop.advisories.context import HEALTHY_GAIN, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
 from brrrtop.analysis.account.launches import loading_ns
+from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
 from brrrtop.analysis.account.steps import LOADING_SHARE, WARM_UP_STEPS
 from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
@@ -131,7 +132,7 @@ def _useful_share(context: Context) -> float | None:
     time = sum(spent for spent, _ in known)
     if not time or time < 0.5 * sum(r.total_ns for r in rows):
         return None
-    worked = context.share(context.estimate.account.worked_ns)
+    worked = context.share(context.estimate.account.busy_ns)
     return worked * sum(spent * share for spent, share in known) / time
 
 
@@ -195,6 +196,8 @@ def none_healthy(context: Context) -> Finding | None:
     if context.simulated is None or context.ceilings is None or any(map(context.matters, rows)):
         return None
     if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
+        return None
+    if context.kernels < LEAST_ACTIVITIES:
         return None
     if context.share(estimate.account.idle_total_ns) > MOST_IDLE or _is_below_its_roof(context):
         return None

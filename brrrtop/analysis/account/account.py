@@ -1,8 +1,7 @@
 """Books every nanosecond of a window exactly once, for one device.
 
 Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
-nanosecond, and cutting a window in two gives the same totals but for other processes' turns, which are
-found by comparing launches.
+nanosecond, and cutting a window in two gives the same totals.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import idle_causes, time_slices
+from brrrtop.analysis.account import idle_causes
 from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.model import intervals
@@ -35,25 +34,17 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     span = window.span
     acts, calls, marks = window.activities, window.calls, window.marks
     low, high = span.t0_ns, span.t1_ns
-    others = time_slices.others_there(window)
-    taken = (
-        (window.time_slices.starts_ns, window.time_slices.ends_ns)
-        if window.time_slices
-        else time_slices.NOBODY
-    )
+    others = idle_causes.others_there(window)
     if window.observed is not None:
         clock = Cover(*edges(window.observed))  # spans nobody traced take no time
         acts, calls, marks = (
             _on_clock(acts, clock), _on_clock(calls, clock), _on_clock(marks, clock)
         )  # fmt: skip
         others = intervals.merge(*(clock.up_to(times) for times in others))
-        taken = intervals.merge(*(clock.up_to(times) for times in taken))
         low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     buckets = charge(starts, ends, labels)
-    own = intervals.merge(starts, ends)
-    both = zip(own, intervals.clip(*taken, low, high), strict=True)
-    busy = intervals.merge_unsorted(*(np.concatenate(pair) for pair in both))
+    busy = intervals.merge(starts, ends)
     gaps = idle_causes.by_gap(acts, calls, marks, call_rows, busy, (low, high), others)
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
@@ -61,10 +52,6 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     causes["io"] = int(causes["host"] * io_part)
     causes["host"] -= causes["io"]
     causes, unknown_ns = _with_losses(causes, buckets["unknown"], window, acts)
-    taken_ns = intervals.total(*busy) - intervals.total(*own)
-    # What a kernel waits for in its middle is what queued work waits for.
-    causes["other_process"] += taken_ns
-    mechanical = gaps.mechanical_ns | {"device_wait": gaps.mechanical_ns["device_wait"] + taken_ns}
     return Account(
         duration_ns=high - low,
         compute_ns=buckets["compute"],
@@ -74,9 +61,8 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         exposed_copy_ns=buckets["copy"],
         idle_ns=causes,
         unknown_ns=unknown_ns + gaps.unrecorded_ns,
-        mechanical_ns=mechanical,
+        mechanical_ns=gaps.mechanical_ns,
         busy_ns=intervals.total(*busy),
-        taken_ns=taken_ns,
         unrecorded_ns=gaps.unrecorded_ns,
     )
 

@@ -25,8 +25,8 @@ from brrrtop.analysis.account.launches import AHEAD_NS, call_times, unrecorded_f
 from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Marks
-from collectors.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Marks, Window
+from collectors.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind, Metric
 
 BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000
@@ -80,6 +80,24 @@ def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
     ends = np.concatenate((busy[0], [high])).astype(np.int64)
     keep = ends > starts
     return starts[keep], ends[keep]
+
+
+def others_there(window: Window) -> tuple[I8, I8]:
+    """When other processes were on the device, merged; never where nobody counted them.
+
+    A count holds until the next one, the first one also before itself. It says that they were
+    there, not that they computed.
+    """
+    gauges, span = window.gauges, window.span
+    rows = (gauges.metrics == Metric.FOREIGN_PROCESS_COUNT) & np.isfinite(gauges.values)
+    rows &= np.isin(gauges.device_ids, (window.device.device_id, -1))
+    if not rows.any():
+        return intervals.EMPTY, intervals.EMPTY
+    starts = gauges.times_ns[rows].astype(np.int64)
+    ends = np.append(starts[1:], max(span.t1_ns, starts[-1]))
+    starts[0] = min(span.t0_ns, starts[0])
+    there = gauges.values[rows] > 0
+    return intervals.merge(starts[there], ends[there])
 
 
 class GapCauses(Struct, frozen=True, eq=False):

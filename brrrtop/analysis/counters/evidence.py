@@ -62,8 +62,7 @@ def refined(
 ) -> tuple[Group, ...]:
     """The groups, those that could be measured with evidence L3; unchanged without samples of use."""
     plain = tuple(groups)
-    # Counters are the device's: where others had turns they would be read as the trainer's.
-    if not plain or ceilings is None or window.samples is None or window.time_slices is not None:
+    if not plain or ceilings is None or window.samples is None:
         return plain
     clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
     expected = {

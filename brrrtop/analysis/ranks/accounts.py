@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import account
-from brrrtop.analysis.account.time_slices import without_other_processes
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.kernels import labels
 from brrrtop.analysis.kernels.labels import WORK
@@ -115,7 +114,6 @@ def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
     """The account of a rank in these spans, which are on the common clock."""
     own = tuple(Span(s.t0_ns - offset, s.t1_ns - offset) for s in spans)
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
-    window = without_other_processes(window, window)
     window = replace(window, span=Span(own[0].t0_ns, own[-1].t1_ns), observed=own)
     labelled = labels.label(window, ceilings_for(window.device))
     acts = window.activities

@@ -73,7 +73,7 @@ class LaunchTable(Struct, frozen=True, eq=False):
 def gaps(window: Window) -> tuple[I8, I8, I8]:
     """Idle gaps before and between activities.
 
-    Time that was not traced is no gap, nor is a turn of another process within a kernel.
+    Time that was not traced is no gap.
 
     Returns:
         Row of the activity that ends each gap, its start and its end in ns; each of shape (g,).
@@ -85,12 +85,6 @@ def gaps(window: Window) -> tuple[I8, I8, I8]:
     reach = np.concatenate(([begin], np.maximum.accumulate(ends)[:-1]))
     rows = np.flatnonzero(starts > reach)
     low, high = reach[rows], starts[rows]
-    if window.time_slices is not None:
-        cover = intervals.Cover(window.time_slices.starts_ns, window.time_slices.ends_ns)
-        # Turns end the record of the kernel before: the gap proper comes after them.
-        low = low + cover.between(low, high)
-        left = high > low
-        rows, low, high = rows[left], low[left], high[left]
     if window.observed is not None:
         cover = intervals.Cover(*intervals.merge(*edges(window.observed)))
         seen = cover.between(low, high) == high - low

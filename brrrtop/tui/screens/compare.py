@@ -6,7 +6,7 @@ from rich.text import Text
 
 from brrrtop.model.comparison import Comparison, Outcome
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.line import facts, paragraph, stacked
 from brrrtop.tui.renderables.table import table_lines
@@ -36,7 +36,6 @@ def comparison_lines(
     """The sentence, both sides, what changed and was promised, then the tables."""
     hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(comparison.outcome, "text")
     known = [("changed", kind) for kind in comparison.changes]
-    known += [("tried", phrases.experiment(one)) for one in comparison.experiments]
     known += [("promise", sentence) for sentence in compare_text.promises(comparison)]
     lines = [
         *paragraph(comparison.says, width, palette.style(hue, bold=True)),

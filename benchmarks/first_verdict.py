@@ -23,7 +23,7 @@ def verdict(pid: int) -> dict[str, Any]:
     from brrrtop.sources.live import LiveSource
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
-    from collectors.gpu.nvidia.sampler_thread import GaugeThread
+    from collectors.gpu.sampler_thread import GaugeThread
 
     files = agent_library.agent_files()
     began = time.perf_counter()

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectors.gpu import nvml as fields
+from collectors.gpu.devices import NvmlDevice, Tenants, tenants
 from collectors.gpu.feed import time_of_gauges
-from collectors.gpu.nvidia import nvml as fields
-from collectors.gpu.nvidia.devices import NvmlDevice, Tenants, tenants
-from collectors.gpu.nvidia.gpm import GpmSampler
-from collectors.gpu.nvidia.nvml import Fields, Questions, Rate, code_of
+from collectors.gpu.gpm import GpmSampler
+from collectors.gpu.nvml import Fields, Questions, Rate, code_of
 from collectors.protocol.frames import GAUGE
-from collectors.protocol.status import MPS
-from collectors.vocabulary import Metric
+from collectors.vocabulary import MPS, Metric
 
 Reading = tuple[Metric, float]
 Answer = tuple[Metric, float | None]
@@ -208,7 +207,7 @@ class DeviceSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        """The same for programs: what of `collectors.protocol.status` holds."""
+        """The same for programs: what of `collectors.vocabulary` holds."""
         return frozenset({MPS} if self.tenants and self.tenants.mps else ())
 
     def close(self) -> None:

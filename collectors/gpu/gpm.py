@@ -11,8 +11,8 @@ import math
 import time
 from typing import Any
 
-from collectors.gpu.nvidia.devices import NvmlDevice
-from collectors.gpu.nvidia.nvml import Questions
+from collectors.gpu.devices import NvmlDevice
+from collectors.gpu.nvml import Questions
 from collectors.vocabulary import Metric
 
 WINDOW_NS = 250_000_000

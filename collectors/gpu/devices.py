@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.gpu.nvidia.nvml import Questions, text
+from collectors.gpu.nvml import Questions, text
 from collectors.process import proc
 
 # CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from collectors.gpu.feed import SamplerThread
-from collectors.gpu.nvidia import gpm
-from collectors.gpu.nvidia.devices import (
+from collectors.gpu import gpm
+from collectors.gpu.devices import (
     NvmlDevice,
     device_facts,
     list_devices,
     match_uuids,
     visible_to,
 )
-from collectors.gpu.nvidia.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
-from collectors.gpu.nvidia.sampler import NvmlSampler
+from collectors.gpu.feed import SamplerThread
+from collectors.gpu.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
+from collectors.gpu.sampler import NvmlSampler
 from collectors.process import proc
 from collectors.protocol.frames import Frame, Kind
 from collectors.vocabulary import HostGpu
@@ -77,7 +77,7 @@ class GaugeThread(_NvmlThread):
         self._alive_ns = time.monotonic_ns()
         self._says: list[str] = []
         self.facts: frozenset[str] = frozenset()
-        """What `says` says, for programs: what of `collectors.protocol.status` holds."""
+        """What `says` says, for programs: what of `collectors.vocabulary` holds."""
         self.has_gpm: bool | None = None
 
     def match(self, uuids: Mapping[int, str]) -> None:
