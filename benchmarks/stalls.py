@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from brrrtop.analysis.account.idle_causes import blocking  # noqa: E402
-from brrrtop.analysis.account.steps import between_steps  # noqa: E402
 from brrrtop.analysis.estimate import Analysis, estimate  # noqa: E402
+from brrrtop.analysis.facts.steps import between_steps  # noqa: E402
 from brrrtop.cli.commands.demo import scenarios  # noqa: E402
 from brrrtop.model.intervals import Cover, merge, merge_unsorted  # noqa: E402
 from brrrtop.model.tables import I8, ActivityType, Span  # noqa: E402

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.advisories.context import context_of
-from brrrtop.analysis.signals.stack_samples import place
+from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account import account, idle_causes
 from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.facts import stack_samples
 from brrrtop.analysis.kernels import labels
-from brrrtop.analysis.signals import stack_samples
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span, Window
 from brrrtop.timeline import correlation

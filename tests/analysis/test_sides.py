@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis.facts.labels import label
 from brrrtop.analysis.kernels import roofline
 from brrrtop.analysis.kernels.compute_or_memory import EVIDENCE, NAME, SHAPES, Group
-from brrrtop.analysis.kernels.labels import label
 from brrrtop.analysis.kernels.table import share_of_roof, why_no_share
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import FAMILIES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.advisories.advise import advise
-from brrrtop.analysis.account.launches import call_times
 from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.facts.launches import call_times
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.facts.steps import whole_steps
 from brrrtop.model.tables import Span, Window
 from brrrtop.timeline import correlation
 from collectors.vocabulary import MarkClass

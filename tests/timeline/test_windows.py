@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.analysis.account.steps import find_steps
+from brrrtop.analysis.facts.steps import find_steps
 from brrrtop.model.tables import Span
 from brrrtop.session.session import Session
 from brrrtop.timeline import windows

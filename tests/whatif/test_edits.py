@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.traits import Role
+from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE

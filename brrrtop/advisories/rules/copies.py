@@ -6,7 +6,7 @@ from typing import Any
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
-from brrrtop.analysis.signals.transfers import Copies
+from brrrtop.analysis.facts.transfers import Copies
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.job import straggler
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
-from brrrtop.analysis.signals.transfers import collectives
+from brrrtop.analysis.facts.transfers import collectives
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 

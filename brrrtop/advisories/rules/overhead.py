@@ -7,7 +7,7 @@ from typing import Any
 from brrrtop.advisories.context import SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
 from brrrtop.advisories.rules.copies import are_for_readbacks
-from brrrtop.analysis.signals.stack_samples import place
+from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import loader, units
 

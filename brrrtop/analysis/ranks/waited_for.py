@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from brrrtop.analysis.ranks.job import AlignedRanks
 from collections import Counter
 
-from brrrtop.analysis.signals import stack_samples
-from brrrtop.analysis.signals.stack_samples import bounds
+from brrrtop.analysis.facts import stack_samples
+from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.model.estimate import Line
 from brrrtop.model.tables import Window
 from collectors.vocabulary import MarkClass
