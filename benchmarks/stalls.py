@@ -25,8 +25,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from brrrtop.analysis.account.idle_causes import blocking  # noqa: E402
 from brrrtop.analysis.estimate import Analysis, estimate  # noqa: E402
+from brrrtop.analysis.facts.launches import blocking  # noqa: E402
 from brrrtop.analysis.facts.steps import between_steps  # noqa: E402
 from brrrtop.cli.commands.demo import scenarios  # noqa: E402
 from brrrtop.model.intervals import Cover, merge, merge_unsorted  # noqa: E402
@@ -129,16 +129,19 @@ def row(source: str, name: str, path: Path, metered: dict[str, float]) -> Row:
 
 def _hidden_ns(one: Analysis, name: str) -> int:
     """Device work of other kinds beside the waits that the script's meter counts."""
-    acts = one.window.activities
+    acts = one.facts.window.activities
     waits = _waits(one, name)
     if waits is None:
         return 0
     own = (acts.types == ActivityType.COPY) if name == "unpinned_h2d" else np.zeros(len(acts), bool)
     busy = merge_unsorted(acts.starts_ns[~own], acts.ends_ns[~own])
-    traced = one.window.observed or (one.window.span,)
+    traced = one.facts.window.observed or (one.facts.window.span,)
     total = 0
     for span in traced:
-        low, high = max(span.t0_ns, one.window.span.t0_ns), min(span.t1_ns, one.window.span.t1_ns)
+        low, high = (
+            max(span.t0_ns, one.facts.window.span.t0_ns),
+            min(span.t1_ns, one.facts.window.span.t1_ns),
+        )
         starts, ends = np.clip(waits[0], low, high), np.clip(waits[1], low, high)
         total += int(Cover(*busy).between(starts, ends).sum())
     return total
@@ -146,12 +149,12 @@ def _hidden_ns(one: Analysis, name: str) -> int:
 
 def _waits(one: Analysis, name: str) -> tuple[I8, I8] | None:
     """When the host was in what the script meters."""
-    marks, calls = one.window.marks, one.window.calls
+    marks, calls = one.facts.window.marks, one.facts.window.calls
     if name == "slow_loader":
         rows = marks.classes == MarkClass.INPUT
         return merge(*_sorted(marks.starts_ns[rows], marks.ends_ns[rows]))
     if name == "unpinned_h2d":
-        rows = blocking(one.window.activities, calls, one.call_rows)
+        rows = blocking(one.facts)
         rows &= calls.classes == CallClass.COPY
         return merge(*_sorted(calls.starts_ns[rows], calls.ends_ns[rows]))
     return None

@@ -140,7 +140,8 @@ def test_a_program_without_pytorch_gets_no_advice_of_pytorchs(hello: dict[str, o
 
     judged = looped(body).judged()
     assert advise(judged).given
-    other = advise(replace(judged, window=replace(judged.window, hello=hello)))
+    facts = replace(judged.facts, window=replace(judged.facts.window, hello=hello))
+    other = advise(replace(judged, facts=facts))
     assert (other.given, other.whatif) == ((), ())
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.analysis.facts.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks import accounts, matching
 from brrrtop.analysis.ranks.accounts import RankActivity
 from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
-from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.analysis.ranks.waited_for import rank_waited_for
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor

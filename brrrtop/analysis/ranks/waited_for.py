@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brrrtop.analysis.facts.collectives import name_of
 from brrrtop.analysis.ranks.accounts import cause_of, later_than_peers
-from brrrtop.analysis.ranks.collectives import name_of
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
 from brrrtop.model.tables import F8, I8

@@ -8,9 +8,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts.collectives import UNKNOWN_SIZE, algorithm_of, collectives_of, name_of
 from brrrtop.analysis.facts.ranges import phase_of
 from brrrtop.analysis.facts.table import Facts
-from brrrtop.analysis.ranks.collectives import UNKNOWN_SIZE, algorithm_of, collectives_of, name_of
 from brrrtop.analysis.tables import ops, python_frames
 from brrrtop.analysis.tables.ops import (
     named_sides,
