@@ -153,8 +153,11 @@ class Context(Struct, frozen=True):
 
     @property
     def trains(self) -> bool:
-        """Whether a backward pass or an update runs."""
-        return self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
+        """Whether a backward pass or an update runs. Data gradients alone are transposed convolutions of
+        a forward pass: a backward pass has gradients of weights as well."""
+        acts, names = self.joined.window.activities, self.joined.window.names
+        backward = used(acts.name_ids[self.joined.has(Trait.BACKWARD)])
+        return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
 
     @property
     def serves(self) -> bool:

@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.views import tables as host_tables
+from brrrtop.views import host_tables
 from brrrtop.views.json_report import document
 
 Row = dict[str, Any]

@@ -256,7 +256,7 @@ class AgentOverhead:
 
     The agent counts the processor time of its Python, during which the training thread may have to
     wait for the interpreter, and what handing it over costs (`probes/places.py` of the agent).
-    Not in it: the hook at each step, some 3 us (`benchmarks/probe_cost.py`).
+    Not in it: the hook at each step, some 3 us.
     """
 
     def __init__(self) -> None:

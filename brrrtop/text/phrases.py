@@ -183,8 +183,12 @@ def badge(snapshot: Snapshot) -> str:
     """What holds the run back, in capitals; that nothing does where no edit is worth making."""
     estimate = snapshot.estimate
     assert estimate is not None
-    if any(one.kind == HEALTHY for one in snapshot.advisories):
-        return "HEALTHY"
+    healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
+    return "HEALTHY" if healthy else cause_badge(estimate)
+
+
+def cause_badge(estimate: Estimate) -> str:
+    """What holds a run back, in capitals."""
     if estimate.regime is Regime.OVERHEAD and estimate.cause in BADGES:
         return BADGES[estimate.cause]
     return HEADLINES[estimate.regime]

@@ -298,9 +298,14 @@ def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
-    doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
+    doubt = doubt_of(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
     return _Gain(times[0], saves[0], low, max(min(high, 0.99), saves[0]))
+
+
+def doubt_of(saves: float) -> float:
+    """By how much a gain may be off, whatever it rests on."""
+    return LEAST_DOUBT + DOUBT_SHARE * abs(saves)
 
 
 def _changed_ns(now: Step, then: Step) -> float:

@@ -206,6 +206,8 @@ def _is_usual(step: Step, estimate: Estimate) -> bool:
     """Whether the device is as busy in these steps as in all that was judged: the one after a loader's late
     batch says nothing of the others."""
     account = estimate.account
+    if step.measured_ns <= 0:  # its records lie at one moment
+        return False
     busy = step.device_ns.sum() / (step.count * step.measured_ns)
     usual = 1 - account.idle_total_ns / max(1, account.duration_ns)
     return bool(busy <= UNLIKE * usual)

@@ -267,7 +267,7 @@ def listening(own: AgentFiles) -> Iterator[None]:
 def _load(process: Process, own: AgentFiles) -> None:
     place = attach_files.prepare(process, own)
     names: dict[str, Any] = {}
-    exec(bootstrap.BOOT, names)
+    exec(bootstrap.BOOT, names)  # noqa: S102 - text of ours
     paths = (place.agent_inside, place.library_inside, place.socket_inside)
     names["boot"](*paths, "", VERSION)
     reason = attach.why_refused(place)

@@ -407,8 +407,13 @@ def test_without_launch_records_idle_time_is_unknown() -> None:
     assert a.idle_ns["unknown"] == 50_000
 
 
-@pytest.mark.parametrize("n", [0, 3])
-def test_a_handful_of_records_gives_no_verdict(n: int) -> None:
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_record_alone_gives_no_verdict(n: int) -> None:
     result = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
     assert result.regime == "unknown"
     assert total(result.account) == 100
+
+
+def test_a_handful_of_records_gives_an_unsure_verdict() -> None:
+    result = estimate(window([K(i * 10, i * 10 + 1) for i in range(5)], span=(0, 100))).estimate
+    assert (result.regime, result.confidence) == ("overhead", 0.5)

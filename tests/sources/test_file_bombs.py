@@ -112,16 +112,16 @@ def test_an_event_with_a_list_without_end_is_given_up() -> None:
 def test_what_is_read_to_save_a_damaged_run_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto, "_MOST_SALVAGED_BYTES", 4 * MB)
     read = 0
-    real = kineto_events.broken_at
+    real = kineto.take
 
-    def counted(text: bytes) -> int | None:
+    def counted(collected: columns.Collected, text: bytes) -> None:
         nonlocal read
         read += len(text)
-        return real(text)
+        real(collected, text)
 
-    monkeypatch.setattr(kineto_events, "broken_at", counted)
+    monkeypatch.setattr(kineto, "take", counted)
     run = b'{"ph":"X","args":{"a":[' + b'{"a":1},' * (MB // 8) + b"!!"
-    kineto.salvage(columns.Collected(), run)
+    kineto._read_start(run, columns.Collected(), "damaged")
     assert read <= 8 * MB
 
 

@@ -27,6 +27,7 @@ FLOOR = 0.30
 """Below this confidence no verdict is given."""
 MOST_UNKNOWN = 0.35
 LEAST_ACTIVITIES = 8
+"""With fewer, a verdict is no surer than of a run that begins: the next one may change it."""
 _CLEAR_SLOPE = 1.2
 """Confidence per share of lead."""
 _MIXED_SLOPE = 2.0
@@ -63,7 +64,9 @@ def judge(
         shared: Another process has turns of the device (`is_shared`).
         warming_up: The window is of the run's first steps, or something was compiled or loaded in it.
     """
-    if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
+    if (
+        account.duration_ns <= 0 or activities < 2
+    ):  # a span that ends with its one activity says nothing
         return Verdict(Regime.UNKNOWN, None, 0.0, None)
     if shared:
         return Verdict(Regime.UNKNOWN, "other_process", 0.0, None)
@@ -85,7 +88,7 @@ def judge(
     overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
     cause = _cause(account) if overhead_counts else None
     sure = confidence(shares, open_, split.unknown)
-    if warming_up:
+    if warming_up or activities < LEAST_ACTIVITIES:
         sure = min(sure, MOST_AT_START)
     if split.unknown > MOST_UNKNOWN or sure < FLOOR:
         # What is not known may be anything: it has to be less than what is nearest.

@@ -130,7 +130,7 @@ _SHARE = 0.001
 """Of the training thread's time, at most, while it runs: it has to wait while we have the interpreter."""
 _HANDOVER_NS = 150_000
 """What the interpreter's way to us and back costs the thread that had it, beside the sample itself
-(240 us a sample in all, 110 of them ours: one every 25 ms in a loop on a CPU; benchmarks/upkeep.py)."""
+(240 us a sample in all, 110 of them ours: one every 25 ms in a loop on a CPU)."""
 _NEWEST = 0.1
 _FINEST_NS = 1 << 17
 """A sample lies anywhere in its period; what jitters below this fills recordings."""

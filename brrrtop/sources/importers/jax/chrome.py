@@ -8,44 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
+from typing import Any
 
 from brrrtop.sources.importers.jax.columns import DETAILS, Event, Line, Profile
 from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.importers.trace.events import Torn
-from collectors.protocol.bodies import FAULTS
 
 MOST_EVENTS = 1_000_000
 """More the writer leaves out, and does not say so (xprof's trace viewer)."""
-_LATEST_US = 9.0e15
-
-
-class _Args(Struct, frozen=True, gc=False):
-    name: str = ""
-    correlation_id: int = 0
-    step_num: int = -1
-    kernel_details: str = ""
-    memcpy_details: str = ""
-    Memset_details: str = ""
-    memset_details: str = ""
-
-
-class _Event(Struct, gc=False):
-    ph: str = ""
-    name: str = ""
-    pid: int = 0
-    tid: int = 0
-    ts: float = -1.0
-    dur: float = 0.0
-    args: _Args = _Args()
-
-
-_events = msgspec.json.Decoder(list[_Event], strict=False)
-_event = msgspec.json.Decoder(_Event, strict=False)
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read(path: Path, force: bool = False) -> Profile:
@@ -65,25 +36,24 @@ def read(path: Path, force: bool = False) -> Profile:
 class _Builder:
     def __init__(self) -> None:
         self._profile = Profile()
-        self._planes: dict[int, str] = {}
-        self._names: dict[tuple[int, int], str] = {}
-        self._lines: dict[tuple[int, int], Line] = {}
+        self._planes: dict[int | str, str] = {}
+        self._names: dict[tuple[int | str, int | str], str] = {}
+        self._lines: dict[tuple[int | str, int | str], Line] = {}
         self._count = 0
 
     def take(self, run: bytes) -> None:
         """Adds the events of a run. Raises: Torn: It is no list of whole values."""
-        text = b"[" + run + b"]"
-        try:
-            events = _events.decode(text)
-        except FAULTS:
-            events = self._one_by_one(text)
+        events, odd = kineto_events.decode_run(run)
+        if odd:
+            losses = self._profile.losses
+            losses["not understood"] = losses.get("not understood", 0) + odd
         for event in events:
             if event.ph == "X":
                 self._add(event)
             elif event.ph == "M" and event.name == "process_name":
-                self._planes[event.pid] = event.args.name
+                self._planes[event.pid] = str(event.args.get("name", ""))
             elif event.ph == "M" and event.name == "thread_name":
-                self._names[event.pid, event.tid] = event.args.name
+                self._names[event.pid, event.tid] = str(event.args.get("name", ""))
 
     def take_rest(self, rest: bytes, fault: str | None) -> None:
         """The last events, and what follows them."""
@@ -100,33 +70,19 @@ class _Builder:
                     self.take(start)
                     break
 
-    def _one_by_one(self, text: bytes) -> list[_Event]:
-        try:
-            raws = _raws.decode(kineto_events.repair(text))
-        except FAULTS as fault:
-            raise Torn from fault
-        events = []
-        for raw in raws:
-            try:
-                events.append(_event.decode(raw))
-            except FAULTS:
-                self._profile.losses["not understood"] = (
-                    self._profile.losses.get("not understood", 0) + 1
-                )
-        return events
-
-    def _add(self, event: _Event) -> None:
+    def _add(self, event: kineto_events.Event) -> None:
         self._count += 1
-        if not (abs(event.ts) < _LATEST_US and abs(event.dur) < _LATEST_US):
+        if kineto_events.BAD_NS in (event.start_ns, event.span_ns):
             return
         key = event.pid, event.tid
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = Line("", "", event.tid)
         args = event.args
-        details = next((text for key in DETAILS if (text := getattr(args, key))), "")
-        times = round(event.ts * 1000), round(event.dur * 1000)
-        line.events.append(Event(event.name, *times, args.correlation_id, details, args.step_num))
+        details = next((str(args[key]) for key in DETAILS if args.get(key)), "")
+        times = event.start_ns, max(event.span_ns, 0)
+        numbers = _whole(args.get("correlation_id"), 0), _whole(args.get("step_num"), -1)
+        line.events.append(Event(event.name, *times, numbers[0], details, numbers[1]))
 
     def profile(self) -> Profile:
         """What was read, with the names that may come last."""
@@ -141,3 +97,9 @@ class _Builder:
                 "beside it"
             )
         return self._profile
+
+
+def _whole(value: Any, default: int) -> int:
+    """A number, which some versions write as text."""
+    good = isinstance(value, (int, str)) and len(str(value)) < 19
+    return int(value) if good and str(value).isdecimal() else default

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.tables import F8, I8, Bool
+from brrrtop.model.tables import I8
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.events import (
-    ABSENT,
-    BAD_NS,
-    INTEGERS,
-    LARGEST_US,
-    RAW,
-    THREES,
-    Args,
-    Event,
-    name_alone,
-)
+from brrrtop.sources.importers.trace.events import INTEGERS, LATEST_NS, THREES, Event
 from collectors.protocol.frames import LONGEST_NS
 
 Array = npt.NDArray[Any]
@@ -44,10 +33,6 @@ ON_DEVICE = frozenset({KERNEL, COPY})
 FROM_OPS = frozenset({KERNEL, COPY, CALL, OP})
 """What an op launched, or is one itself: these have an external id."""
 EXTERNALS = ("external", "old_external")
-EXACT_BELOW_US = 2.0**43
-"""Doubles below this are less than 0.49 ns off: the nearest nanosecond is the written one. Traces
-with a base time stay below it, since the base is moved every three months."""
-_LATEST_NS = 1000 * int(LARGEST_US)
 _ACTIVITY = ("device", "stream", "correlation", "graph")
 COLUMNS: dict[int, tuple[str, ...]] = {
     KERNEL: (*_ACTIVITY, "registers", "shared_bytes", "graph_node", "channel"),
@@ -60,9 +45,6 @@ COLUMNS: dict[int, tuple[str, ...]] = {
     MEMORY: ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved"),
 }
 """Integer arguments (`Args`) that become columns of the same name, by kind of event."""
-
-_cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
-_args, _pid = attrgetter("args"), attrgetter("pid")
 
 
 class _Codes(dict[str, int]):
@@ -136,18 +118,15 @@ class Collected:
         if count:
             self.losses[place] = self.losses.get(place, 0) + count
 
-    def add(self, events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> None:
-        """Takes in one run; `exact` gives its times by their text, where doubles lose nanoseconds."""
-        count = len(events)
-        codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
-        starts, spans = _times(events, exact)
-        self.event_count += count
+    def add(self, events: list[Event]) -> None:
+        """Takes in one run."""
+        self.event_count += len(events)
+        by_code: dict[int, list[Event]] = {}
+        for event in events:
+            by_code.setdefault(self._codes[event.cat], []).append(event)
         for code in COLUMNS:
-            rows = np.flatnonzero(codes == code)
-            if len(rows):
-                batch = self._batch(code, [events[row] for row in rows.tolist()])
-                batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
-                self.add_events(code, batch)
+            if code in by_code:
+                self.add_events(code, self._batch(code, by_code[code]))
 
     def add_events(self, code: int, batch: Columns) -> None:
         """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""
@@ -170,7 +149,7 @@ class Collected:
                 batch[name] = np.full(len(starts), INTEGERS[name])
         for name in THREES if code == KERNEL else ():
             batch.setdefault(name, np.zeros((len(starts), 3), np.int64))
-        good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -_LATEST_NS) & (starts < _LATEST_NS)
+        good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -LATEST_NS) & (starts < LATEST_NS)
         if not good.all():
             bad = int((~good).sum())
             self.lose("impossible time or duration", bad)
@@ -194,33 +173,27 @@ class Collected:
         return bool(self.tables[KERNEL] or self.tables[COPY])
 
     def _batch(self, code: int, events: list[Event]) -> Columns:
-        """Columns of events of one kind, without their times."""
-        args = list(map(_args, events))
-        batch: Columns = {"name_id": _numbers(self.names, map(_name, events), len(events))}
+        """Columns of events of one kind."""
+        batch: Columns = {
+            "name_id": _numbers(self.names[event.name] for event in events),
+            "start_ns": _numbers(event.start_ns for event in events),
+            "span_ns": _numbers(event.span_ns for event in events),
+        }
         if code not in ON_DEVICE:
-            batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
-            batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
+            batch["tid"] = _numbers(self.threads[event.tid] for event in events)
+            batch["pid"] = _numbers(self.processes[event.pid] for event in events)
         for name in (*COLUMNS[code], *(EXTERNALS if code in FROM_OPS else ())):
-            batch[name] = np.fromiter(map(attrgetter(name), args), np.int64, len(args))
+            batch[name] = _numbers(event.integer(name) for event in events)
         if code in ON_DEVICE and (batch["device"] < 0).any():
-            pids = np.array([device_of_pid(event.pid) for event in events])
+            pids = _numbers(device_of_pid(event.pid) for event in events)
             batch["device"] = np.where(batch["device"] < 0, pids, batch["device"])
         if code == KERNEL:
-            batch |= {key: np.array([getattr(a, key) for a in args], np.int64) for key in THREES}
+            batch |= {key: np.array([e.three(key) for e in events], np.int64) for key in THREES}
         if code in (CALL, OP):
             self.pids[events[0].pid]
         if code == OP:
-            batch["signature"] = self._signatures_of(events, args)
+            batch["signature"] = _numbers(self.signatures[event.signature()] for event in events)
         return batch
-
-    def _signatures_of(self, events: list[Event], args: list[Args]) -> I8:
-        keys: list[Any] = [name_alone(event.name) for event in events]
-        telling = (ABSENT, ABSENT, ABSENT)
-        shaped = [(a.dims, a.types, a.elements) != telling for a in args]
-        for row in np.flatnonzero(shaped).tolist():
-            a = args[row]
-            keys[row] = (events[row].name, *(bytes(getattr(a, name)) for name in RAW))
-        return _numbers(self.signatures, keys, len(keys))
 
     def split_ranges(self, ops: Columns) -> tuple[Columns, Columns]:
         """Ops that are ops, and ranges that old traces file under ops."""
@@ -239,27 +212,5 @@ def device_of_pid(pid: Any) -> int:
     return pid if isinstance(pid, int) and 0 <= pid < 1024 else 0
 
 
-def _numbers(known: dict[Any, int], keys: Iterable[Any], count: int) -> I8:
-    return np.fromiter(map(known.__getitem__, keys), np.int64, count)
-
-
-def _times(events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> tuple[I8, I8]:
-    """Starts, and what each lasts: integer nanoseconds of the microseconds that traces write."""
-    starts_us = np.fromiter(map(_ts, events), np.float64, len(events))
-    spans_us = np.fromiter(map(_dur, events), np.float64, len(events))
-    large: Bool = np.abs(starts_us) >= EXACT_BELOW_US
-    if (large & (starts_us != np.floor(starts_us))).any():
-        pairs = exact()
-        if len(pairs) == len(events):
-            both = np.array(pairs, np.int64)
-            return both[:, 0], both[:, 1]
-    return from_us(starts_us), from_us(spans_us)
-
-
-def from_us(values_us: F8) -> I8:
-    """Exact for whole microseconds below 2**53, and for three decimals below `EXACT_BELOW_US`."""
-    good = np.abs(values_us) < LARGEST_US
-    safe = np.where(good, values_us, 0.0)
-    whole = np.floor(safe)
-    ns = whole.astype(np.int64) * 1000 + np.rint((safe - whole) * 1000.0).astype(np.int64)
-    return np.where(good, ns, BAD_NS)
+def _numbers(values: Iterable[int]) -> I8:
+    return np.fromiter(values, np.int64)

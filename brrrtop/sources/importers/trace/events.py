@@ -1,74 +1,93 @@
-"""Text of trace events → typed events. The fast way first, then the forgiving one."""
+"""Text of trace events → events, forgiving: what the native scanner declines, and all where there is none."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Raw, Struct
 
 from collectors.protocol.bodies import FAULTS
 
-ABSENT = Raw()
-LARGEST_US = 9.0e15
+_LARGEST_US = 9.0e15
+LATEST_NS = 1000 * int(_LARGEST_US)
 BAD_NS = int(np.iinfo(np.int64).min)
 """Stands for a time that is no time; `Collected.add_batch` drops it."""
-
-
-Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-
-
-class Args(Struct, frozen=True, gc=False):
-    """The arguments of an event that brrrtop uses; old traces write `external id` small."""
-
-    external: Id = field(name="External id", default=0)
-    old_external: Id = field(name="external id", default=0)
-    device: Id = field(name="device", default=-1)
-    stream: Id = field(name="stream", default=0)
-    correlation: Id = field(name="correlation", default=0)
-    registers: Id = field(name="registers per thread", default=0)
-    shared_bytes: Id = field(name="shared memory", default=0)
-    grid: tuple[Id, Id, Id] = (0, 0, 0)
-    block: tuple[Id, Id, Id] = (0, 0, 0)
-    size_bytes: Id = field(name="bytes", default=0)
-    graph: Id = field(name="graph id", default=0)
-    graph_node: Id = field(name="graph node id", default=0)
-    channel: Id = field(name="channel", default=0)
-    sequence: Id = field(name="Sequence number", default=-1)
-    """Of the autograd node that an op made or runs."""
-    forward_tid: Id = field(name="Fwd thread id", default=0)
-    """Not 0: an op of the backward pass."""
-    device_type: Id = field(name="Device Type", default=0)
-    memory_device: Id = field(name="Device Id", default=-1)
-    address: Id = field(name="Addr", default=0)
-    memory_bytes: Id = field(name="Bytes", default=0)
-    allocated: Id = field(name="Total Allocated", default=-1)
-    reserved: Id = field(name="Total Reserved", default=-1)
-    dims: Raw = field(name="Input Dims", default=ABSENT)
-    types: Raw = field(name="Input type", default=ABSENT)
-    concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
-    strides: Raw = field(name="Input Strides", default=ABSENT)
-    elements: Raw = field(name="In msg nelems", default=ABSENT)
-    """This and the next two: of a collective whose shapes nobody recorded."""
-    element_type: Raw = field(name="dtype", default=ABSENT)
-    collective: Raw = field(name="Collective name", default=ABSENT)
+_INTEGERS = {
+    "external": ("External id", 0),
+    "old_external": ("external id", 0),
+    "device": ("device", -1),
+    "stream": ("stream", 0),
+    "correlation": ("correlation", 0),
+    "registers": ("registers per thread", 0),
+    "shared_bytes": ("shared memory", 0),
+    "size_bytes": ("bytes", 0),
+    "graph": ("graph id", 0),
+    "graph_node": ("graph node id", 0),
+    "channel": ("channel", 0),
+    "sequence": ("Sequence number", -1),  # of the autograd node that an op made or runs
+    "forward_tid": ("Fwd thread id", 0),  # not 0: an op of the backward pass
+    "device_type": ("Device Type", 0),
+    "memory_device": ("Device Id", -1),
+    "address": ("Addr", 0),
+    "memory_bytes": ("Bytes", 0),
+    "allocated": ("Total Allocated", -1),
+    "reserved": ("Total Reserved", -1),
+}
+INTEGERS = {name: default for name, (_, default) in _INTEGERS.items()}
+"""Arguments that are integers, with what stands where one is absent."""
+_RAW = {
+    "dims": "Input Dims",
+    "types": "Input type",
+    "concrete": "Concrete Inputs",
+    "strides": "Input Strides",
+    "elements": "In msg nelems",  # this and the next two: of a collective whose shapes nobody recorded
+    "element_type": "dtype",
+    "collective": "Collective name",
+}
+KEYS = {name: key for name, (key, _) in _INTEGERS.items()} | _RAW
+"""By the name of an argument here: its key in a trace."""
+RAW = tuple(_RAW)
+UNSHAPED = (b"",) * len(RAW)
+"""The raw arguments of a call that says nothing of its tensors."""
+THREES = ("grid", "block")
 
 
 class Event(Struct, gc=False):
-    """One entry of `traceEvents`. Times are microseconds; `dur_us` is negative when absent."""
+    """One entry of `traceEvents`."""
 
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
-    ts_us: float = field(name="ts", default=-1.0)
-    dur_us: float = field(name="dur", default=-1.0)
-    args: Args = Args()
+    ph: str
+    cat: str
+    name: str
+    pid: int | str
+    tid: int | str
+    start_ns: int
+    span_ns: int
+    """Negative where it has no duration."""
+    args: dict[str, Any]
+
+    def integer(self, name: str) -> int:
+        """An argument of `INTEGERS`."""
+        key, default = _INTEGERS[name]
+        value: Any = self.args.get(key)
+        return value if _fits(value) else default
+
+    def three(self, key: str) -> tuple[int, int, int]:
+        """A grid or a block."""
+        value: Any = self.args.get(key)
+        if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
+            return value[0], value[1], value[2]
+        return 0, 0, 0
+
+    def signature(self) -> tuple[Any, ...]:
+        """Name and raw arguments, as JSON text."""
+        raw = [msgspec.json.encode(self.args[k]) if k in self.args else b"" for k in _RAW.values()]
+        dims, types, _, _, elements, *_ = raw
+        return (self.name, *raw) if dims or types or elements else name_alone(self.name)
 
 
 def name_alone(name: str) -> tuple[Any, ...]:
@@ -76,19 +95,9 @@ def name_alone(name: str) -> tuple[Any, ...]:
     return (name, *UNSHAPED)
 
 
-class _Times(Struct, gc=False):
-    """The times of an event to the last digit."""
-
-    ts: Decimal | None = None
-    dur: Decimal | None = None
-
-
-_events = msgspec.json.Decoder(list[Event])
-_loose = msgspec.json.Decoder(list[Raw])
-_event = msgspec.json.Decoder(Event)
+_values = msgspec.json.Decoder(list[Any], float_hook=Decimal)
 _anything = msgspec.json.Decoder()
 _parts = msgspec.json.Decoder(dict[str, Raw])
-_times = msgspec.json.Decoder(list[_Times])
 
 # What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
@@ -98,23 +107,14 @@ _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u
 _LONE_LOW = re.compile(
     rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_FIELDS = msgspec.structs.fields(Args)
-KEYS = {f.name: f.encode_name for f in _FIELDS}
-"""By the name of an argument here: its key in a trace."""
-INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type == Id}
-"""Arguments that are integers, with what stands where one is absent."""
-UNSHAPED = (b"",) * sum(f.type is Raw for f in _FIELDS)
-"""The raw arguments of a call that says nothing of its tensors."""
-RAW = tuple(f.name for f in _FIELDS if f.type is Raw)
-THREES = ("grid", "block")
 
 
 class Torn(Exception):
-    """The text is not a list of whole events. Without `damaged` it merely ends too early."""
+    """The text is not a list of whole events: it ends too early, or is damaged at byte `at`."""
 
-    def __init__(self, damaged: bool = False) -> None:
+    def __init__(self, at: int | None = None) -> None:
         super().__init__()
-        self.damaged = damaged
+        self.at = at
 
 
 def decode_run(run: bytes) -> tuple[list[Event], int]:
@@ -125,53 +125,52 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     """
     text = b"[" + run + b"]"
     try:
-        return _events.decode(text), 0
+        values = _values.decode(text)
     except FAULTS as fault:
         if type(fault) is msgspec.DecodeError and _BYTE.search(str(fault)) is None:
             raise Torn from fault
-        text = repair(text)
-    try:
-        return _events.decode(text), 0
-    except FAULTS:
-        pass
-    try:
-        raws = _loose.decode(text)
-    except FAULTS as fault:
-        raise Torn(damaged=_BYTE.search(str(fault)) is not None) from fault
-    return _one_by_one(raws)
+        try:
+            values = _values.decode(repair(text))
+        except FAULTS as again:
+            place = _BYTE.search(str(again))
+            raise Torn(min(int(place[1]) - 1, len(run)) if place else None) from again
+    events = list(filter(None, map(_event, values)))
+    return events, len(values) - len(events)
 
 
 def broken_at(run: bytes) -> int | None:
-    """Where in the run the first thing is that cannot be; its length if it ends too early.
-
-    None: it is a list of whole values.
-    """
+    """Where in the run the first thing is that cannot be; None: nowhere, or past its end."""
     try:
-        _loose.decode(b"[" + run + b"]")
-    except FAULTS as fault:
-        match = _BYTE.search(str(fault))
-        return min(int(match[1]) - 1, len(run)) if match else len(run)
+        decode_run(run)
+    except Torn as torn:
+        return torn.at
     return None
 
 
-def decode_times(run: bytes) -> list[tuple[int, int]]:
-    """Start of every event of a run and what it lasts, in ns, exact for any decimal; -1: no duration.
+def _event(value: Any) -> Event | None:
+    """The event, with what it gets wrong of its arguments left out; None where its core makes no sense."""
+    if not isinstance(value, dict):
+        return None
+    ph, cat, name = (str(value.get(key) or "") for key in ("ph", "cat", "name"))
+    pid, tid = (v if isinstance(v := value.get(key), (int, str)) else 0 for key in ("pid", "tid"))
+    try:
+        times = _ns(value.get("ts", BAD_NS)), _ns(value.get("dur", -1))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    args = value.get("args")
+    return Event(ph, cat, name, pid, tid, *times, args if isinstance(args, dict) else {})
 
-    Nothing where not all are events.
-    """
-    text = b"[" + run + b"]"
-    for mend in (bytes, repair):
-        with contextlib.suppress(*FAULTS):
-            return [(_ns(row.ts, BAD_NS), _ns(row.dur, -1)) for row in _times.decode(mend(text))]
-    return []
 
-
-def _ns(value_us: Decimal | None, absent: int) -> int:
-    if value_us is None:
-        return absent
-    if not value_us.is_finite() or abs(value_us) >= LARGEST_US:
+def _ns(value_us: Any) -> int:
+    """Exact for any decimal."""
+    time_us = Decimal(value_us)
+    if not time_us.is_finite() or abs(time_us) >= _LARGEST_US:
         return BAD_NS
-    return int((value_us * 1000).to_integral_value(ROUND_HALF_UP))
+    return int((time_us * 1000).to_integral_value(ROUND_HALF_UP))
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
 
 
 def decode_object(text: bytes) -> dict[str, Any]:
@@ -197,57 +196,6 @@ def repair(text: bytes) -> bytes:
     if b"\\ud" in text or b"\\uD" in text:
         text = _LONE_LOW.sub(rb"\1\\ufffd", _LONE_HIGH.sub(rb"\1\\ufffd", text))
     return text
-
-
-def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:
-    events: list[Event] = []
-    odd = 0
-    for raw in raws:
-        try:
-            events.append(_event.decode(raw))
-            continue
-        except FAULTS:
-            pass
-        event = _tidy(raw)
-        if event is None:
-            odd += 1
-        else:
-            events.append(event)
-    return events, odd
-
-
-def _tidy(raw: Raw) -> Event | None:
-    """The event with the arguments it got wrong left out; None when its core makes no sense."""
-    try:
-        event = _anything.decode(raw)
-        texts: dict[str, Any] = {key: str(event.get(key) or "") for key in ("ph", "cat", "name")}
-        ids = {key: event[key] for key in ("pid", "tid") if type(event.get(key)) in (int, str)}
-        times: dict[str, Any] = {
-            key + "_us": float(event[key]) for key in ("ts", "dur") if key in event
-        }
-        return Event(**texts, **ids, **times, args=_tidied_args(event.get("args")))
-    except (*FAULTS, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-
-
-def _fits(value: Any) -> bool:
-    return type(value) is int and abs(value) < 1 << 63
-
-
-def _tidied_args(args: Any) -> Args:
-    if not isinstance(args, dict):
-        return Args()
-    good: dict[str, Any] = {
-        name: value for name in INTEGERS if _fits(value := args.get(KEYS[name]))
-    }
-    for key in THREES:
-        value = args.get(key)
-        if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
-            good[key] = tuple(value)
-    for name in RAW:
-        if isinstance(args.get(KEYS[name]), list):
-            good[name] = Raw(msgspec.json.encode(args[KEYS[name]]))
-    return Args(**good)
 
 
 def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:

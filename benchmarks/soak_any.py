@@ -1,6 +1,6 @@
 """Watches programs without an optimizer or without torch, and switches CUPTI in them again and again.
 
-    python benchmarks/any/soak.py --out DIR [--site DIR] [--limit 270] [--switches 10000] [--only cpp/jax,jax_graphs] [--waits]
+    python benchmarks/soak_any.py --out DIR [--site DIR] [--limit 270] [--switches 10000] [--only cpp/jax,jax_graphs] [--waits]
 
 Each program is started twice and stopped once it runs. Then, group by group (those between two slashes), the
 watched ones are attached to: how long the first verdict took. All of a group are traced in bursts of a
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import gpu_options  # noqa: E402
 from first_verdict import ask, verdict  # noqa: E402
@@ -50,7 +50,7 @@ class Program:
 
     def __init__(self, name: str, out: Path, launcher: Path | None, waits: bool = False) -> None:
         self.name, self.digests, self.stopped = name, {}, False
-        words = [sys.executable, str(HERE / "programs.py"), name]
+        words = [sys.executable, str(HERE / "soak_programs.py"), name]
         env = {**os.environ, **JAX, **(WITHOUT_GRAPHS if name == "jax" else {})}
         env["XLA_FLAGS"] = env.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
         self.waiting = Waiting(out, name) if waits else None

@@ -1,4 +1,4 @@
-"""Programs without an optimizer, without training or without torch: `python programs.py NAME` runs one for ever.
+"""Programs without an optimizer or without torch: `python soak_programs.py NAME` runs one for ever.
 
 Each prints a line now and then, `ROUND DIGEST`, of what it has computed: the same whoever watches.
 """
@@ -6,7 +6,6 @@ Each prints a line now and then, `ROUND DIGEST`, of what it has computed: the sa
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import sys
 from typing import Any
@@ -80,63 +79,7 @@ def with_cupy() -> None:
             tell(number, cupy.asnumpy(x))
 
 
-def generate() -> None:
-    """Tokens one by one, as `model.generate` does: no training at all."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(1)
-    model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
-    prompt = torch.randint(50000, (8, 32), device="cuda")
-    for number in itertools.count(1):
-        tokens = model.generate(prompt, max_new_tokens=32, do_sample=False, pad_token_id=0)
-        tell(number, tokens.cpu().numpy())
-
-
-def embed() -> None:
-    """Embeddings of batches that come from the host, as sentence-transformers makes them."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(1)
-    model = BertModel(BertConfig()).cuda().eval().half()
-    for number in itertools.count(1):
-        with torch.inference_mode():
-            tokens = torch.randint(30000, (64, 128)).cuda()
-            cpu = model(tokens).last_hidden_state.mean(1).cpu()
-        if number % 20 == 0:
-            tell(number, cpu.numpy())
-
-
-def with_flax() -> None:
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    import optax
-    from flax import linen
-
-    layers = [part for _ in range(8) for part in (linen.Dense(2048), linen.relu)]
-    model, data = linen.Sequential([*layers, linen.Dense(10)]), jnp.ones((256, 512))
-    state = model.init(jax.random.PRNGKey(0), data)
-    optimizer = optax.adam(1e-3)
-    moments = optimizer.init(state)
-
-    @jax.jit
-    def step(state: Any, moments: Any) -> Any:
-        grads = jax.grad(lambda s: jnp.mean(model.apply(s, data) ** 2))(state)
-        updates, moments = optimizer.update(grads, moments)
-        return optax.apply_updates(state, updates), moments
-
-    for number in itertools.count(1):
-        state, moments = jax.block_until_ready(step(state, moments))
-        if number % 20 == 0:
-            tell(number, np.asarray(jax.tree.leaves(state)[0]))
-
-
-PROGRAMS = {
-    "generate": generate, "embed": embed, "flax": with_flax,
-    "by_hand": by_hand, "jax": with_jax, "jax_graphs": with_jax, "cupy": with_cupy,
-}  # fmt: skip
+PROGRAMS = {"by_hand": by_hand, "jax": with_jax, "jax_graphs": with_jax, "cupy": with_cupy}
 
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]]()
