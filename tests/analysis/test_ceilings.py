@@ -169,3 +169,19 @@ def test_the_program_says_so_without_torch_or_gpu(tmp_path: Path) -> None:
     python.chmod(0o755)
     with pytest.raises(NoTorch):
         calibrate("GPU-22aa", str(python))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 4090 Laptop"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3050 Ti Laptop GPU", None),
+        ("NVIDIA GeForce RTX 2070 with Max-Q Design", None),
+        ("NVIDIA RTX A2000 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3070 Ti", "GeForce RTX 3070 Ti"),
+    ],
+)
+def test_a_laptop_part_has_a_row_of_its_own_or_none(name: str, part: str | None) -> None:
+    found = ceilings_for(Device(0, name=name))
+    assert (found.part if found else None) == part
