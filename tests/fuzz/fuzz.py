@@ -43,8 +43,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.kineto.source import take
-from brrrtop.sources.importers.trace.columns import Collected
-from brrrtop.sources.importers.trace.events import Torn
+from brrrtop.sources.importers.trace.columns import Collected, Torn
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline

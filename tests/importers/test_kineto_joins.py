@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace.events import BAD_NS, decode_run
+from brrrtop.sources.importers.trace.columns import BAD_NS, decode_run
 from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
 
 Spans = list[tuple[int, int, int]]

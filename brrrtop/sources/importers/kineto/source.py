@@ -10,11 +10,9 @@ from brrrtop.errors import BadInput
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.sources.importers.trace import events as kineto_events
-from brrrtop.sources.importers.trace import names, reader
+from brrrtop.sources.importers.trace import columns, names, reader
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
-from brrrtop.sources.importers.trace.events import Torn
+from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected, Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
@@ -89,7 +87,7 @@ def _read_runs(
     try:
         runs.start()
         if not runs.bare:
-            facts.update(kineto_events.decode_object(runs.head + b"]}"))
+            facts.update(columns.decode_object(runs.head + b"]}"))
     except Torn:
         if _is_inside(runs.head):
             raise BadInput(
@@ -132,7 +130,7 @@ def _is_inside(head: bytes) -> bool:
     """Whether the text before the events opens more than one object, and is sound."""
     for depth in range(1, _DEEPEST):
         with contextlib.suppress(Torn):
-            kineto_events.decode_object(head + b"]}" + b"}" * depth)
+            columns.decode_object(head + b"]}" + b"}" * depth)
             return True
     return False
 
@@ -145,7 +143,7 @@ def take(collected: Collected, run: bytes) -> None:
     """
     if collected.scan is not None and collected.scan(run):
         return
-    events, odd = kineto_events.decode_run(run)
+    events, odd = columns.decode_run(run)
     collected.add(events)
     collected.lose("not understood", odd)
 
@@ -153,8 +151,8 @@ def take(collected: Collected, run: bytes) -> None:
 def _read_start(text: bytes, collected: Collected, why: str) -> list[str]:
     """The whole events before the place where a text breaks off or is damaged; returns notes."""
     collected.broken_off = True
-    text, left_bytes = kineto_events.repair(text), _MOST_SALVAGED_BYTES
-    for start in reader.without_torn_end(text[: kineto_events.broken_at(text)]):
+    text, left_bytes = columns.repair(text), _MOST_SALVAGED_BYTES
+    for start in reader.without_torn_end(text[: columns.broken_at(text)]):
         left_bytes -= len(start)
         if left_bytes < 0:
             break
@@ -173,7 +171,7 @@ def _read_rest(
         if runs.bare:
             take(collected, _without_end(rest))
         else:
-            run, after = kineto_events.decode_rest(rest)
+            run, after = columns.decode_rest(rest)
             take(collected, run)
             facts.update(after)
         return [] if fault is None else [f"{fault}; nothing seems to be missing"]
