@@ -53,7 +53,7 @@ def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown() -> None:
     op = OpSignature("aten::mm", ((8192, 128), (128, 8192)), ("c10::BFloat16",) * 2)
     w = window([K(i * 51 * US, (i * 51 + 50) * US, corr=i + 1, blocks=4000) for i in range(20)])
     w = replace(w, ops={1: op}, links=Links(np.arange(1, 21), np.ones(20, np.int64)))
-    fast, slow = (estimate(at_clock(w, hz)).labels.groups[0] for hz in (1.83e9, 0.9e9))
+    fast, slow = (estimate(at_clock(w, hz)).facts.labels.groups[0] for hz in (1.83e9, 0.9e9))
     assert slow.compute_share_of_roof == fast.compute_share_of_roof
     assert (fast.side, slow.side) == (Side.MEMORY, Side.COMPUTE)  # 124 FLOP per byte
 

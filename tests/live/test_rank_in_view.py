@@ -30,7 +30,7 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ranks: list[int] = []
 
     def counted(judged: Analysis, *others: Any) -> Advice:
-        ranks.append(judged.window.hello["rank"])
+        ranks.append(judged.facts.window.hello["rank"])
         return advise(judged, *others)
 
     monkeypatch.setattr(verdict, "advise", counted)
@@ -81,7 +81,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
         "overlap-communication"
     }
     assert shown.picture is not None and shown.estimate is not None
-    acts, kernels = session.judged.window.activities, shown.estimate.kernels
+    acts, kernels = session.judged.facts.window.activities, shown.estimate.kernels
     assert sum(row.total_ns for row in kernels) == (acts.ends_ns - acts.starts_ns).sum()
     assert shown.estimate.neighbours.keys() <= {row.name for row in kernels}
     assert "baseline" in bench.job.mark_baseline()

@@ -8,14 +8,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.analysis.facts.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks import lateness, matching
-from brrrtop.analysis.ranks.collectives import (
-    Collectives,
-    alone_share,
-    collective_rows,
-    collectives_of,
-    parallelism,
-)
+from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
 from brrrtop.analysis.ranks.lateness import RankActivity, rank_waited_for
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor

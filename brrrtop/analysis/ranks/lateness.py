@@ -18,20 +18,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import account
-from brrrtop.analysis.ceilings import ceilings_for
-from brrrtop.analysis.kernels import labels
-from brrrtop.analysis.kernels.labels import WORK
-from brrrtop.analysis.ranks.collectives import name_of
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts import stack_samples
+from brrrtop.analysis.facts.collectives import name_of
+from brrrtop.analysis.facts.labels import WORK
+from brrrtop.analysis.facts.stack_samples import bounds
+from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched
-from brrrtop.analysis.signals import stack_samples
-from brrrtop.analysis.signals.stack_samples import bounds
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Line
 from brrrtop.model.intervals import holders
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
-from brrrtop.model.tables import F8, I8, ActivityType, Span, Window, edges
+from brrrtop.model.tables import F8, I8, Span, Window, edges
 from brrrtop.text import phrases
-from brrrtop.timeline import correlation
 from collectors.vocabulary import MarkClass, Metric
 
 if TYPE_CHECKING:
@@ -131,14 +130,15 @@ def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
 def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
     """The account of a rank in these spans, which are on the common clock."""
     own = tuple(Span(s.t0_ns - offset, s.t1_ns - offset) for s in spans)
-    call_rows = correlation.call_of(window.activities, window.calls, window.observed)
-    window = replace(window, span=Span(own[0].t0_ns, own[-1].t1_ns), observed=own)
-    labelled = labels.label(window, ceilings_for(window.device))
+    facts = facts_of(window)
+    together = replace(window, span=Span(own[0].t0_ns, own[-1].t1_ns), observed=own)
+    facts = facts.of(together, facts.call_rows)
+    facts = facts.labelled(label(facts))
     acts = window.activities
-    mine = (labelled.classes == WORK) & (acts.types == ActivityType.KERNEL)
+    mine = (facts.labels.classes == WORK) & facts.kernels
     mine &= holders(*edges(own), acts.starts_ns) >= 0
     return RankActivity(
-        account.book(window, labelled, call_rows),
+        account.book(facts),
         int(mine.sum()),
         int((acts.blocks[mine] * acts.threads[mine]).sum()),
     )
