@@ -51,7 +51,7 @@ class Advice(Struct, frozen=True):
 
 def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
-    window = judged.window
+    window = judged.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
     context = context_of(judged, run)

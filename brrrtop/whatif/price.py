@@ -125,7 +125,7 @@ def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
     step = step_of(judged)
     if step is None:
         return None
-    roofs, known = roofs_of(judged.ceilings), judged.estimate
+    roofs, known = roofs_of(judged.facts.ceilings), judged.estimate
     guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
     result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(judged)
 

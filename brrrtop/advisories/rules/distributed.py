@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
-from brrrtop.analysis.signals.transfers import collectives
+from brrrtop.analysis.facts.transfers import collectives
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.ranks import JobSnapshot
 from brrrtop.text import units

@@ -7,8 +7,8 @@ from typing import Any
 
 from brrrtop.advisories.context import SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
-from brrrtop.analysis.signals.stack_samples import place
-from brrrtop.analysis.signals.transfers import Copies
+from brrrtop.analysis.facts.stack_samples import place
+from brrrtop.analysis.facts.transfers import Copies
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import loader, units
 

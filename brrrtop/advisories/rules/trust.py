@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from brrrtop.advisories.context import HEALTHY_GAIN, WORTH_SHARE, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
-from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
-from brrrtop.analysis.account.steps import LOADING_SHARE, WARM_UP_STEPS
-from brrrtop.analysis.signals.host_activity import recompiles
+from brrrtop.analysis.facts.host_activity import recompiles
+from brrrtop.analysis.facts.launches import loading_ns
+from brrrtop.analysis.facts.steps import LOADING_SHARE, WARM_UP_STEPS
 from brrrtop.model.estimate import Regime
 from brrrtop.model.run import PhaseKind, Run
 from brrrtop.text import phrases, units
@@ -59,7 +59,7 @@ def warming_up(context: Context) -> Finding | None:
     window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
     if not context.estimate.steps.warming_up or recompiles(window) or _is_under_way(context.run):
         return None
-    loading = context.share(loading_ns(window, context.joined.launch_rows))
+    loading = context.share(loading_ns(context.joined))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
     if (context.steps or 0) >= 6 and not shaped:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role
-from brrrtop.analysis.signals.joined import READ_BACK_BYTES, LaunchTable
+from brrrtop.analysis.facts.table import READ_BACK_BYTES, Facts
+from brrrtop.kernel_names.traits import Role
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
 from collectors.vocabulary import CopyKind, MemoryKind
@@ -51,33 +51,34 @@ class Transfers(Struct, frozen=True):
     set_bytes: int
 
 
-def transfers(joined: LaunchTable) -> Transfers:
+def transfers(facts: Facts) -> Transfers:
     """Copies by direction and memory; all zero where none ran."""
-    activities = joined.window.activities
-    kernels = joined.kernels
+    activities = facts.window.activities
+    kernels = facts.kernels
     cover = intervals.Cover(
         *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
     )
+    _, gap_starts, gap_ends = facts.gaps
     hidden = cover.between(activities.starts_ns, activities.ends_ns)
     pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
     up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
     down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
-    saved = down & joined.in_save
+    saved = down & facts.in_save
     down &= ~saved
     first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
 
     def copies(rows: Bool) -> Copies:
         length = activities.ends_ns[rows] - activities.starts_ns[rows]
         large = rows & (activities.size_bytes > READ_BACK_BYTES)
-        follows = np.isin(joined.gap_starts_ns, activities.ends_ns[large])
+        follows = np.isin(gap_starts, activities.ends_ns[large])
         return Copies(
             count=int(rows.sum()),
             size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
             total_ns=int(length.sum()),
             exposed_ns=int((length - hidden[rows]).sum()),
             large=int(large.sum()),
-            after_ns=int((joined.gap_ends_ns - joined.gap_starts_ns)[follows].sum()),
+            after_ns=int((gap_ends - gap_starts)[follows].sum()),
             early=int((activities.ends_ns[rows] <= first_ns).sum()),
         )
 
@@ -88,7 +89,7 @@ def transfers(joined: LaunchTable) -> Transfers:
         pageable_down=copies(np.asarray(down & pageable_target)),
         pinned_down=copies(np.asarray(down & ~pageable_target)),
         saved=copies(np.asarray(saved)),
-        set_ns=joined.total_ns(np.asarray(sets)),
+        set_ns=facts.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )
 
@@ -104,21 +105,21 @@ class Collectives(Struct, frozen=True):
     all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
 
 
-def collectives(joined: LaunchTable) -> Collectives:
+def collectives(facts: Facts) -> Collectives:
     """The window's collectives; copies by the driver are none."""
-    activities = joined.window.activities
-    rows = joined.is_role(Role.COMM) & joined.kernels
-    length = joined.durations_ns[rows]
-    work = joined.kernels & ~rows
+    activities = facts.window.activities
+    rows = facts.is_role(Role.COMM) & facts.kernels
+    length = facts.durations_ns[rows]
+    work = facts.kernels & ~rows
     cover = intervals.Cover(
         *intervals.merge_unsorted(activities.starts_ns[work], activities.ends_ns[work])
     )
-    span = joined.window.span
+    span = facts.window.span
     low, high = intervals.clip(
         activities.starts_ns[rows], activities.ends_ns[rows], span.t0_ns, span.t1_ns
     )
     alone = high - low - cover.between(low, high)
-    exchanged = int(alone[joined.named(_EXCHANGES, rows)[rows]].sum())
+    exchanged = int(alone[facts.named(_EXCHANGES, rows)[rows]].sum())
     return Collectives(
         count=int(rows.sum()),
         short=int((length < SHORT_NS).sum()),

@@ -1,6 +1,6 @@
 """What a kernel's name gives away that advice needs: its role, and traits beyond its family.
 
-Knows names only; time and launches are joined elsewhere (`brrrtop.analysis.signals.joined`).
+Knows names only; time and launches are joined elsewhere (`brrrtop.analysis.facts.joined`).
 """
 
 from __future__ import annotations

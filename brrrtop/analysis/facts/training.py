@@ -16,8 +16,8 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role, Trait, used
-from brrrtop.analysis.signals.joined import LaunchTable
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.kernel_names.traits import Role, Trait, used
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, edges
 from collectors.vocabulary import MarkClass
@@ -47,65 +47,65 @@ class Optimizer(Struct, frozen=True):
     """Class of the optimizer, as `SGD`; None where nobody names it, or several differ."""
 
 
-def optimizer(joined: LaunchTable) -> Optimizer | None:
+def optimizer(facts: Facts) -> Optimizer | None:
     """The optimizer in the window; None when neither marks nor kernels show one."""
-    starts, ends = joined.window.marks.union(MarkClass.OPTIMIZER)
-    ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
-    rows = joined.in_optimizer & joined.kernels
-    if not ranged and not _believable(joined, rows):
-        rows = joined.kernels & joined.is_role(Role.OPTIMIZER)
+    starts, ends = facts.window.marks.union(MarkClass.OPTIMIZER)
+    ranged = bool(len(starts)) and bool(facts.in_optimizer.any())
+    rows = facts.in_optimizer & facts.kernels
+    if not ranged and not _believable(facts, rows):
+        rows = facts.kernels & facts.is_role(Role.OPTIMIZER)
     if not rows.any():
         return None
-    low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
+    low, high = intervals.clip(starts, ends, facts.window.span.t0_ns, facts.window.span.t1_ns)
     return Optimizer(
         updates=len(starts) if ranged else None,
         kernels=int(rows.sum()),
-        total_ns=joined.total_ns(rows),
+        total_ns=facts.total_ns(rows),
         host_ns=intervals.total(low, high) if ranged else None,
-        span_ns=_span_ns(joined, rows),
-        kind=_kind(joined),
+        span_ns=_span_ns(facts, rows),
+        kind=_kind(facts),
     )
 
 
-def _kind(joined: LaunchTable) -> str | None:
-    window = joined.window
+def _kind(facts: Facts) -> str | None:
+    window = facts.window
     ids = used(window.marks.name_ids, window.marks.classes == MarkClass.OPTIMIZER)
     kinds = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _believable(joined: LaunchTable, rows: Bool) -> bool:
+def _believable(facts: Facts, rows: Bool) -> bool:
     """Whether rows without ranges are an update per parameter, not clipping or logging: a tenth of them
     are parts of Adam's. Beside a fused update those are the model's own, as of a recurrent cell's states."""
     if (
         not rows.any()
-        or (rows & joined.has(Trait.FOREACH)).any()
-        or joined.has(Trait.FUSED_STEP).any()
+        or (rows & facts.has(Trait.FOREACH)).any()
+        or facts.has(Trait.FUSED_STEP).any()
     ):
         return False
-    parts = rows & joined.has(Trait.ADAM_PART) & ~joined.is_role(Role.FUSED)
+    parts = rows & facts.has(Trait.ADAM_PART) & ~facts.is_role(Role.FUSED)
     return bool(parts.sum() * 10 >= rows.sum())
 
 
-def _span_ns(joined: LaunchTable, rows: Bool) -> int:
+def _span_ns(facts: Facts, rows: Bool) -> int:
     """Kernel time of `rows` and the gaps between neighbours of them, not those to other work."""
     at = np.flatnonzero(rows)
-    activities = joined.window.activities
+    activities = facts.window.activities
     near = np.diff(at) == 1
     gaps = (activities.starts_ns[at[1:]] - activities.ends_ns[at[:-1]])[near]
-    return joined.total_ns(rows) + int(np.maximum(gaps, 0).sum())
+    return facts.total_ns(rows) + int(np.maximum(gaps, 0).sum())
 
 
-def _bursts(joined: LaunchTable) -> I8:
+def _bursts(facts: Facts) -> I8:
     """Number of the traced span of each activity; all 0 when everything was traced."""
-    starts = joined.window.activities.starts_ns
-    observed = joined.window.observed
+    starts = facts.window.activities.starts_ns
+    observed = facts.window.observed
     if observed is None:
         return np.zeros(len(starts), np.int64)
     return np.searchsorted(edges(observed)[0], starts, "right")
 
 
-def recomputed_ns(joined: LaunchTable, steps: float | None) -> int | None:
+def recomputed_ns(facts: Facts, steps: float | None) -> int | None:
     """Time of forward work that runs again between backward work; None where names do not tell.
 
     Attention and norm kernels say which pass they are of. A step has one long run of forward ones
@@ -113,14 +113,13 @@ def recomputed_ns(joined: LaunchTable, steps: float | None) -> int | None:
     its backward ones: runs of at most half the longest, at least three for each long one.
 
     Args:
-        joined: The window's activities.
         steps: Steps in it; None when unknown. Each has its long run, else a long one is an accident.
     """
-    at = np.flatnonzero(joined.is_role(Role.ATTENTION, Role.NORM) & joined.kernels)
-    back = joined.has(Trait.BACKWARD)[at]
+    at = np.flatnonzero(facts.is_role(Role.ATTENTION, Role.NORM) & facts.kernels)
+    back = facts.has(Trait.BACKWARD)[at]
     if not back.any() or back.all():
         return None
-    cut = np.diff(_bursts(joined)[at]) != 0
+    cut = np.diff(_bursts(facts)[at]) != 0
     edges = np.flatnonzero((np.diff(back.astype(np.int64)) != 0) | cut) + 1
     first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(back)]))
     forward, lengths = ~back[first], stop - first
@@ -133,12 +132,12 @@ def recomputed_ns(joined: LaunchTable, steps: float | None) -> int | None:
     if most < 4 or whole < (0.5 * steps if steps else 2) or runs < 3 * whole:
         return 0
     # A kernel of known pass stands for those up to the next one, its block's products among them.
-    running = np.cumsum(np.where(joined.kernels, joined.durations_ns, 0))[at]
+    running = np.cumsum(np.where(facts.kernels, facts.durations_ns, 0))[at]
     within = np.repeat(long, lengths)
     each_ns = float(np.median(np.diff(running)[within[1:] & within[:-1]]))
     again = int(lengths[short].sum())
     # What a step recomputes first hides in its long run: forward kernels beyond the backward ones.
-    names = joined.window.activities.name_ids[at]
+    names = facts.window.activities.name_ids[at]
     twice = int((~back).sum()) - int(np.bincount(names[back]).max())
     return int(each_ns * min(max(twice, again), again * (1 + whole / runs)))
 
@@ -151,11 +150,11 @@ class DenseGradients(Struct, frozen=True):
     """Of the fill that takes the most time."""
 
 
-def dense_gradients(joined: LaunchTable) -> DenseGradients | None:
+def dense_gradients(facts: Facts) -> DenseGradients | None:
     """Tables filled with zeros right before an embedding's rows are added; None where none was."""
-    kernels = np.flatnonzero(joined.kernels)
-    at = np.flatnonzero(joined.named(_FILL)[kernels])
-    rows = np.flatnonzero(joined.named(_ADDS_ROWS)[kernels])
+    kernels = np.flatnonzero(facts.kernels)
+    at = np.flatnonzero(facts.named(_FILL)[kernels])
+    rows = np.flatnonzero(facts.named(_ADDS_ROWS)[kernels])
     following = np.searchsorted(rows, at)
     near = np.append(rows, len(kernels) + NEAR_KERNELS)[following] - at <= NEAR_KERNELS
     # Of several fills before one embedding, the nearest is the table.
@@ -163,7 +162,7 @@ def dense_gradients(joined: LaunchTable) -> DenseGradients | None:
     fills = kernels[at[near]]
     if not len(fills):
         return None
-    lengths, window = joined.durations_ns[fills], joined.window
+    lengths, window = facts.durations_ns[fills], facts.window
     largest = int(fills[int(np.argmax(lengths))])
     return DenseGradients(int(lengths.sum()), window.names[window.activities.name_ids[largest]])
 
@@ -183,20 +182,19 @@ class Chains(Struct, frozen=True):
     """Of the run that takes the most time, in order, at most eight."""
 
 
-def chains(joined: LaunchTable, excluded: Bool) -> Chains | None:
+def chains(facts: Facts, excluded: Bool) -> Chains | None:
     """All chains of the window; None when no kernel ran.
 
     Args:
-        joined: The window's activities.
         excluded: Rows that another fix covers (eager attention, the optimizer): they break chains.
     """
-    if not joined.kernels.any():
+    if not facts.kernels.any():
         return None
-    window = joined.window
-    activities, no_set = window.activities, ~joined.is_role(Role.SET)
+    window = facts.window
+    activities, no_set = window.activities, ~facts.is_role(Role.SET)
     order = np.lexsort((activities.starts_ns, activities.stream_ids))
     order = order[no_set[order]]
-    inside = (joined.is_role(*_MEMBERS) & joined.kernels & ~excluded)[order]
+    inside = (facts.is_role(*_MEMBERS) & facts.kernels & ~excluded)[order]
     streams = activities.stream_ids[order]
     breaks = np.ones(len(order) + 1, np.bool_)
     breaks[1:-1] = (inside[1:] != inside[:-1]) | (streams[1:] != streams[:-1])
@@ -204,7 +202,7 @@ def chains(joined: LaunchTable, excluded: Bool) -> Chains | None:
     first, stop = edges[:-1], edges[1:]
     kept = inside[first] & (stop - first >= 2)
     first, stop = first[kept], stop[kept]
-    fused_ns = joined.total_ns(joined.is_role(Role.FUSED))
+    fused_ns = facts.total_ns(facts.is_role(Role.FUSED))
     if not len(first):
         return Chains(0, 0, 0, 0, 0, fused_ns, ())
 
@@ -212,14 +210,14 @@ def chains(joined: LaunchTable, excluded: Bool) -> Chains | None:
         running = np.concatenate(([0], np.cumsum(values[order])))
         return np.asarray(running[stop] - running[first], np.int64)
 
-    total = sums(joined.durations_ns)
+    total = sums(facts.durations_ns)
     largest = int(np.argmax(total))
     rows = order[first[largest] : stop[largest]][:8]
     return Chains(
         count=len(first),
         kernels=int((stop - first).sum()),
         total_ns=int(total.sum()),
-        casting_ns=int(sums(np.where(joined.has(Trait.CAST), joined.durations_ns, 0)).sum()),
+        casting_ns=int(sums(np.where(facts.has(Trait.CAST), facts.durations_ns, 0)).sum()),
         longest=int((stop - first).max()),
         fused_ns=fused_ns,
         names=tuple(window.names[i] for i in window.activities.name_ids[rows]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role, by_name, role_of
+from brrrtop.kernel_names.traits import Role, by_name, role_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges

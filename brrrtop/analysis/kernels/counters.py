@@ -20,15 +20,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.ceilings import Ceilings
-from brrrtop.analysis.counters.readings import mean_reading
+from brrrtop.analysis.facts.labels import COUNTERS, Group
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels import roofline
-from brrrtop.analysis.kernels.compute_or_memory import COUNTERS, Group
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
 from brrrtop.model.estimate import CounterSamples, Side
 from brrrtop.model.tables import F8, I8, Activities, Samples, Window, edges
-from collectors.vocabulary import Metric
 
 MOST_ERROR = 0.08
 """Standard error of both activities together up to which a group counts as measured."""
@@ -57,19 +55,17 @@ class Rates(Struct, frozen=True, eq=False):
     """Standard errors; of what was expected where the samples said nothing."""
 
 
-def refined(
-    window: Window, groups: Sequence[Group], group_of: I8, ceilings: Ceilings | None
-) -> tuple[Group, ...]:
+def refined(facts: Facts, groups: Sequence[Group], group_of: I8) -> tuple[Group, ...]:
     """The groups, those that could be measured with evidence L3; unchanged without samples of use."""
     plain = tuple(groups)
-    if not plain or ceilings is None or window.samples is None:
+    if not plain or facts.ceilings is None or facts.window.samples is None:
         return plain
-    clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
+    clock = facts.clock_ratio
     expected = {
         "tensor": Rates(*np.array([_tensor(group, clock) for group in plain]).T),
         "dram": Rates(*np.array([_dram(group) for group in plain]).T),
     }
-    rates = measured(window, group_of, expected)
+    rates = measured(facts.window, group_of, expected)
     if rates is None or len(rates) < 2:
         return plain
     tensor, dram = rates["tensor"], rates["dram"]

@@ -6,11 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from brrrtop.model.tables import Span
 from brrrtop.scheduling.limits import UNABLE, Stage
 from brrrtop.text import units
-from collectors.protocol.frames import Records, plausible
-from collectors.vocabulary import UNHINDERED, MarkClass, StatusCode
+from collectors.vocabulary import UNHINDERED, StatusCode
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
@@ -37,23 +35,6 @@ STAGE_LINES = {
     Stage.COMPILING.value: "compiling: torch.compile is at work; what is traced now is not judged",
     Stage.WARMING_UP.value: "warming up: the first three steps load and tune; they are not judged",
 }
-
-RECOVERY_NS = 1_000_000_000
-"""After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
-
-
-def disturbances(rows: Records) -> list[tuple[Span, int]]:
-    """What recordings disturbed, recovery included, from mark records of the wire; with each how
-    long the step was that it tells the end of, in ns, 0 where it tells of none."""
-    spans = []
-    for row in plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
-        span = Span(int(row["start_ns"]), int(row["end_ns"]))
-        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
-    return spans
-
-
-def with_recovery(span: Span) -> Span:
-    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 class AgentState:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.idle_causes import blocking
-from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.joined import LaunchTable
-from brrrtop.analysis.signals.stack_samples import without_callers
+from brrrtop.analysis.facts.launches import blocking
+from brrrtop.analysis.facts.stack_samples import without_callers
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.kernel_names.traits import used
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -73,9 +73,9 @@ def retries(window: Window) -> int:
     return int(np.maximum(values, 1).sum())
 
 
-def occurrences(joined: LaunchTable, table: Calls | Marks, kind: int) -> Occurrences:
+def occurrences(facts: Facts, table: Calls | Marks, kind: int) -> Occurrences:
     """Those of a class; zero where nothing was seen."""
-    span = joined.window.span
+    span = facts.window.span
     rows = np.flatnonzero(
         (table.classes == kind) & (table.ends_ns > span.t0_ns) & (table.starts_ns < span.t1_ns)
     )
@@ -83,12 +83,12 @@ def occurrences(joined: LaunchTable, table: Calls | Marks, kind: int) -> Occurre
         return Occurrences()
     low, high = intervals.clip(table.starts_ns[rows], table.ends_ns[rows], span.t0_ns, span.t1_ns)
     starts, ends = intervals.merge_unsorted(low, high)
-    idle = intervals.Cover(joined.gap_starts_ns, joined.gap_ends_ns)
+    idle = intervals.Cover(*facts.gaps[1:])
     return Occurrences(
         count=len(rows),
         total_ns=intervals.total(starts, ends),
         largest_ns=int((high - low).max()),
-        names=largest_names(joined.window.names, table, rows, 3),
+        names=largest_names(facts.window.names, table, rows, 3),
         idle_ns=int(idle.between(starts, ends).sum()),
     )
 
@@ -115,22 +115,23 @@ def pauses(window: Window, kind: MarkClass) -> Pauses | None:
     )
 
 
-def cpu_work(joined: LaunchTable) -> CpuWork | None:
+def cpu_work(facts: Facts) -> CpuWork | None:
     """Ops that began and ended in one idle gap; None without any. Only a profiler records ops.
 
     What launches a kernel or a copy ends the gap or outlasts it, so it is none of them.
     """
-    marks = joined.window.marks
+    marks = facts.window.marks
     ops = np.flatnonzero(
         (marks.classes == MarkClass.OP) & (marks.ends_ns - marks.starts_ns >= CPU_OP_NS)
     )
     ops = ops[np.lexsort((-marks.ends_ns[ops], marks.starts_ns[ops]))]
-    if not len(ops) or not len(joined.gap_rows):
+    gap_rows, gap_starts, gap_ends = facts.gaps
+    if not len(ops) or not len(gap_rows):
         return None
     starts, ends = marks.starts_ns[ops], marks.ends_ns[ops]
-    at = np.maximum(np.searchsorted(joined.gap_starts_ns, starts, "right") - 1, 0)
-    within = (starts >= joined.gap_starts_ns[at]) & (ends <= joined.gap_ends_ns[at])
-    within &= ends <= joined.launched_ns[joined.gap_rows[at]]
+    at = np.maximum(np.searchsorted(gap_starts, starts, "right") - 1, 0)
+    within = (starts >= gap_starts[at]) & (ends <= gap_ends[at])
+    within &= ends <= facts.launched_ns[gap_rows[at]]
     ops = ops[within]
     # Ops within others are counted with them.
     reach = np.maximum.accumulate(marks.ends_ns[ops])
@@ -138,7 +139,7 @@ def cpu_work(joined: LaunchTable) -> CpuWork | None:
     ops = ops[outer]
     if not len(ops):
         return None
-    name = largest_names(joined.window.names, marks, ops, 1)[0][0]
+    name = largest_names(facts.window.names, marks, ops, 1)[0][0]
     return CpuWork(int((marks.ends_ns[ops] - marks.starts_ns[ops]).sum()), name)
 
 
@@ -152,17 +153,17 @@ class Syncs(Struct, frozen=True):
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
 
 
-def syncs(joined: LaunchTable) -> Syncs | None:
+def syncs(facts: Facts) -> Syncs | None:
     """Waits in the window; None without call records."""
-    window = joined.window
+    window = facts.window
     calls = window.calls
     if not len(calls):
         return None
-    waits = _waits(joined)
+    waits = _waits(facts)
     waits &= intervals.holders(*window.marks.union(MarkClass.CHECKPOINT), calls.ends_ns - 1) < 0
-    last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
+    last_launch = int(facts.launched_ns.max()) if len(facts.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
-    uploads = _for_uploads(joined)
+    uploads = _for_uploads(facts)
     real = waits & ~uploads
     starts, ends = calls.starts_ns[real], calls.ends_ns[real]
     low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
@@ -176,19 +177,18 @@ def syncs(joined: LaunchTable) -> Syncs | None:
     )
 
 
-def _waits(joined: LaunchTable) -> Bool:
+def _waits(facts: Facts) -> Bool:
     """Calls of launching threads that made the host wait: synchronisations and blocking copies."""
-    calls = joined.window.calls
+    calls = facts.window.calls
     launching = np.unique(
         calls.tids[np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH))]
     )
-    waits = blocking(joined.window.activities, calls, joined.launch_rows)
-    return np.asarray(waits & np.isin(calls.tids, launching))
+    return np.asarray(blocking(facts) & np.isin(calls.tids, launching))
 
 
-def _for_uploads(joined: LaunchTable) -> Bool:
+def _for_uploads(facts: Facts) -> Bool:
     """Calls during or just before which the newest finished activity was a pageable upload."""
-    window = joined.window
+    window = facts.window
     activities = window.activities
     is_upload = np.zeros(len(window.calls), np.bool_)
     if not len(activities):

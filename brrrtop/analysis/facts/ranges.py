@@ -1,6 +1,6 @@
-"""Training steps on the host, told by the ranges that somebody named.
+"""What named ranges tell: steps on the host, and phases of an inference engine.
 
-The profiler's own (`ProfilerStep#7`) first; else from the end of one optimizer step to that of the next;
+Steps are the profiler's own (`ProfilerStep#7`); else from the end of one optimizer step to that of the next;
 else the outermost ranges of one name that hold nearly all launches (`execute_context_…` of vLLM, NVTX
 ranges, those of `record_function`).
 """
@@ -13,9 +13,9 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.signals.inference import ONE_FORWARD
-from brrrtop.model.intervals import EMPTY, Nest
-from brrrtop.model.tables import I8, Marks, Window
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.model.intervals import EMPTY, Nest, holders
+from brrrtop.model.tables import I8, Marks, Window, picked
 from collectors.vocabulary import MarkClass
 
 LEAST_LAUNCH_SHARE = 0.9
@@ -27,6 +27,18 @@ _MOST_OPTIMIZERS = 4
 WARM_UP = 2.0
 """Times the median step that the first one of a run lasts at least."""
 _DIGITS = re.compile(r"\d+")
+_VLLM = re.compile(
+    r"execute_(?:\d+_)?context_(\d+)\((?:sq)?(\d+)[^)]*\)_generation_(\d+)\((?:sq)?(\d+)[^)]*\)"
+)
+"""Requests and tokens of each: `execute_context_2(4096)_generation_8(8)`, with squares of lengths
+`execute_context_1(888_788544)_generation_0(0)`, with sums over queries and keys
+`execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)`."""
+_SGLANG = re.compile(r"\bstep\[(\w+)(?: bs=(\d+))?(?: toks=(\d+))?")
+"""`step[EXTEND bs=15 toks=15360]`, `step[DECODE bs=32]`: SGLang's forward modes."""
+_MODES = {"EXTEND": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+_WORDS = re.compile(r"\b_?(prefill|decode)_?\b|(?<![a-z])(prefill|decode)(?![a-z])", re.IGNORECASE)
+ONE_FORWARD = re.compile(r"^execute_(model|(\d+_)?context)|^step\[")
+"""vLLM's and SGLang's ranges of one forward pass: a step even where there is but one."""
 
 
 class HostSteps(Struct, frozen=True, eq=False):
@@ -43,13 +55,9 @@ class HostSteps(Struct, frozen=True, eq=False):
 NONE = HostSteps(EMPTY, EMPTY, 0.0)
 
 
-def host_steps(window: Window, call_rows: I8) -> HostSteps:
-    """The steps that ranges tell; none where no range does.
-
-    Args:
-        call_rows: Launching call of each activity, -1 unknown.
-    """
-    marks = window.marks
+def host_steps(facts: Facts) -> HostSteps:
+    """The steps that ranges tell; none where no range does."""
+    window, marks, call_rows = facts.window, facts.window.marks, facts.call_rows
     long = marks.starts_ns < marks.ends_ns
     profiler = np.flatnonzero(long & (marks.classes == MarkClass.STEP))
     if len(profiler):
@@ -129,3 +137,41 @@ def _outermost(marks: Marks, rows: I8) -> I8:
     """The ranges that no other one of their thread holds."""
     nest = Nest(marks.tids[rows], marks.starts_ns[rows], marks.ends_ns[rows])
     return rows[nest.order[nest.parents < 0]]
+
+
+def phase_of(name: str) -> tuple[str, int | None] | None:
+    """Phase of inference and tokens of a range; None: its name tells of none."""
+    if engine := _VLLM.search(name):
+        contexts, read, generations, generated = (int(text[:12]) for text in engine.groups())
+        phase = "mixed" if contexts and generations else "prefill" if contexts else "decode"
+        return phase, read + generated
+    if mode := _SGLANG.search(name):
+        phase = _MODES.get(mode[1], "")
+        count = mode[3] or (mode[2] if phase == "decode" else None)
+        return (phase, int(count[:12]) if count else None) if phase else None
+    if named := _WORDS.search(name):
+        return (named[1] or named[2]).lower(), None
+    return None
+
+
+def decode_tokens(facts: Facts) -> I8 | None:
+    """Tokens of the decode pass that launched each activity, shape (n,), 0 outside any; None without one.
+
+    Each sequence adds one token: a product in there has as many rows as tokens, however many weights.
+    """
+    window, marks = facts.window, facts.window.marks
+    rows = np.flatnonzero(marks.classes == MarkClass.ANNOTATION)
+    tokens = np.zeros(len(rows), np.int64)
+    for name_id in np.unique(marks.name_ids[rows]).tolist():
+        phase = phase_of(window.names[name_id])
+        if phase is not None and phase[0] == "decode" and phase[1]:
+            tokens[marks.name_ids[rows] == name_id] = phase[1]
+    rows, tokens = rows[tokens > 0], tokens[tokens > 0]
+    if not len(rows):
+        return None
+    order = np.argsort(marks.starts_ns[rows], kind="stable")
+    starts, ends, tokens = marks.starts_ns[rows[order]], marks.ends_ns[rows[order]], tokens[order]
+    outer = np.concatenate(([True], starts[1:] >= np.maximum.accumulate(ends)[:-1]))
+    launched = picked(window.calls.starts_ns, facts.call_rows, -1)
+    at = holders(starts[outer], ends[outer], launched)
+    return picked(tokens[outer], at, 0)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.analysis.signals.joined import gaps
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Launch
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Window, picked
-from collectors.vocabulary import CallClass
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, picked
+from collectors.vocabulary import CallClass, CopyKind, MemoryKind
 
 AHEAD_NS = 10_000
 LOADING_NS = 1_000_000
@@ -34,12 +34,16 @@ _NONE = 0.01
 LONGEST_GAP_NS = 20_000
 """Between two nodes of a graph, and between a launch's return and its first node. One trace of 70
 launches that brought 345 nodes had 20 % of its window in longer ones; traces with all nodes 0 to 0.06 %."""
+WAIT_NS = 20_000
+"""A copy call that takes longer than this blocked on the device: an asynchronous one returns in
+a few microseconds."""
 _NEVER = np.iinfo(np.int64).max
 
 
-def launch_lead(activities: Activities, calls: Calls, call_rows: I8) -> Launch:
+def launch_lead(facts: Facts) -> Launch:
     """Lead and rho over the kernels whose launch is known; all `None` when none is."""
-    known = (call_rows >= 0) & (activities.types == ActivityType.KERNEL)
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    known = (call_rows >= 0) & facts.kernels
     if not known.any():
         return Launch()
     leads = activities.starts_ns[known] - calls.ends_ns[call_rows[known]]
@@ -54,14 +58,14 @@ def launch_lead(activities: Activities, calls: Calls, call_rows: I8) -> Launch:
     )
 
 
-def loading_ns(window: Window, call_rows: I8) -> int:
+def loading_ns(facts: Facts) -> int:
     """Device idle while the first launches of kernels lasted: they load modules and set libraries up.
 
     Profilers seldom record the loads as calls of their own. 0 where later launches, of kernels that
     are loaded, idle the device as long.
     """
-    acts, calls = window.activities, window.calls
-    rows = np.flatnonzero((call_rows >= 0) & (acts.types == ActivityType.KERNEL))
+    acts, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    rows = np.flatnonzero((call_rows >= 0) & facts.kernels)
     begun, ended = calls.starts_ns[call_rows[rows]], calls.ends_ns[call_rows[rows]]
     if not (ended - begun >= LOADING_NS).any():
         return 0
@@ -69,31 +73,28 @@ def loading_ns(window: Window, call_rows: I8) -> int:
     rows, begun, ended = rows[order], begun[order], ended[order]
     first = np.zeros(len(rows), np.bool_)
     first[np.unique(acts.name_ids[rows], return_index=True)[1]] = True
-    _, low, high = gaps(window)
+    _, low, high = facts.gaps
     long = ended - begun >= LOADING_NS
     idle = np.where(long, intervals.Cover(low, high).between(begun, ended), 0)
     loading = int(idle[first].sum())
     return loading if loading >= _FIRSTS * int(idle.sum()) else 0
 
 
-def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8, I8, Bool]:
+def call_times(facts: Facts) -> tuple[I8, I8, Bool]:
     """When each activity was launched.
 
     Where calls of copies or memsets were not recorded at all, such a call is taken to lie as long
     before its activity as the calls of kernels that found the device waiting (medians), and not
     after the next recorded launch into its stream.
 
-    Args:
-        call_rows: Row of each activity's call, -1 where none was recorded.
-
     Returns:
         Starts and ends of the calls in ns, and whether both are known; each of shape (n,).
     """
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
     known = call_rows >= 0
     starts, ends = (picked(times, call_rows, 0) for times in (calls.starts_ns, calls.ends_ns))
     leads = activities.starts_ns - ends
-    kernels = activities.types == ActivityType.KERNEL
-    late = known & kernels & (leads < AHEAD_NS)
+    late = known & facts.kernels & (leads < AHEAD_NS)
     missing = _is_unrecorded(activities, known)
     if not late.any() or not missing.any():
         return starts, ends, known
@@ -129,23 +130,16 @@ def _next_launch(activities: Activities, starts: I8, known: Bool) -> I8:
     return next_launch
 
 
-def unrecorded_from(
-    activities: Activities,
-    calls: Calls,
-    call_rows: I8,
-    gaps: tuple[I8, I8],
-    launched: tuple[I8, Bool],
-) -> I8:
+def unrecorded_from(facts: Facts, gaps: tuple[I8, I8], launched: tuple[I8, Bool]) -> I8:
     """Where in each gap the time begins in which unrecorded nodes ran; the gap's end where none did.
 
     Args:
-        call_rows: Launching call of each activity, -1 unknown.
         gaps: Starts and ends of the device's idle time.
         launched: End of the call that launched what ends each gap, and whether it was recorded.
     """
-    starts, ends = gaps
+    activities, (starts, ends) = facts.window.activities, gaps
     # Old profilers write no graph ids, but tell the call.
-    by_call = picked(calls.classes, call_rows, -1) == CallClass.GRAPH_LAUNCH
+    by_call = picked(facts.window.calls.classes, facts.call_rows, -1) == CallClass.GRAPH_LAUNCH
     nodes = np.flatnonzero((activities.graph_ids > 0) | by_call)
     if not len(nodes):
         return ends
@@ -162,3 +156,18 @@ def unrecorded_from(
     returned = np.where(known, np.clip(call_ends, starts, ends), ends)
     hidden = np.where(begun[at] < starts, starts, returned)
     return np.where((times[at] == ends) & (ends - hidden > LONGEST_GAP_NS), hidden, ends)
+
+
+def blocking(facts: Facts) -> Bool:
+    """Which calls made the host wait for the device: synchronisations and blocking copies."""
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    waits: Bool = calls.classes == CallClass.SYNC
+    copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
+    copies &= (activities.copy_kinds == CopyKind.DTOH) | (
+        (activities.src_kinds == MemoryKind.PAGEABLE)
+        | (activities.dst_kinds == MemoryKind.PAGEABLE)
+    )
+    rows = call_rows[copies]
+    long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
+    waits[rows[long]] = True
+    return waits
