@@ -113,11 +113,6 @@ def code_of(fault: BaseException) -> int:
     return value if isinstance(value, int) else 999
 
 
-def text(value: Any) -> str:
-    """A string of NVML, which older bindings return as bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
 class Questions:
     """Asks about one device, and remembers what needs no further asking."""
 
