@@ -18,8 +18,8 @@ def ask(client: Any) -> None:
 def verdict(pid: int) -> dict[str, Any]:
     """How long the first verdict took from before the attach, and what it was."""
     from brrrtop.model.estimate import Regime
-    from brrrtop.session.live import LiveSession
-    from brrrtop.session.session import Session
+    from brrrtop.session.controller import Controller
+    from brrrtop.session.live import Live, alone
     from brrrtop.sources.live import LiveSource
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
@@ -33,7 +33,7 @@ def verdict(pid: int) -> dict[str, Any]:
         gauges = GaugeThread(pid)
         gauges.start()
         source = LiveSource(attached.client, pid, feeds=[gauges])
-        driver = LiveSession(Session(source), source)
+        driver = Live([alone(Controller(source))])
         snapshot = driver.advance()
         while time.perf_counter() - began < LATEST_S:
             if snapshot.estimate is not None and snapshot.estimate.regime != Regime.UNKNOWN:

@@ -30,8 +30,8 @@ sys.path.insert(0, str(ROOT))
 
 from brrrtop.errors import BrrrtopError  # noqa: E402
 from brrrtop.model.snapshot import Snapshot  # noqa: E402
-from brrrtop.session.live import LiveSession  # noqa: E402
-from brrrtop.session.session import Session  # noqa: E402
+from brrrtop.session.controller import Controller  # noqa: E402
+from brrrtop.session.live import Live, alone  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from brrrtop.sources.recording import RecordingWriter  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402
@@ -104,7 +104,7 @@ class Trainer:
         return self.process.returncode
 
 
-def watch_for(driver: LiveSession, seconds: float, until_told: bool = False) -> Snapshot:
+def watch_for(driver: Live, seconds: float, until_told: bool = False) -> Snapshot:
     """Looks on for that long, or until the log says what came of the shapes."""
     end = time.perf_counter() + seconds
     while True:
@@ -143,7 +143,7 @@ def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]
         wanted = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted(0)
         attached.client.send(requests.kinds(requests.Wanted.DEFAULT | wanted))
         source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
-        driver = LiveSession(Session(source), source)
+        driver = Live([alone(Controller(source))])
         try:
             result: dict[str, Any] = {"before": judged(watch_for(driver, options.before))}
             result["answer"] = driver.shapes()

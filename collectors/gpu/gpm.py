@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from collectors.gpu.devices import NvmlDevice
+from collectors.gpu.feed import rounded_share
 from collectors.gpu.nvml import Questions
 from collectors.vocabulary import Metric
 
@@ -19,8 +20,6 @@ WINDOW_NS = 250_000_000
 LEAST_WINDOW_NS = 100_000_000
 """Closer samples give NaN (measured on an H200; NVML API reference says the same of zeros)."""
 _MIB = float(1 << 20)
-_FINEST_SHARE = 1 / 1024
-"""Shares are rounded to it, rates to a MiB a second: noise below that would fill half of a recording."""
 
 METRICS: dict[int, tuple[Metric, float]] = {
     1: (Metric.GRAPHICS_ACTIVE, 0.01),
@@ -120,8 +119,8 @@ class GpmSampler:
                 unsupported.append(metric_id)
             elif one.nvmlReturn == 0 and math.isfinite(one.value):
                 metric, unit = METRICS[metric_id]
-                finest = unit if unit >= 1 else _FINEST_SHARE
-                readings.append((metric, round(one.value * unit / finest) * finest))
+                value = round(one.value) * unit if unit >= 1 else rounded_share(one.value * unit)
+                readings.append((metric, value))
         self._wanted = [one for one in self._wanted if one not in unsupported]
         return readings
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collectors.gpu import nvml as fields
 from collectors.gpu.devices import NvmlDevice, Tenants, tenants
-from collectors.gpu.feed import time_of_gauges
+from collectors.gpu.feed import rounded_share, time_of_gauges
 from collectors.gpu.gpm import GpmSampler
 from collectors.gpu.nvml import Fields, Questions, Rate, code_of
 from collectors.protocol.frames import GAUGE
@@ -110,7 +110,7 @@ class DeviceSampler:
         if self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
             return []
         rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
-        return [] if rates is None else [(Metric.SMI_UTIL, rates.gpu / 100)]
+        return [] if rates is None else [(Metric.SMI_UTIL, rounded_share(rates.gpu / 100))]
 
     def _usage(self) -> list[Answer]:
         answers: list[Answer] = [*self._utilisation()] if self.gpm.supported else []
@@ -134,7 +134,7 @@ class DeviceSampler:
         if reasons in self.questions.absent:
             reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
         return [
-            (Metric.POWER_WATT, None if power is None else power / 1000),
+            (Metric.POWER_WATT, None if power is None else round(power / 250) / 4),
             (Metric.TEMPERATURE_C, heat),
             (Metric.SM_CLOCK_HZ, None if sm_mhz is None else sm_mhz * MHZ),
             (Metric.MEMORY_CLOCK_HZ, None if memory_mhz is None else memory_mhz * MHZ),

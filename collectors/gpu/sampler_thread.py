@@ -16,7 +16,7 @@ from collectors.gpu.devices import (
     match_uuids,
     visible_to,
 )
-from collectors.gpu.feed import SamplerThread
+from collectors.gpu.feed import SamplerThread, time_of_gauges
 from collectors.gpu.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.gpu.sampler import NvmlSampler
 from collectors.process import proc
@@ -136,7 +136,7 @@ class GaugeThread(_NvmlThread):
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
 
     def _put(self, kind: Kind, body: Any) -> None:
-        self._frames.append(Frame(kind, body, time.time_ns()))
+        self._frames.append(Frame(kind, body, time_of_gauges()))
 
     def _choose(
         self, nvml: Any, devices: list[NvmlDevice]

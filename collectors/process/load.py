@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from collectors.gpu.feed import rounded_share, time_of_gauges
 from collectors.process import candidates, proc
 from collectors.protocol.frames import GAUGE
 from collectors.vocabulary import Metric
@@ -43,7 +44,7 @@ class CpuShare:
         before, self._before = self._before, (now_s, spent_s)
         if before is None or now_s <= before[0]:
             return None
-        return max(0.0, spent_s - before[1]) / (now_s - before[0])
+        return rounded_share(max(0.0, spent_s - before[1]) / (now_s - before[0]))
 
     @property
     def rss_bytes(self) -> int | None:
@@ -134,7 +135,7 @@ class HostLoad:
         if self._workers is not None:
             self._workers.sample()
             figures += self._workers.figures.items()
-        at_ns = time.time_ns() >> 20 << 20
+        at_ns = time_of_gauges()
         rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)
 

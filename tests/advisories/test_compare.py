@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
-from brrrtop.analysis.account.steps import on_device
+from brrrtop.analysis.facts.steps import on_device
 from brrrtop.model.advice import Advisory
 from brrrtop.model.comparison import Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate

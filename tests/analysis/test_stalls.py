@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.commands.export import job_of
+from brrrtop.cli.commands.export import labels_of
 from brrrtop.errors import BrrrtopError
 from brrrtop.exporters import prometheus
 from brrrtop.exporters.prometheus import (
@@ -163,7 +163,7 @@ def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) ->
     )
     try:
         until(lambda: b"POD_NAME" in Path(f"/proc/{trainer.pid}/environ").read_bytes())
-        labels = job_of(processes.read(trainer.pid))
+        labels = labels_of(processes.read(trainer.pid))
     finally:
         trainer.kill()
         trainer.wait()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.sources.samplers import Feeds
+from brrrtop.sources.live import Feeds
 from collectors.gpu.counters import process as counter_process
 from collectors.gpu.counters.process import CounterProcess, worker_command
 from collectors.gpu.devices import tenants

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
-from brrrtop.analysis.ranks.waited_for import own_line
+from brrrtop.analysis.ranks.lateness import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from brrrtop.text import ranks as words

@@ -17,10 +17,10 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import others_there
-from brrrtop.analysis.kernels.labels import WORK, Labels
+from brrrtop.analysis.facts.labels import WORK
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Regime, Side
-from brrrtop.model.tables import Window
 
 MARGIN = 0.10
 FLOOR = 0.30
@@ -99,13 +99,13 @@ def judge(
     return Verdict(first, cause, sure, second)
 
 
-def is_shared(window: Window, labels: Labels) -> bool:
+def is_shared(facts: Facts) -> bool:
     """Whether the device stopped kernels for turns of another process, which their records hold.
 
     Without MPS processes run one at a time: the account then says when kernels were resident, not when
     they ran.
     """
-    acts = window.activities
+    window, labels, acts = facts.window, facts.labels, facts.window.activities
     if window.mps or not len(acts) or not len(others_there(window)[0]):
         return False
     lengths = acts.ends_ns - acts.starts_ns

@@ -7,7 +7,7 @@ runs all the same, and the counters of its GPUs are all that is seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -18,9 +18,8 @@ from brrrtop.cli.live_job import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob
-from brrrtop.sources.live import LiveSource
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live
 from brrrtop.views.text import to_text
 from collectors.attach import agent_library
 from collectors.attach.client import Client
@@ -82,9 +81,7 @@ class _Beside:
         self._launch = launched
         self._options = options
         self._gates = list(options.gates)
-        self._driver: LiveSession | LiveJob | None = None
-        self._exited: Callable[[str], None] | None = None
-        """Takes the word of the program's end."""
+        self._driver: Live | None = None
         self._next_s = 0.0
         self._opened_s = 0.0
         self._latest: Snapshot | None = None
@@ -109,8 +106,8 @@ class _Beside:
     def finish(self) -> None:
         """The last look, and the report on stderr: stdout is the program's."""
         for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
-            if self._exited is not None:
-                self._exited(self._end())
+            if self._driver is not None:
+                self._driver.exited(self._end())
             self._next_s = 0.0
             self.check()
         if self._driver is not None:
@@ -128,21 +125,19 @@ class _Beside:
     def _connect(self) -> None:
         self._opened_s = time.monotonic()
         if self._launch.folder is None:
-            self._watch(_counters(self._launch, self._options))
+            command = " ".join(self._options.command)
+            counters = live.open_live(None, self._launch.pid, self._options, command)
+            self._driver = live.plain(counters, self._options)
             return
         for pid in _first_rank_first(self._launch.sockets()):
             with suppress(CollectorError):
                 client = self._launch.connect(pid)
                 if (client.hello.get("world") or 1) > 1:
-                    job = LaunchedRanks(self._launch, self._options).job(client, pid)
-                    self._driver, self._exited = job, job.exited
+                    self._driver = LaunchedRanks(self._launch, self._options).job(client, pid)
                 else:
-                    self._watch(_open(client, pid, self._options))
+                    self._driver = live.plain(_open(client, pid, self._options), self._options)
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
-
-    def _watch(self, source: LiveSource) -> None:
-        self._driver, self._exited = live.plain(source, self._options), source.exited
 
     def _judge(self, snapshot: Snapshot) -> None:
         if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
@@ -185,13 +180,9 @@ def _first_rank_first(sockets: dict[int, str]) -> list[int]:
     return sorted(sockets, key=rank)
 
 
-def _open(client: Client, pid: int, options: Options) -> LiveSource:
+def _open(client: Client, pid: int, options: Options) -> Controller:
     try:
         return live.open_live(client, pid, options, " ".join(options.command))
     except BaseException:
         client.close()
         raise
-
-
-def _counters(launched: Launched, options: Options) -> LiveSource:
-    return live.open_live(None, launched.pid, options, " ".join(options.command))

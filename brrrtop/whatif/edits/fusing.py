@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
-from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.layout_precision_attention import laid_out

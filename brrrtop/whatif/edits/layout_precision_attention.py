@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.regions import USUAL_MEMORY, Roofs, moved_bytes, usual_call_ns

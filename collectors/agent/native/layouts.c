@@ -1,4 +1,5 @@
-#include "layouts.h"
+
+#include "records.h"
 
 static const struct {
     uint8_t kind;
