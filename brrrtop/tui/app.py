@@ -93,6 +93,9 @@ class BrrrtopApp(ThemedApp[int]):
         key("ctrl+c", "interrupt", priority=True),
         key("space", "pause", "pause",
             "pause and go on: a replay stands still, a live screen is frozen"),
+        key("n", "burst", "trace", "trace a few steps now, without waiting for the pause to end"),
+        key("o", "shapes", "shapes",
+            "record the op shapes of one step, slower than the others: the evidence becomes L2"),
         key("p", "step_picture", "one step", "one step as a picture"),
         key("a,3", "advice", "advice", "all advice, with its evidence"),
         key("w,6", "whatif", "what if",
@@ -105,7 +108,7 @@ class BrrrtopApp(ThemedApp[int]):
             "all commands by name; panes are hidden and shown there"),
         key("T", "tables", "tables",
             "ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
-        key("r,2", "roofline", "roofline", "kernels under the roofs of the GPU"),
+        key("r,2", "roofline", "roofline", "roofline: kernels under the roofs of the GPU"),
         key("L", "loader", "loader",
             "loader: how long each batch is waited for, what the workers do, where the loop stands"),
         key("l,4", "log", "log", "what changed, and when"),
@@ -115,9 +118,6 @@ class BrrrtopApp(ThemedApp[int]):
             "all ranks of a job, the slow one first; Enter opens one, Esc leads back"),
         key("1", "main", "", "the main screen"),
         key("m", "baseline", "mark", "set a baseline; b compares with it what comes after"),
-        key("n", "burst", "trace", "trace a few steps now, without waiting for the pause to end"),
-        key("o", "shapes", "shapes",
-            "record the op shapes of one step, slower than the others: the evidence becomes L2"),
         key("c", "continuous", "",
             "trace without pauses, or in bursts again; costs the trainer more"),
         key("S", "save", "",
@@ -173,6 +173,7 @@ class BrrrtopApp(ThemedApp[int]):
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
+        self.set_class(not self.palette.colour, "-colourless")
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()

@@ -43,7 +43,7 @@ class MainView(View):
         key("s,greater_than_sign,f6", "sort(1)", "", _SORT),
         key("less_than_sign", "sort(-1)", "", _SORT),
         key("I", "reverse", "", "reverse the order of kernels"),
-        key("y", "app.copy", "", COPY),
+        key("y", "app.copy", "copy", COPY),
         key("z", "zoom(1)", "", "the next pane alone"),
         key("Z", "zoom(0)", "", "all panes"),
     ]  # fmt: skip
