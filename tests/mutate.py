@@ -37,7 +37,7 @@ GUARDS = {
     "collectors/attach/files.py": "tests/attach/test_attach_files.py tests/attach/test_attach.py",
     "collectors/attach/client.py": "tests/attach/test_client.py",
     "collectors/attach/ptrace/calls.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
-    "collectors/attach/ptrace/threads.py": "tests/attach/test_ptrace.py",
+    "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py tests/attach/test_ptrace.py",
     "collectors/attach/ptrace/injection.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
     "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",

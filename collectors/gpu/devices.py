@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.gpu.nvml import Questions, text
+from collectors.gpu.nvml import Questions
 from collectors.process import proc
 
 # CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.
@@ -72,7 +72,7 @@ def _board(ask: Questions, index: int) -> NvmlDevice | None:
     uuid, name = ask.get("nvmlDeviceGetUUID", handle), ask.get("nvmlDeviceGetName", handle)
     if ask.lost is not None:
         return None
-    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""))
+    return NvmlDevice(index, handle, uuid or "", name or "")
 
 
 def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
@@ -90,8 +90,8 @@ def _mig_device(ask: Questions, board: NvmlDevice, at: int) -> NvmlDevice | None
     return NvmlDevice(
         index=board.index,
         handle=handle,
-        uuid=text(ask.get("nvmlDeviceGetUUID", handle) or ""),
-        name=text(ask.get("nvmlDeviceGetName", handle) or board.name),
+        uuid=ask.get("nvmlDeviceGetUUID", handle) or "",
+        name=ask.get("nvmlDeviceGetName", handle) or board.name,
         gpu_instance=ask.get("nvmlDeviceGetGpuInstanceId", handle),
         compute_instance=ask.get("nvmlDeviceGetComputeInstanceId", handle),
         parent=board,
@@ -256,8 +256,6 @@ OURS: set[int] = set()
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Who shares a GPU with the trainer."""
-
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
     says: str | None = None
@@ -301,7 +299,6 @@ def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Parents of a process, nearest first."""
     pids: list[int] = []
     while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in pids:
         pids.append(parent)

@@ -100,7 +100,6 @@ def open_nvml() -> Any:
 
 
 def close_nvml(nvml: Any) -> None:
-    """Gives NVML back; a driver that is already gone is no fault."""
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError:
@@ -111,11 +110,6 @@ def code_of(fault: BaseException) -> int:
     """The `nvmlReturn_t` of a `pynvml.NVMLError`; 999 (unknown) for anything else."""
     value = getattr(fault, "value", None)
     return value if isinstance(value, int) else 999
-
-
-def text(value: Any) -> str:
-    """A string of NVML, which older bindings return as bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class Questions:
@@ -167,7 +161,6 @@ class Questions:
         return self.ask(key or function, lambda: getattr(self._nvml, function)(*arguments))
 
     def rest(self, key: str, duration_ns: int) -> None:
-        """Leaves `key` alone for that long."""
         self._not_before_ns[key] = time.monotonic_ns() + duration_ns
 
     def remember(self, key: str, code: int, says: str) -> None:
@@ -220,8 +213,6 @@ def _key(field: int) -> str:
 
 
 class Rate:
-    """Turns a counter that only grows into a rate."""
-
     def __init__(self) -> None:
         self._before: tuple[int, float] | None = None
 

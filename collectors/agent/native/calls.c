@@ -1,4 +1,3 @@
-
 #include "records.h"
 
 /* Ids from cupti_runtime_cbid.h and cupti_driver_cbid.h; they never change once given. */

@@ -1,4 +1,3 @@
-
 #include "records.h"
 
 #define STREAMS 64

@@ -1,4 +1,3 @@
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>

@@ -1,4 +1,3 @@
-
 #include "records.h"
 
 #define MOST_BYTES (2u << 20)

@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 /* Every launch pays 0.5 us for the driver's rows (H200, CUPTI 13.0.85), and in many trainers nearly

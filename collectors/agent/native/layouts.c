@@ -1,4 +1,3 @@
-
 #include "records.h"
 
 static const struct {

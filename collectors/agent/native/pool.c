@@ -1,4 +1,3 @@
-
 #include <sys/mman.h>
 
 #include "records.h"

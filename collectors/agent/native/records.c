@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 #define NAME_CELLS 4096u

@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 #define KEPT 17 /* the hello, and devices */

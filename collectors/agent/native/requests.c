@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 enum { IDLE, STARTING, RUNNING };

@@ -1,4 +1,3 @@
-
 #include <dlfcn.h>
 #include <sys/syscall.h>
 

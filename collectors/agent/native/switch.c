@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 #define DEVICE_MEMORY_BYTES (64u << 20)

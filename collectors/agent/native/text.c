@@ -1,4 +1,3 @@
-
 #include "base.h"
 
 void text_add(struct text *text, const char *format, ...)

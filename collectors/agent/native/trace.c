@@ -1,4 +1,3 @@
-
 #include "trace.h"
 
 #define SILENT_AFTER_NS (3 * NS_PER_S)

@@ -1,4 +1,3 @@
-
 #include <fcntl.h>
 #include <link.h>
 #include <linux/futex.h>

@@ -1,4 +1,3 @@
-
 #include <asm/ptrace-abi.h>
 #include <fcntl.h>
 #include <linux/futex.h>

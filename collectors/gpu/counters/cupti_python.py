@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
@@ -21,8 +20,6 @@ from typing import Any
 
 BINDING, LIBRARY = "cupti-python", "nvidia-cuda-cupti"
 _FILE = re.compile(r"libcupti\.so(?:\.\d+)*$")
-_PLACE = "nvidia/*/lib/libcupti.so.*"
-"""In a folder of `sys.path`, as NVIDIA's wheels have it."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -70,35 +67,20 @@ def loaded_cupti() -> list[str]:
 
 
 def candidates(search: Sequence[str] | None = None) -> list[Path]:
-    """Installed libcupti files, the best first.
+    """Files of installed libcupti packages: first those that fit the binding, then the others; among
+    equals by `search`.
 
-    First what lies beside the binding, then those that are new enough for it, then those of which
-    nobody says how old they are, and last those known to be too old; among equals by `search`.
+    Another major version has another soname and would be loaded beside the binding's.
     """
-    folders = [Path(folder or ".") for folder in (sys.path if search is None else search)]
     binding = _installed_packages(BINDING, search)
     wanted = _version(binding[0].version)[:2] if binding else ()
-    home = next((f for f in folders if (f / "cupti" / "__init__.py").is_file()), None)
-    installed = [(_version(d.version), _files(d)) for d in _installed_packages(LIBRARY, search)]
-    versions = {file: version for version, files in reversed(installed) for file in files}
-    for folder in folders:
-        for file in sorted(folder.glob(_PLACE)):
-            if _FILE.fullmatch(file.name):
-                versions.setdefault(file.absolute(), ())
-
-    def rank(file: Path) -> tuple[int, int]:
-        version = versions[file]
-        place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
-        # Another major version has another soname and would be loaded beside it.
+    files: dict[Path, bool] = {}
+    for package in _installed_packages(LIBRARY, search):
+        version = _version(package.version)
         fits = version[:1] == wanted[:1] and version[:2] >= wanted
-        has_version = bool(version and wanted)
-        if has_version and not fits:
-            return 3, place
-        if home is not None and home.absolute() in file.parents:
-            return 0, place
-        return (1 if has_version else 2), place
-
-    return sorted(versions, key=rank)
+        for file in _files(package):
+            files.setdefault(file, fits)
+    return sorted(files, key=lambda file: not files[file])
 
 
 def _installed_packages(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:
