@@ -98,12 +98,18 @@ async def test_a_command_is_chosen_by_a_part_of_its_name() -> None:
         await screen.press("ctrl+p", *"hide pane fig")
         await screen.until("hide pane figures")
         await screen.press("enter")
-        assert isinstance(screen.app.screen, MainView)
-        assert not visible(screen, Figures)
+        for _ in range(100):
+            if not visible(screen, Figures):
+                break
+            await screen.pilot.pause(0.02)
+        assert isinstance(screen.app.screen, MainView) and not visible(screen, Figures)
         await screen.press("ctrl+p", *"show pane fig")
         await screen.until("show pane figures")
         await screen.press("enter")
-        await screen.settle()
+        for _ in range(100):
+            if visible(screen, Figures):
+                break
+            await screen.pilot.pause(0.02)
         assert visible(screen, Figures)
 
 
