@@ -30,7 +30,7 @@ class NativeAgent(BuildHookInterface):
         try:
             from brrrtop.sources.importers.kineto.scanner_library import LIBRARY as SCANNER
             from collectors.attach import agent_library
-            from collectors.attach.c_library import CLibrary
+            from collectors.attach.agent_library import CLibrary
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)

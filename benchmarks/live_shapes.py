@@ -12,7 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import signal
+import statistics
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,14 +26,12 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from live_zoo import Trainer  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from brrrtop.errors import BrrrtopError  # noqa: E402
 from brrrtop.model.snapshot import Snapshot  # noqa: E402
-from brrrtop.session.live import LiveSession  # noqa: E402
-from brrrtop.session.session import Session  # noqa: E402
+from brrrtop.session.controller import Controller  # noqa: E402
+from brrrtop.session.live import Live, alone  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from brrrtop.sources.recording import RecordingWriter  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402
@@ -35,7 +39,7 @@ from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
 from collectors.attach.files import AgentFiles  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
-from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 from collectors.protocol import requests  # noqa: E402
 from collectors.protocol.frames import Kind  # noqa: E402
 from collectors.vocabulary import MarkClass  # noqa: E402
@@ -43,9 +47,64 @@ from collectors.vocabulary import MarkClass  # noqa: E402
 LOOK_S = 0.25
 MARGIN_NS = 50_000_000
 OUTCOME_S = 30.0
+RATE = re.compile(r"it/s=([\d.]+)")
 
 
-def watch_for(driver: LiveSession, seconds: float, until_told: bool = False) -> Snapshot:
+class Trainer:
+    """A running script and the rates it prints.
+
+    Args:
+        command: Of the trainer.
+        folder: Where it runs, without our PYTHONPATH, which holds what only the monitor needs.
+    """
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.rates: list[tuple[float, float]] = []
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+        )
+        self.tail: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            match = RATE.search(line)
+            if match:
+                self.rates.append((time.perf_counter(), float(match.group(1))))
+            else:
+                self.tail = [*self.tail[-20:], line.rstrip()]
+
+    def wait_for(self, lines: int, limit_s: float) -> bool:
+        end = time.perf_counter() + limit_s
+        while time.perf_counter() < end and self.process.poll() is None:
+            if len(self.rates) >= lines:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def rate(self, since: float, until: float) -> float | None:
+        inside = [r for t, r in self.rates if since + 1.2 <= t <= until]
+        return statistics.median(inside) if inside else None
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+
+def watch_for(driver: Live, seconds: float, until_told: bool = False) -> Snapshot:
     """Looks on for that long, or until the log says what came of the shapes."""
     end = time.perf_counter() + seconds
     while True:
@@ -84,7 +143,7 @@ def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]
         wanted = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted(0)
         attached.client.send(requests.kinds(requests.Wanted.DEFAULT | wanted))
         source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
-        driver = LiveSession(Session(source), source)
+        driver = Live([alone(Controller(source))])
         try:
             result: dict[str, Any] = {"before": judged(watch_for(driver, options.before))}
             result["answer"] = driver.shapes()

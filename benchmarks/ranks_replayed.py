@@ -3,7 +3,7 @@
     python benchmarks/ranks_replayed.py RANK0.brrr RANK1.brrr … [--copies 4] [--seconds 30] [--rounds 3]
         [--show json,screen] [--tree DIR,DIR] [--pause 3]
 
-Each recording is played at its own pace through the live path (`LiveSource`, `Session`, `LiveJob`, then the
+Each recording is played at its own pace through the live path (`LiveSource`, `Session`, `Live`, then the
 screen of 120x40 at 2 Hz or a line of JSON a second), so many times side by side, and over and over, each time with later
 times. The records are those of the trainers; the bursts come when they came then, whatever the governor orders.
 Left out is what a socket, NVML and a trainer's own /proc cost. `--tree`: checkouts to compare, in turns. CPU is that of the
@@ -116,9 +116,9 @@ def monitor(args: argparse.Namespace) -> None:
     """Watches until it is told to stop."""
     from brrrtop.cli import live
     from brrrtop.cli.options import Options
-    from brrrtop.session.job_session import Member
-    from brrrtop.session.live import LiveSession
-    from brrrtop.session.live_job import LiveJob
+    from brrrtop.session.controller import Controller
+    from brrrtop.session.driver import Member
+    from brrrtop.session.live import Live
     from brrrtop.session.session import Session
     from brrrtop.sources.live import LiveSource
 
@@ -131,11 +131,10 @@ def monitor(args: argparse.Namespace) -> None:
         agent.first_ns = first_ns
         agent.period_ns = max(one.last_ns for one in agents) - first_ns + round(args.pause * 1e9)
         source = LiveSource(agent, os.getpid())
-        session = Session(source)
-        rank = agent.hello["rank"]
-        driver = LiveSession(session, source)
-        ranks.append(Member(str(rank), f"rank {rank}", rank, session, driver=driver))
-    job = LiveJob(ranks)
+        rank, controller = agent.hello["rank"], Controller(source)
+        one = Member(str(rank), f"rank {rank}", rank, Session(source), controller=controller)
+        ranks.append(one)
+    job = Live(ranks)
     reports = args.monitor == "json"
     options = Options(verb="attach", json=reports, interval=1.0 if reports else 0.5)
     live.shown(job, options, "all ranks of the job")

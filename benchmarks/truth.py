@@ -149,10 +149,10 @@ def score(
         truth: Shares by side where they are given; else by the rule above.
     """
     judged = estimate(window)
-    acts, labels = judged.window.activities, judged.labels
+    acts, labels = judged.facts.window.activities, judged.facts.labels
     times = (acts.ends_ns - acts.starts_ns).astype(np.float64)
     ours, theirs, wrong = Counter[str](), Counter[str](), Counter[str]()
-    pairs = matched(judged.window, counted)
+    pairs = matched(judged.facts.window, counted)
     for row, one in pairs:
         group = labels.groups[int(labels.group_of[row])]
         side = one.side(group.name, times[row])

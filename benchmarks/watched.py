@@ -20,12 +20,12 @@ sys.path.insert(0, str(ROOT))
 
 from brrrtop.model.estimate import Regime  # noqa: E402
 from brrrtop.scheduling.governor import Governor  # noqa: E402
-from brrrtop.session.live import LiveSession  # noqa: E402
-from brrrtop.session.session import Session  # noqa: E402
+from brrrtop.session.controller import Controller  # noqa: E402
+from brrrtop.session.live import Live, alone  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
-from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
+from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60
@@ -45,8 +45,8 @@ class Watch:
         self.attached = attach(pid, agent_library.agent_files())
         gauges = GaugeThread(pid)
         gauges.start()
-        self.source = LiveSource(self.attached.client, pid, feeds=[gauges], governor=governor)
-        self._driver = LiveSession(Session(self.source), self.source)
+        self.source = LiveSource(self.attached.client, pid, feeds=[gauges])
+        self._driver = Live([alone(Controller(self.source, governor))])
         self.verdict_s: float | None = None
         self._began = began
         self.watch_for(0)

@@ -1,4 +1,5 @@
-"""The words that collectors and readers share: the numbers of calls, marks, gauges, copies and memories."""
+"""The words that collectors and readers share: the numbers of calls, marks, gauges, copies and
+memories, and the codes of a status frame."""
 
 from __future__ import annotations
 
@@ -31,8 +32,6 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """CUpti_ActivityMemoryKind."""
-
     UNKNOWN = 0
     PAGEABLE = 1
     PINNED = 2
@@ -171,9 +170,53 @@ NAMED = tuple(mark_class for _, classes in PAINT for mark_class in classes)
 """Marks that name a cause."""
 
 
-class HostGpu(Struct, frozen=True):
-    """One GPU, whoever uses it."""
+class StatusCode(StrEnum):
+    """Where kernel tracing stands, and why; the agent's in `collectors/agent/native/wire.h`."""
 
+    READY = "ready"
+    TRACING = "tracing"
+    GPU_UNTOUCHED = "gpu-untouched"
+    """The trainer has no CUDA context yet."""
+    NO_CALLS = "no-calls"
+    """Ready, without the host's launches: CUPTI is too old to tell them."""
+    GRAPHS_UNKNOWN = "graphs-unknown"
+    """Ready, and every burst is held back until it is known whether the trainer has CUDA graphs."""
+    NO_PAUSE = "no-pause"
+    """Ready, or leaving, and the trainer is never outside CUDA for long enough."""
+    NO_STEP = "no-step"
+    """Ready, and no training step has ended for a while."""
+    UNREADABLE = "unreadable"
+    """The agent cannot look through its process."""
+    NO_CUPTI = "no-cupti"
+    TWO_CUPTIS = "two-cuptis"
+    CUPTI_UNUSABLE = "cupti-unusable"
+    """It does not load, or its records have a layout that is not known."""
+    OTHER_TOOL = "other-tool"
+    """nsys, ncu or compute-sanitizer is in the trainer."""
+    PROFILER_RECORDS = "profiler-records"
+    """The trainer's own profiler has its turn."""
+    CUPTI_TAKEN = "cupti-taken"
+    """Another profiler has subscribed to CUPTI."""
+    NO_RECORDS = "no-records"
+    """Another profiler has CUPTI's callbacks."""
+    RECORDS_HELD = "records-held"
+    """CUPTI keeps the records, as it does until the work that they are of has ended."""
+    NOT_PERMITTED = "not-permitted"
+    CUPTI_FAILED = "cupti-failed"
+    GRAPH_TIMES = "graph-times"
+    """CUPTI loses the times of kernels in CUDA graphs."""
+    CUPTI_SLOW = "cupti-slow"
+    """CUPTI takes longer than the trainer's threads may be held."""
+
+
+UNHINDERED = frozenset({StatusCode.READY, StatusCode.TRACING})
+"""Nothing is in the agent's way."""
+
+MPS = "mps"
+"""Among a status frame's `facts`: the GPU is shared through MPS."""
+
+
+class HostGpu(Struct, frozen=True):
     index: int
     name: str
     gauges: Mapping[int, float] = field(default_factory=dict)

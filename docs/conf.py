@@ -7,7 +7,6 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**",
     "benchmarks/README.md",
-    "benchmarks/any/verdicts.md",
     "benchmarks/results/*.md",
     "ADVISORIES.md",
     "CHANGELOG.md",

@@ -30,14 +30,14 @@ LIMIT_S = 180.0
 GUARDS = {
     "collectors/own_files.py": "tests/attach/test_own_files.py",
     "collectors/printable.py": "tests/protocol/test_printable.py",
-    "collectors/process/tcp.py": "tests/cli/test_serve.py -k known_while_it_is_open",
+    "collectors/process/process.py": "tests/cli/test_serve.py -k known_while_it_is_open",
     "collectors/attach/users.py": "tests/attach/test_acting.py tests/attach/test_attach_files.py",
     "collectors/attach/run_folders.py": "tests/attach/test_run_folders.py",
     "collectors/attach/access.py": "tests/attach/test_attach.py tests/attach/test_facts.py",
     "collectors/attach/files.py": "tests/attach/test_attach_files.py tests/attach/test_attach.py",
     "collectors/attach/client.py": "tests/attach/test_client.py",
     "collectors/attach/ptrace/calls.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
-    "collectors/attach/ptrace/threads.py": "tests/attach/test_ptrace.py",
+    "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py tests/attach/test_ptrace.py",
     "collectors/attach/ptrace/injection.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
     "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
@@ -45,8 +45,11 @@ GUARDS = {
     "brrrtop/scheduling/governor.py": "tests/live/test_governor.py",
 }
 """Modules that protect the trainer, root or a reader → the tests that hold them."""
-ONLY = {"brrrtop/scheduling/governor.py": ("_earn", "_charge", "_settle", "_plan_pause")}
-"""Of these modules the functions that keep the budget; of all others every function."""
+ONLY = {
+    "brrrtop/scheduling/governor.py": ("_earn", "_charge", "_settle", "_plan_pause"),
+    "collectors/process/process.py": ("is_loopback", "uid_of_client", "_plain", "_as_listed"),
+}
+"""Of these modules the functions that keep the budget, and those that know who asks; of all others every function."""
 SURVIVORS = {
     "collectors/attach/users.py run_as: True → False": "the thread is joined in any case",
     "collectors/attach/users.py run_as: thread.join() → pass": "of two one is enough without ^C; the second has a test",

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch
 from brrrtop.advisories.of_run import rows_after
-from brrrtop.advisories.registry import TRUST, Finding, Rule
+from brrrtop.advisories.registry import TRUST, Finding, Rule, all_rules
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
@@ -19,6 +18,7 @@ from brrrtop.model.run import Run
 from brrrtop.text import phrases
 from brrrtop.whatif.price import BY_RATES
 
+RULES = all_rules()
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
 MOSTLY_WAITING = 0.5
@@ -51,7 +51,7 @@ class Advice(Struct, frozen=True):
 
 def advise(judged: Analysis, run: Run | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules."""
-    window = judged.window
+    window = judged.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
     context = context_of(judged, run)

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from brrrtop.advisories.credit import credited, why_not
-from brrrtop.advisories.experiments import experiments
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, outcome
+from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate, KernelRow, Steps
 from brrrtop.text import phrases, units
+from brrrtop.whatif.price import EDITS
 
 LEAST_SPANS = 3
 """Of fewer steps nobody knows how they scatter."""
@@ -27,6 +26,42 @@ _Z = 1.96
 """Of the normal distribution, for 95 %."""
 GONE = 0.25
 """Families whose time fell below this part of what it was count as replaced."""
+MOVED = 0.5
+"""A bucket that lost half of its time, or more, has been worked on."""
+ALIKE = 2.5
+"""One program launches as many products and convolutions a step before and after an edit, within this ratio:
+a library may split one in two."""
+PRODUCTS = 0.1
+"""Of the kernel time: convolutions, or products, that are a part of the model and not an accident."""
+OTHER_GPU = "the GPUs differ: what was advised on one is not credited with the other's speed"
+OTHER_PROGRAM = (
+    "these are two programs: their products differ, so that nothing is credited to advice"
+)
+_EDITS_OF = {
+    "compile": ("compile", "compile-reduce-overhead"),
+    "attention": ("sdpa",),
+    "optimizer": ("fused-optimizer",),
+    "layout": ("channels-last",),
+    "batch": ("double-batch",),
+}
+"""Edits by the dimension in which they change the kernels; a precision is an edit by its own name."""
+_BUCKETS_OF = {
+    "gc-pause": ("idle: gc",),
+    "checkpoint-stall": ("idle: checkpoint",),
+    "logging-stall": ("idle: logging",),
+    "evaluation-idle": ("idle: evaluation",),
+    "allocator-retries": ("idle: allocator",),
+    "allocation-churn": ("idle: allocator",),
+    "recompilation": ("idle: compile",),
+    "host-stall": ("idle: host", "idle: io"),
+    "python-overhead": ("idle: host", "idle: launch"),
+    "readback-traffic": ("exposed copy", "idle: sync"),
+    "dataloader-stall": ("idle: input",),
+    "sync-point": ("idle: sync",),
+    "tiny-collectives": ("exposed comm",),
+    "straggler": ("exposed comm",),
+}
+"""What advice without a simulated edit is about, as in `Comparison.buckets`."""
 
 
 def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()) -> Comparison:
@@ -52,8 +87,6 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     buckets = _buckets(before.account, after.account, scales)
     kernels = _rows(before, after, traced, "name")
     refused = why_not(before, after, steps)
-    other_gpu = "gpu" in differences
-    blocks = None if other_gpu else _blocks_ratio(before.kernels, after.kernels)
     return Comparison(
         per_step=per_step,
         before_ns=walls[0],
@@ -68,13 +101,6 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         changes=changes,
         says=_says(speedup, noise, changes) + (f". {_sentence(refused)}" if refused else ""),
         verdicts=(phrases.verdict(before), phrases.verdict(after)),
-        experiments=experiments(
-            before,
-            speedup,
-            len(changes) <= 1,
-            blocks,
-            (_precision(before.kernels), _precision(after.kernels)),
-        ),
         steps=steps,
         regimes=(before.regime, after.regime),
         noise_share=noise,
@@ -181,11 +207,11 @@ def differences_in_kind(before: Estimate, after: Estimate) -> dict[str, str]:
     if None not in precision and precision[0] != precision[1]:
         sentence = f"precision of the products: {precision[0]} to {precision[1]}"
         differences[precision[1] or ""] = sentence
-    fused = (_part(old, {"fused"}), _part(new, {"fused"}))
+    fused = (_part(old, "fused"), _part(new, "fused"))
     if abs(fused[1] - fused[0]) > 0.05:
         on = fused[1] > fused[0]
         differences["compile" if on else "no-compile"] = f"torch.compile {'on' if on else 'off'}"
-    attention = (_part(old, {"attention"}), _part(new, {"attention"}))
+    attention = (_part(old, "attention"), _part(new, "attention"))
     if min(attention) < 0.01 and max(attention) > 0.03:
         on = attention[1] > attention[0]
         key = "attention" if on else "no-attention"
@@ -197,15 +223,16 @@ def differences_in_kind(before: Estimate, after: Estimate) -> dict[str, str]:
     blocks = None if "gpu" in differences else _blocks_ratio(old, new)
     if blocks is not None and not 0.75 < blocks < 1.33:
         differences["batch"] = f"shapes or batch: {blocks:.2f} times the blocks in the same kernels"
-    layout = (_part(old, {"layout"}), _part(new, {"layout"}))
+    layout = (_part(old, "layout"), _part(new, "layout"))
     if max(layout) > 0.005 and min(layout) < GONE * max(layout) and len(differences) == 0:
         differences["layout"] = "memory format"
     return differences
 
 
-def _part(rows: tuple[KernelRow, ...], families: set[str]) -> float:
+def _part(rows: tuple[KernelRow, ...], family: str) -> float:
     total = sum(row.total_ns for row in rows)
-    return sum(row.total_ns for row in rows if row.family in families) / total if total else 0.0
+    matching = sum(row.total_ns for row in rows if row.family.startswith(family))
+    return matching / total if total else 0.0
 
 
 def _precision(rows: tuple[KernelRow, ...]) -> str | None:
@@ -252,3 +279,65 @@ def _says(speedup: float | None, noise: float, changes: tuple[str, ...]) -> str:
     if len(changes) > 1:
         head += f". {len(changes)} things changed at once; nobody can tell which one it was"
     return head
+
+
+def credited(
+    promised: Iterable[Advisory],
+    differences: Sequence[str],
+    buckets: Sequence[Change],
+    kernels: Sequence[Change],
+    won: float | None,
+    noise: float,
+) -> tuple[PromiseResult, ...]:
+    """What came of each piece of advice that was followed; with several at once each has the whole gain, and
+    the comparison says that they were several.
+
+    Args:
+        differences: Dimensions in which the kernels differ, as the keys of `_EDITS_OF`; the new precision.
+        won: Share of the step that the whole change won.
+    """
+    edits = {edit for one in differences for edit in _EDITS_OF.get(one, (one,))}
+    shrank = {one.name for one in (*buckets, *kernels) if one.after_ns <= MOVED * one.before_ns}
+    return tuple(
+        PromiseResult(
+            one.kind, one.saves_at_most if one.saves is None else one.saves, won,
+            one.saves is not None, noise,
+        )
+        for one in promised
+        if one.evidence.get("edit") in edits or shrank & set(_about(one))
+    )  # fmt: skip
+
+
+def _about(advisory: Advisory) -> tuple[str, ...]:
+    """Buckets that it is there to empty, and the kernel that it names."""
+    edit, kernel = EDITS.get(advisory.evidence.get("edit", "")), advisory.evidence.get("kernel")
+    # Launches get fewer by many edits: compiling and capturing show in the kernels.
+    empties = () if edit is None else tuple(one for one in edit.empties if one != "idle_launch")
+    named = (one.replace("exposed_", "exposed ").replace("idle_", "idle: ", 1) for one in empties)
+    return (*named, *_BUCKETS_OF.get(advisory.kind, ()), *((kernel,) if kernel else ()))
+
+
+def why_not(before: Estimate, after: Estimate, steps: Sequence[float | None]) -> str | None:
+    """Why nothing is credited: another GPU, another program; None: these are two runs of one."""
+    names = before.device.name, after.device.name
+    if None not in names and names[0] != names[1]:
+        return OTHER_GPU
+    old, new = _contractions(before.kernels, steps[0]), _contractions(after.kernels, steps[1])
+    for family in old.keys() | new.keys():
+        shares = [_part(one.kernels, family) for one in (before, after)]
+        if min(shares) == 0 and max(shares) >= PRODUCTS and "attention" not in family:
+            return OTHER_PROGRAM
+    counts = sum(old.values()), sum(new.values())
+    if min(counts) and max(counts) > ALIKE * min(counts) and None not in steps:
+        return OTHER_PROGRAM
+    return None
+
+
+def _contractions(rows: Iterable[KernelRow], steps: float | None) -> Counter[str]:
+    """Products and convolutions, a step where steps are known; attention, written out or fused, left out."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        kind = row.family.partition("_")[0].partition("-")[0]
+        if kind in ("gemm", "conv"):
+            counts[kind] += round(row.count / (steps or 1))
+    return counts

@@ -15,17 +15,16 @@ from msgspec.structs import replace
 from brrrtop.advisories.of_run import Sampled, rows_of_run, sampled
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
-from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.traits import Trait, used
+from brrrtop.analysis.facts.host_activity import Occurrences, Syncs, occurrences, syncs
+from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES
+from brrrtop.analysis.facts.table import Facts, Readings
+from brrrtop.analysis.facts.training import Chains, Optimizer, chains, optimizer, recomputed_ns
+from brrrtop.analysis.facts.transfers import Transfers, transfers
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
-from brrrtop.analysis.signals.host_activity import Occurrences, Syncs, occurrences, syncs
-from brrrtop.analysis.signals.joined import LaunchTable, joined
-from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
-from brrrtop.analysis.signals.training import Chains, Optimizer, chains, optimizer, recomputed_ns
-from brrrtop.analysis.signals.transfers import Transfers, transfers
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.kernel_names.facts import least_capability
+from brrrtop.kernel_names.traits import Trait, used
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import LoaderRow
@@ -68,7 +67,7 @@ class Context(Struct, frozen=True):
     ceilings: Ceilings | None
     simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
-    joined: LaunchTable
+    joined: Facts
     attention: WrittenAttention | None
     chains: Chains | None
     transfers: Transfers
@@ -154,8 +153,11 @@ class Context(Struct, frozen=True):
 
     @property
     def trains(self) -> bool:
-        """Whether a backward pass or an update runs."""
-        return self.optimizer is not None or bool(self.joined.has(Trait.BACKWARD).any())
+        """Whether a backward pass or an update runs. Data gradients alone are transposed convolutions of
+        a forward pass: a backward pass has gradients of weights as well."""
+        acts, names = self.joined.window.activities, self.joined.window.names
+        backward = used(acts.name_ids[self.joined.has(Trait.BACKWARD)])
+        return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
 
     @property
     def serves(self) -> bool:
@@ -200,7 +202,8 @@ class Context(Struct, frozen=True):
     @property
     def dispatch_idle_ns(self) -> int:
         """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
-        gaps = self.joined.gap_ends_ns - self.joined.gap_starts_ns
+        _, begins, ends = self.joined.gaps
+        gaps = ends - begins
         return int(gaps[gaps <= DISPATCH_NS].sum())
 
     @property
@@ -264,7 +267,7 @@ class Context(Struct, frozen=True):
 
     def device_side(self, saved_ns: float) -> float:
         """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
-        kernel_ns = max(self.estimate.account.worked_ns, 1)
+        kernel_ns = max(self.estimate.account.busy_ns, 1)
         if self.simulated is not None:
             return self.part * self.simulated.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         rho = self.estimate.launch.rho
@@ -306,26 +309,24 @@ def context_of(judged: Analysis, run: Run | None = None) -> Context:
     Args:
         run: That it is a sample of; None: it is all there is.
     """
-    window = judged.window
-    seen = joined(window, judged.call_rows)
-    attention = written_attention(window)
+    seen = judged.facts
+    attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
     known = Context(
         estimate=judged.estimate,
-        ceilings=judged.ceilings,
-        # On a GPU that another process has turns of no time is this trainer's alone.
-        simulated=simulate_edits(judged) if window.time_slices is None else None,
+        ceilings=seen.ceilings,
+        simulated=None if judged.estimate.shared else simulate_edits(judged),
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),
         transfers=transfers(seen),
         syncs=syncs(seen),
         optimizer=optimizer(seen),
-        readings=readings(window),
+        readings=seen.readings,
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
-    rows, means = loader_rows(window), known.readings.means
+    rows, means = loader_rows(seen.window), known.readings.means
     known = replace(known, sampled_run=None if run is None else sampled(run, rows))
     return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

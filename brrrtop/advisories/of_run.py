@@ -16,13 +16,12 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Phase, Run
 from brrrtop.text import loader
+from brrrtop.whatif.price import doubt_of
 
 LEAST_ROW = 0.01
 """Of the run: a row for what the ledger measured from there on."""
 PACED = 0.5
 """Of the training time: workers that are waited for so long set the pace alone; for less, in proportion."""
-KEPT = 0.85
-"""Part of a measured pause that an edit takes away at least, where it works at all."""
 ASYNC_SAVE = "torch.distributed.checkpoint.async_save(state)"
 QUIET = ("gc", "logging")
 _FOR_DATA = ("loader-ready", "pinned-copies")
@@ -43,6 +42,14 @@ class Sampled(Struct, frozen=True):
         if not step_ns or not self.phase.steps:
             return self.phase.share
         return min(self.phase.share, step_ns * self.phase.steps / self.run.duration_ns)
+
+    def step_ns(self, traced_ns: float) -> float:
+        """A step of the phase: the traced one, and its waits for data by the ledger. Pauses between steps,
+        and time before the first mark, are no part of one."""
+        if self.phase is None or not self.phase.step_ns:
+            return traced_ns
+        waits_ns = self.phase.waits_ns / self.phase.steps
+        return max(traced_ns, min(traced_ns + waits_ns, self.phase.step_ns))
 
     def idle(self, *causes: str) -> float:
         """Share of the run in which the GPU idles for these causes."""
@@ -78,9 +85,9 @@ def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
     # A step that was traced without its waits is shorter than the mean one: its gain is a time.
     part = of.part(row.present_ns)
     left = 1.0 if row.edit in _FOR_DATA else 1.0 - of.paced
-    saves = row.saves * part * (left if row.saves > 0 else 1.0)
+    wins = row.saves * (left if row.saves > 0 else 1.0)
+    saves, of_step = wins * part, wins * row.present_ns / of.step_ns(row.present_ns)
     step_ns = phase.step_ns or row.present_ns
-    of_step = saves / phase.share if phase.share else row.saves
     return replace(
         row,
         saves=saves,
@@ -116,7 +123,7 @@ def _row(edit: str, causes: tuple[str, ...], most: float, line: str, of: Sampled
         edit=edit,
         step_ns=step_ns * (1 - of_step),
         saves=saves,
-        saves_low=KEPT * saves,
+        saves_low=saves - doubt_of(saves),
         saves_high=min(max(saves, most), 0.99),
         advisory=None,
         line=line,

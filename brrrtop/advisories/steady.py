@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import rank, worth
-from brrrtop.analysis.signals.stack_samples import place
+from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
 

@@ -1,4 +1,4 @@
-"""Rates a GPU cannot exceed: dense datasheet peaks by name, else a formula from what the device says.
+"""Rates a GPU cannot exceed: dense datasheet peaks by name, or what a calibration reached.
 
 `data/peaks.csv` holds one part a row with its source and how sure it is; `match` is searched in
 the NVML name, first hit wins. All tensor figures are dense (no structured sparsity).
@@ -34,30 +34,6 @@ LEAST_CLOCK_RATIO, MOST_CLOCK_RATIO = 0.3, 1.2
 LEAST_ATTAINED = 0.3
 """A calibration below this share of the datasheet was not made on an idle GPU, or not on this part."""
 
-_RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
-    (6, 0): {"fp32": 128, "fp64": 64, "fp16": 256},
-    (6, 1): {"fp32": 256, "fp64": 8},
-    (7, 0): {"fp32": 128, "fp64": 64, "fp16": 1024},
-    (7, 5): {"fp32": 128, "fp64": 4, "fp16": 1024},
-    (8, 0): {"fp32": 128, "fp64": 64, "fp64_tensor": 128, "tf32": 1024, "fp16": 2048},
-    (8, 6): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024},
-    (8, 9): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048},
-    (9, 0): {"fp32": 256, "fp64": 128, "fp64_tensor": 256, "tf32": 2048, "fp16": 4096, "fp8": 8192},
-    (10, 0): {
-        "fp32": 256, "fp64": 128, "fp64_tensor": 128, "tf32": 4096, "fp16": 8192, "fp8": 16384,
-        "fp4": 32768,
-    },
-    (10, 3): {"fp32": 256, "fp64": 4, "tf32": 4096, "fp16": 8192, "fp8": 16384, "fp4": 49152},
-    (12, 0): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048, "fp4": 4096},
-}  # fmt: skip
-"""FLOP per SM and clock, dense; GeForce tensor rates are half. NVIDIA architecture white papers;
-every datasheet figure in the table agrees within 2 %."""
-
-
-_GTX_16: dict[str, float] = {"fp32": 128, "fp64": 4, "fp16": 256}
-"""Turing without tensor cores."""
-_SAME_SM = {(12, 1): (12, 0)}
-"""Parts whose SMs are another's (CUDA C++ Programming Guide, "Compute capabilities")."""
 _RUNS_AS = {
     "tf32": ("fp32",),
     "bf16": ("fp32",),
@@ -181,35 +157,6 @@ def highest() -> Ceilings:
     )
 
 
-def by_formula(device: Device) -> Ceilings | None:
-    """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
-    same = _SAME_SM.get(device.capability, device.capability) if device.capability else None
-    rates = _RATE_PER_SM_CLOCK.get(same) if same else None
-    if re.search(r"GTX\s16", device.name or ""):
-        rates = _GTX_16
-    if rates is None or not device.sm_count or not device.sm_clock_max_hz:
-        return None
-    halved = "GeForce" in (device.name or "") and rates is not _GTX_16
-    flops = {
-        p: device.sm_count * r * device.sm_clock_max_hz * (0.5 if halved and p in _TENSOR else 1)
-        for p, r in rates.items()
-    }
-    if "fp16" in flops and device.capability and device.capability >= (8, 0):
-        flops["bf16"] = flops["fp16"]
-    bandwidth = None
-    if device.memory_clock_max_hz and device.bus_width_bits:
-        bandwidth = 2 * device.memory_clock_max_hz * device.bus_width_bits / 8
-    return Ceilings(
-        part=device.name or "unknown GPU",
-        flop_per_s=flops,
-        bytes_per_s=bandwidth,
-        sm_count=device.sm_count,
-        capability=device.capability,
-        tensor_clock_hz=device.sm_clock_max_hz,
-        source="SM count x rate x max clock",
-    )
-
-
 _MIG_NAME = re.compile(r"\bMIG \d+g\.(\d+)gb")
 """As CUDA names an instance: `NVIDIA A100-SXM4-80GB MIG 1g.10gb` (MIG User Guide, "Profiles")."""
 _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
@@ -217,52 +164,44 @@ _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 
 @lru_cache(maxsize=64)
 def ceilings_for(device: Device) -> Ceilings | None:
-    """The ceilings of a device; None when neither the table, the formula nor a calibration knows it.
+    """The ceilings of a device; None when neither the table nor a calibration knows it.
 
     Laptop parts have rows of their own, before those of desktop parts of the same name. A MIG instance
     has its part of the GPU's.
     """
+    name = device.name or "no name"
+    published = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
+    if published is not None and ("Laptop" in name) != ("Laptop" in published.part):
+        published = None
+    if published is not None and (device.mig or _MIG_NAME.search(name)):
+        published = _slice_of(device, published)
     made = calibration_of(device)
-    ceilings = _published_ceilings(device)
     if made is None:
-        return ceilings
-    return _from_measurement(device, made) if ceilings is None else _attainable(ceilings, made)
+        return published
+    return _from_measurement(device, made) if published is None else _attainable(published, made)
 
 
-def _published_ceilings(device: Device) -> Ceilings | None:
-    name = device.name or ""
-    row = None
-    if name:
-        row = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
-    if row is not None and ("Laptop" in name) != ("Laptop" in row.part):
-        row = None
-    if device.mig or _MIG_NAME.search(name):
-        return _slice_of(device, row)
-    return row or by_formula(device)
-
-
-def _slice_of(device: Device, whole: Ceilings | None) -> Ceilings | None:
-    """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory.
-
-    Without a known part the arithmetic alone: the bus that NVML tells is the whole GPU's.
-    """
-    if whole is None or not whole.sm_count or not device.sm_count:
-        made = by_formula(device)
-        return None if made is None else replace(made, bytes_per_s=None)
+def _slice_of(device: Device, whole: Ceilings) -> Ceilings | None:
+    """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory."""
+    if not whole.sm_count or not device.sm_count:
+        return None
     sms = min(1.0, device.sm_count / whole.sm_count)
     named = _MIG_NAME.search(device.name or "")
     # From its profile's name where nobody measured it.
     slice_bytes = device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
-    eighths = None
+    eighths = 0
     if slice_bytes and whole.memory_bytes:
         eighths = min(8, max(1, round(8 * slice_bytes / whole.memory_bytes)))
-    bandwidth = whole.bytes_per_s * eighths / 8 if whole.bytes_per_s and eighths else None
+
+    def part(amount: float | None) -> float | None:
+        return amount * eighths / 8 if amount and eighths else None
+
     return replace(
         whole,
         part=f"{whole.part}, MIG",
         flop_per_s={precision: rate * sms for precision, rate in whole.flop_per_s.items()},
-        bytes_per_s=bandwidth,
-        cache_bytes=whole.cache_bytes * eighths / 8 if whole.cache_bytes and eighths else None,
+        bytes_per_s=part(whole.bytes_per_s),
+        cache_bytes=part(whole.cache_bytes),
         sm_count=device.sm_count,
         source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
         + (f", {eighths}/8 of the memory" if eighths else ""),

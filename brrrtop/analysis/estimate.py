@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import account, launches, regimes, steps
-from brrrtop.analysis.account.time_slices import without_other_processes
-from brrrtop.analysis.account.whole_steps import whole_steps
-from brrrtop.analysis.ceilings import Ceilings, ceilings_for
-from brrrtop.analysis.counters import evidence
-from brrrtop.analysis.kernels import labels, table
-from brrrtop.analysis.kernels.labels import Labels
-from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals import stack_samples
+from brrrtop.analysis.account import account, regimes
+from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis.facts import launches, steps
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.kernels import counters, table
+from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.kernel_names.facts import least_capability
+from brrrtop.kernel_names.traits import used
 from brrrtop.model.estimate import Estimate, Roofs
-from brrrtop.model.tables import I8, Window
+from brrrtop.model.tables import Window
 from brrrtop.timeline import correlation
-from collectors.vocabulary import NAMED
 
 
 class Analysis(Struct, frozen=True, eq=False):
-    """An estimate with the per-activity labels behind it, for what digs deeper."""
+    """An estimate with the facts behind it, for what digs deeper."""
 
     estimate: Estimate
-    window: Window
-    labels: Labels
-    call_rows: I8
-    ceilings: Ceilings | None
+    facts: Facts
+
+
+def facts_of(window: Window) -> Facts:
+    """The window's records joined with their launches."""
+    call_rows = correlation.call_of(window.activities, window.calls, window.observed)
+    return Facts(window, call_rows, ceilings_for(window.device))
 
 
 def estimate(window: Window, with_kernels: bool = True) -> Analysis:
@@ -38,22 +37,22 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
     Args:
         with_kernels: False where nobody sees them: see `kernel_by_kernel`.
     """
-    ceilings = ceilings_for(window.device)
-    call_rows = correlation.call_of(window.activities, window.calls, window.observed)
-    stepped = steps.find_steps(window, call_rows)
-    uncut = window
-    window, call_rows, whole = whole_steps(window, call_rows)
-    window = without_other_processes(window, uncut)
-    acts = window.activities
-    labelled = labels.label(window, ceilings)
-    booked = account.book(window, labelled, call_rows)
-    stepped = steps.on_device(stepped, whole, booked.duration_ns)
+    uncut = facts_of(window)
+    found = steps.find_steps(uncut)
+    facts, whole = steps.whole_steps(uncut)
+    facts = facts.labelled(label(facts))
+    booked = account.book(facts)
+    facts = facts.stepped(steps.on_device(found, whole, booked.duration_ns))
     split = account.split_of(booked)
-    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    uncertainty_by_bound = table.uncertainty_by_bound(labelled, durations)
-    verdict = regimes.judge(booked, split, uncertainty_by_bound, len(acts), stepped.warming_up)
+    shared = regimes.is_shared(facts)
+    verdict = regimes.judge(
+        booked, split, table.uncertainty_by_bound(facts), len(facts.call_rows),
+        facts.steps.warming_up, shared,
+    )  # fmt: skip
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
+    roofs = facts.ceilings
+    whole_ns = window.span.duration_ns
     result = Estimate(
         span=window.span,
         device=window.device,
@@ -63,32 +62,27 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         cause=verdict.cause,
         confidence=verdict.confidence,
         runner_up=verdict.runner_up,
-        launch=launches.launch_lead(acts, window.calls, call_rows),
-        steps=stepped,
+        launch=launches.launch_lead(facts),
+        steps=facts.steps,
         kernels=(),
-        evidence_shares=table.evidence_shares(labelled, durations),
+        evidence_shares=table.evidence_shares(facts),
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
-        observed_share=booked.duration_ns / window.span.duration_ns
-        if window.span.duration_ns
-        else 1.0,
-        roofs=Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)
-        if ceilings
-        else None,
+        observed_share=booked.duration_ns / whole_ns if whole_ns else 1.0,
+        roofs=Roofs(roofs.flop_per_s, roofs.bytes_per_s, roofs.source) if roofs else None,
         capability_at_least=_named_capability(window),
-        sampled=evidence.summary(window),
-        looks=stack_samples.looks(window, NAMED),
+        sampled=counters.summary(window),
+        looks=facts.looks,
+        shared=shared,
     )
-    analysis = Analysis(result, window, labelled, call_rows, ceilings)
+    analysis = Analysis(result, facts)
     return kernel_by_kernel(analysis) if with_kernels else analysis
 
 
 def kernel_by_kernel(analysis: Analysis) -> Analysis:
     """The same with a row for each kernel, and what runs around it."""
-    acts, result = analysis.window.activities, analysis.estimate
-    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    rows = table.rows_of(analysis.labels, durations, analysis.ceilings)
-    near = table.find_neighbours(analysis.window, [row.name for row in rows], result.steps)
-    return replace(analysis, estimate=replace(result, kernels=rows, neighbours=near))
+    rows = table.rows_of(analysis.facts)
+    near = table.find_neighbours(analysis.facts, [row.name for row in rows])
+    return replace(analysis, estimate=replace(analysis.estimate, kernels=rows, neighbours=near))
 
 
 def _named_capability(window: Window) -> tuple[int, int] | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from brrrtop.analysis.account import idle_causes, time_slices
+from brrrtop.analysis.account import idle_causes
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK
+from brrrtop.analysis.facts.labels import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import Bars, Lane, StepPicture
@@ -51,7 +51,7 @@ def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture |
     Args:
         until_ns: The last step that ended by then, however long, else the first.
     """
-    window = judged.window
+    window = judged.facts.window
     if not len(window.activities):
         return None
     span, number = _choose(judged, until_ns)
@@ -83,10 +83,10 @@ def _choose(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
         near = min(abs(one.duration_ns - usual) for one in spans) + usual // 20
         alike = [i for i, one in enumerate(spans) if abs(one.duration_ns - usual) <= near]
         # A host that is far ahead makes its last calls before the last steps.
-        best = max(alike, key=lambda i: (len(_touching(judged.window.calls, spans[i])), i))
+        best = max(alike, key=lambda i: (len(_touching(judged.facts.window.calls, spans[i])), i))
         return spans[best], best + 1
-    whole = _observed_span(judged.window, judged.window.span.t1_ns - 1)
-    end_ns = min(whole.t1_ns, int(judged.window.activities.ends_ns.max()))
+    whole = _observed_span(judged.facts.window, judged.facts.window.span.t1_ns - 1)
+    end_ns = min(whole.t1_ns, int(judged.facts.window.activities.ends_ns.max()))
     return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
 
 
@@ -142,31 +142,33 @@ def _calls(window: Window, span: Span, names: dict[str, int]) -> Bars:
 
 
 def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lane]:
-    acts, labels, calls = judged.window.activities, judged.labels, judged.window.calls
+    acts, labels, calls = (
+        judged.facts.window.activities,
+        judged.facts.labels,
+        judged.facts.window.calls,
+    )
     rows = np.flatnonzero((acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns))
     kinds = labels.buckets.astype(np.uint8)  # `KINDS` begins with the buckets
     for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
         mine = rows[labels.classes[rows] == kind]
-        launched = picked(calls.starts_ns, judged.call_rows[mine], -1)
+        launched = picked(calls.starts_ns, judged.facts.call_rows[mine], -1)
         yield Lane(
             name,
             _bars(
                 acts.starts_ns[mine], acts.ends_ns[mine], kinds[mine],
-                [judged.window.names[i] for i in acts.name_ids[mine].tolist()], names, launched,
+                [judged.facts.window.names[i] for i in acts.name_ids[mine].tolist()], names, launched,
             ),
         )  # fmt: skip
 
 
 def _gaps(judged: Analysis, span: Span) -> Bars:
     """Idle stretches of the device, each by what most of it was lost to."""
-    window, acts = judged.window, judged.window.activities
+    window, acts = judged.facts.window, judged.facts.window.activities
     around = _observed_span(window, span.t0_ns)
     low, high = min(around.t0_ns, span.t0_ns), max(around.t1_ns, span.t1_ns)
     busy = intervals.merge(*intervals.clip(acts.starts_ns, acts.ends_ns, low, high))
-    gaps = idle_causes.by_gap(
-        acts, window.calls, window.marks, judged.call_rows, busy, (low, high),
-        time_slices.others_there(window),
-    )  # fmt: skip
+    others = idle_causes.others_there(window)
+    gaps = idle_causes.by_gap(judged.facts, busy, (low, high), others)
     shown = (gaps.ends_ns > span.t0_ns) & (gaps.starts_ns < span.t1_ns)
     shown &= gaps.ends_ns - gaps.starts_ns >= LEAST_GAP_NS
     causes = tuple(gaps.causes_ns)

@@ -124,7 +124,7 @@ class Report:
         return to_brief(self.snapshot)
 
     def export(self, format: str, path: str | PathLike[str]) -> None:  # noqa: A002 - what users type
-        """Writes `csv` or `parquet` (a folder), `html` or `perfetto` (a file).
+        """Writes `csv` or `parquet` (a folder), or `html` (a file).
 
         Raises:
             brrrtop.errors.UsageError: There is something at `path`, or no such format.

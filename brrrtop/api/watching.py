@@ -191,6 +191,6 @@ class Watch:
 
 def _agent() -> AbstractContextManager[None]:
     """The agent in this very process, as `brrrtop run` has it: nobody stops us for it."""
-    from collectors.attach import agent_library, own_process
+    from collectors.attach import agent_library, launch
 
-    return own_process.listening(agent_library.agent_files())
+    return launch.listening(agent_library.agent_files())

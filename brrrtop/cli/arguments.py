@@ -64,8 +64,8 @@ examples:
   brrrtop attach 4711 --fail-if 'idle > 30%' --for 60s""",
     "run": """\
 The program keeps the terminal and gets its signals; its exit code is passed on
-and a report follows it. Open the screen beside it with `brrrtop attach PID`, or
-use --screen. Every rank of a torchrun gets an agent.
+and a report follows it. Open the screen beside it with
+`brrrtop attach PID`. Every rank of a torchrun gets an agent.
 
 examples:
   brrrtop run -- python train.py --epochs 3
@@ -251,7 +251,6 @@ _OPTIONS = {
     "--budget": _value("TIME", "for all of it (default 10m)", values.seconds, dest="budget_s"),
     "--scratch": _value("DIR", "keep what each run prints and saves through torch here"),
     "--yes@try": _flag("start without asking"),
-    "--screen": _flag("open the screen; the program's output goes to a file"),
     "--list": _flag("name the scenarios and exit"),
     "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
     "--python": _value("PATH", "an interpreter with torch"),
@@ -293,7 +292,7 @@ _UNSEEN = "--once@unseen --interval@unseen"
 
 _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
     "attach": ("pid", _VIEW, _LIVE, _GATES),
-    "run": ("command --screen", _VIEW, _LIVE, _GATES),
+    "run": ("command", _VIEW, _LIVE, _GATES),
     "try": ("command --edits --seconds --budget --scratch --yes@try", _UNSEEN),
     "replay": ("files", _VIEW, "--speed --record --baseline --force --silence"),
     "analyze": (

@@ -138,9 +138,9 @@ def _word(name: str, value: str, whole: str) -> str:
     if name == "regime":
         known = tuple(regime.value for regime in Regime)
     elif name == "advisory":
-        from brrrtop.advisories.catalogue import KINDS
+        from brrrtop.advisories.registry import all_rules
 
-        known = KINDS
+        known = tuple(one.kind for one in all_rules())
     if value not in known:
         raise _no_such(value, known, whole, f" of {name}")
     return value

@@ -34,8 +34,9 @@ from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from collectors.protocol.frames import Kind
 
-if TYPE_CHECKING:  # with live sessions: nothing that one file needs, and long to import
-    from brrrtop.session.job_session import JobReplay, Member
+if TYPE_CHECKING:  # nothing that a report needs, and long to import
+    from brrrtop.session.driver import Member
+    from brrrtop.session.replay import Replay
 
 ENDINGS = (".brrr", ".json", ".json.gz", ".json.zip", ".sqlite", ".pb")
 
@@ -246,7 +247,7 @@ def _read(file: str, label: str, options: Options) -> RankView:
 
 
 def _open(file: str, label: str, options: Options) -> Member:
-    from brrrtop.session.job_session import Member
+    from brrrtop.session.driver import Member
     from brrrtop.session.session import Session
 
     source = FromFirstActivity(open_source(file, options.force))
@@ -266,17 +267,17 @@ def _view(member: Member) -> RankView:
 def open_job(
     files: Sequence[str], options: Options, *, loop: bool = False,
     clock: Callable[[], float] = time.monotonic,
-) -> JobReplay:  # fmt: skip
+) -> Replay:  # fmt: skip
     """All ranks under one playhead.
 
     Raises:
         BadInput: None of them can be opened, or they are of several jobs.
     """
-    from brrrtop.session.job_session import JobReplay, JobSession, Member
+    from brrrtop.session.driver import Member
+    from brrrtop.session.replay import Replay
 
     members, first = _all(files, options, _open, partial(Member, session=None))
     if first is not None and all(one.session is None for one in members):
         raise first
     require_one_job([_view(one) for one in members])
-    job = JobSession(members, options.silenced)
-    return JobReplay(job, speed=options.speed, loop=loop, clock=clock)
+    return Replay(members, silenced=options.silenced, speed=options.speed, loop=loop, clock=clock)

@@ -9,8 +9,8 @@ from pathlib import Path
 from brrrtop.cli import live
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
+from brrrtop.session.controller import Controller
 from brrrtop.session.restart import RestartedProcess
-from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import free_name
 from collectors.attach import attach as attaching
 from collectors.attach.agent_library import agent_files
@@ -68,7 +68,7 @@ class RestartedProcesses:
         same_rank = self._rank is None or one.rank is None or one.rank == self._rank
         return not one.not_because and same_rank
 
-    def enter(self, pid: int) -> LiveSource:
+    def enter(self, pid: int) -> Controller:
         """Opens `pid` as its predecessor was opened; a recording goes on in a new file."""
         options = copy.copy(self._options)
         if options.record is not None:
@@ -80,11 +80,11 @@ class RestartedProcesses:
                 attached = attaching.attach(pid, agent_files())
                 self._attached.append(attached)
                 client = attached.client
-            source = live.open_live(client, pid, options, " ".join(process.cmdline))
+            controller = live.open_live(client, pid, options, " ".join(process.cmdline))
         except CollectorError as fault:
             raise BrrrtopError(fault.message, fault.action) from fault
         self._before, self._since_s = process, None
-        return source
+        return controller
 
     def close(self) -> None:
         """Takes the agent out of every successor that was entered."""

@@ -22,7 +22,7 @@ from typing import Any
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
-from collectors.process.tcp import is_loopback, uid_of_client
+from collectors.process.process import is_loopback, uid_of_client
 
 DEFAULT = ("127.0.0.1", 8765)
 TOKEN = "token"

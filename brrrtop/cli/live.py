@@ -15,9 +15,9 @@ from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob
-from brrrtop.session.restart import RestartedProcesses, RestartingSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
+from brrrtop.session.restart import RestartedProcesses, Succession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
@@ -43,8 +43,8 @@ OWN = {
 """Gauges of the monitor itself, which are no reading of a GPU."""
 
 
-def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
-    """The source for a trainer with (or, `agent` None, without) an agent in it.
+def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> Controller:
+    """What watches a trainer with (or, `agent` None, without) an agent in it.
 
     Raises:
         UsageError: The file of `--record` exists.
@@ -54,15 +54,9 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
         leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
     sink = _sink(options)
-    return LiveSource(
-        agent,
-        pid,
-        feeds=_feeds(pid, options),
-        governor=Governor(Limits(max_overhead=options.max_overhead)),
-        sink=sink,
-        cmdline=printable(cmdline) or None,
-        shapes=options.shapes,
-    )
+    feeds = _feeds(pid, options)
+    source = LiveSource(agent, pid, feeds, sink=sink, cmdline=printable(cmdline) or None)
+    return Controller(source, Governor(Limits(max_overhead=options.max_overhead)), options.shapes)
 
 
 def _sink(options: Options) -> RecordingWriter | None:
@@ -101,7 +95,7 @@ def refuse_taken_file(options: Options) -> None:
 
 
 def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
-    from collectors.gpu.nvidia.sampler_thread import GaugeThread
+    from collectors.gpu.sampler_thread import GaugeThread
 
     gauges = GaugeThread(pid)
     gauges.start()
@@ -115,23 +109,14 @@ def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     return feeds
 
 
-def plain(source: LiveSource, options: Options) -> LiveSession:
-    """A driver for reports, which end with the trainer."""
-    return LiveSession(_session(source, options), source)
-
-
-def followed(
-    source: LiveSource, options: Options, successors: RestartedProcesses | None = None
-) -> RestartingSession:
-    """A driver for the screen, which stays when the trainer goes."""
-    return RestartingSession(_session(source, options), source, successors)
-
-
-def _session(source: LiveSource, options: Options) -> Session:
-    before = files.baseline(options)
-    tried = _tried_of(source.info.pid)
-    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced,
-                   tried=tried)  # fmt: skip
+def plain(controller: Controller, options: Options, succession: Succession | None = None) -> Live:
+    """A driver for a single trainer: reports end with it, and a screen goes on by its `succession`."""
+    source = controller.source
+    session = Session(
+        source, device_id=options.gpu, baseline=files.baseline(options), silenced=options.silenced,
+        tried=_tried_of(source.pid),
+    )  # fmt: skip
+    return Live([alone(controller, session)], succession=succession)
 
 
 def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
@@ -143,9 +128,9 @@ def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
 
 
 def watch(
-    source: LiveSource, options: Options, successors: RestartedProcesses | None = None
+    controller: Controller, options: Options, successors: RestartedProcesses | None = None
 ) -> int:
-    """Shows a live source in the way the options and the terminal ask for, then closes it.
+    """Shows a live trainer in the way the options and the terminal ask for, then closes it.
 
     Args:
         successors: Who the screen may go on with when the trainer ends; reports and gates do not.
@@ -155,11 +140,11 @@ def watch(
     """
     reports = options.once or options.json or bool(options.gates)
     on_screen = not reports and show.on_a_terminal()
-    driver = followed(source, options, successors) if on_screen else plain(source, options)
-    return shown(driver, options, source.info.label)
+    driver = plain(controller, options, Succession(successors) if on_screen else None)
+    return shown(driver, options, controller.source.info.label)
 
 
-def shown(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
+def shown(driver: Live, options: Options, label: str) -> int:
     """A driver in the way the options and the terminal ask for; closed at the end.
 
     Raises:
@@ -176,7 +161,7 @@ def shown(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
             left(driver)
 
 
-def left(driver: LiveSession | LiveJob) -> None:
+def left(driver: Live) -> None:
     """Lets go of the trainer, and says what became of the recording."""
     driver.close()
     for outcome in driver.recordings:
@@ -192,14 +177,14 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
     return outcomes[-1] if outcomes else None
 
 
-def _once(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
+def _once(driver: Live, options: Options, label: str) -> int:
     """One report, as soon as there is a verdict, or as ranks are compared; else when patience ends.
 
     Raises:
         NoTrainer: It ended before.
         BrrrtopError: It holds nothing: no kernels are to be had, and no counters came.
     """
-    of_job = isinstance(driver, LiveJob)
+    of_job = driver.of_job
     began = time.monotonic()
     while True:
         snapshot = driver.advance()
@@ -226,7 +211,7 @@ def _once(driver: LiveSession | LiveJob, options: Options, label: str) -> int:
     return 0
 
 
-def _lines(driver: LiveSession | LiveJob, options: Options) -> int:
+def _lines(driver: Live, options: Options) -> int:
     """A line of JSON each interval until the trainer ends; gates are judged on the way.
 
     Raises:

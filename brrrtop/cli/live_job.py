@@ -10,9 +10,8 @@ from pathlib import Path
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from brrrtop.session.job_session import Member
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob
+from brrrtop.session.driver import Member
+from brrrtop.session.live import Live
 from brrrtop.session.session import Session
 from collectors.attach.attach import Attached, attach
 from collectors.attach.client import Client
@@ -41,12 +40,11 @@ def opened(
 ) -> Member:  # fmt: skip
     """A rank with what watches it, or with the reason why it is not."""
     try:
-        source = live.open_live(client, pid, rank_options(options, rank, pid), cmdline)
+        controller = live.open_live(client, pid, rank_options(options, rank, pid), cmdline)
     except (CollectorError, BrrrtopError) as fault:
         return _unwatched(pid, rank, fault)
-    session = Session(source, device_id=device_id, silenced=options.silenced)
-    driver = LiveSession(session, source)
-    return Member(str(pid), f"pid {pid}", rank, session, driver=driver)
+    session = Session(controller.source, device_id=device_id, silenced=options.silenced)
+    return Member(str(pid), f"pid {pid}", rank, session, controller=controller)
 
 
 def _unwatched(pid: int, rank: int | None, fault: CollectorError | BrrrtopError) -> Member:
@@ -96,11 +94,11 @@ class LaunchedRanks:
         self._options = options
         self._known: set[int] = set()
 
-    def job(self, first: Client, pid: int) -> LiveJob:
+    def job(self, first: Client, pid: int) -> Live:
         """All ranks as one driver, beginning with one whose agent is connected already."""
         self._known.add(pid)
         ranks = [self._open(pid, first)]
-        return LiveJob(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
+        return Live(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
 
     def newcomers(self) -> list[Member]:
         """Ranks whose agents appeared since."""
@@ -116,7 +114,7 @@ class LaunchedRanks:
         rank = client.hello.get("rank")
         cmdline = " ".join(self._options.command)
         one = opened(client, pid, rank if isinstance(rank, int) else None, self._options, cmdline)
-        if one.driver is None:
+        if one.controller is None:
             client.close()
         return one
 
@@ -133,14 +131,14 @@ def watch(pid: int, candidates: Sequence[Candidate], options: Options, files: Ag
     processes = JobProcesses(pid, options, files)
     try:
         ranks = processes.open(candidates)
-        seen = [one for one in ranks if one.driver is not None]
+        seen = [one for one in ranks if one.controller is not None]
         for rank in ranks:
             if rank.why is not None:
                 output.say(f"brrrtop: {rank.label}: {rank.why}")
         if not seen:
             raise BrrrtopError(f"none of the {len(ranks)} ranks can be attached to: {ranks[0].why}")
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
-        job = LiveJob(ranks, processes.newcomers, options.silenced)
+        job = Live(ranks, processes.newcomers, options.silenced)
         return live.shown(job, options, "all ranks of the job")
     finally:
         processes.leave()

@@ -57,7 +57,6 @@ class Options:
     """Of steady steps, for each edit."""
     budget_s: float = 600.0
     scratch: str | None = None
-    screen: bool = False
     files: tuple[str, ...] | list[str] = ()
     """Recordings, traces, or folders of them: one a rank."""
     from_home: bool = False

@@ -85,8 +85,9 @@ def advisories(text: str) -> tuple[str, ...]:
     """`pin-memory,gc-pause` → both, each an id that exists."""
     from difflib import get_close_matches
 
-    from brrrtop.advisories.catalogue import KINDS as known
+    from brrrtop.advisories.registry import all_rules
 
+    known = [one.kind for one in all_rules()]
     chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
     for word in chosen:
         if word not in known:

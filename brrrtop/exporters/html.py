@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from brrrtop.exporters import svg
-from brrrtop.exporters.tables import tables_of
-from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text.hero import headline_text
+from brrrtop.views import host_tables, tables
 from brrrtop.views import whatif as whatif_text
+from brrrtop.views.table import Table
 from collectors.printable import printable
 
 STYLE = """
@@ -43,6 +42,8 @@ font-variant-numeric:tabular-nums;font-weight:normal;white-space:nowrap}.brrrtop
 .brrrtop code{overflow-wrap:anywhere}.brrrtop details{margin:8px 0}.brrrtop summary{cursor:pointer}
 """
 _MOST_ROWS = 30
+_CELLS = 60
+"""Of the longest name."""
 EPOCH_NS = 10**18
 """Smaller times do not count from 1970: the source has a clock of its own."""
 LEGEND = '<p class="muted">' + " ".join(
@@ -100,7 +101,7 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.tables.memory is not None:
         use = snapshot.tables.memory
         yield _with_heading(f"Memory, {units.size(use.peak_bytes)} at its peak", svg.memory(use))
-    yield from _tables(snapshot)
+    yield from _tables(snapshot, estimate)
     notes = "".join(f"<p>{_text(note)}</p>" for note in snapshot.source.notes)
     if notes:
         yield f'<h2>Good to know</h2><div class="muted">{notes}</div>'
@@ -126,7 +127,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     device = estimate.device.name or "GPU of unknown model"
     facts = [snapshot.source.label, device, phrases.judged(estimate)]
     yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
-    yield f"<h1>{_text(phrases.verdict(estimate))}</h1>"
+    yield f"<h1>{_text(phrases.badge(snapshot))}</h1>"
     if words := headline_text(snapshot):
         yield f"<p><b>{_text(words)}</b></p>"
     sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "
@@ -146,77 +147,44 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield f"<p>Try: <code>{_text(advisory.suggests)}</code></p>" if advisory.suggests else ""
         yield f'<p class="muted">A waste: {_text(advisory.waste)}</p>' if advisory.waste else ""
         yield "</div>"
-    if snapshot.whatif:
-        rows = [
-            [row.edit, units.duration(row.present_ns), units.duration(row.step_ns),
-             *whatif_text.speeds(row)]
-            for row in whatif_text.ordered(snapshot)
-        ]  # fmt: skip
-        yield _with_heading(
-            "What if", _table(["edit", "step now", "then", "faster", "range"], rows)
-        )
 
 
-_TABLES = {
-    "kernels": ("Kernels", "name side evidence roof_share count total_ns mean_ns share"),
-    "ops": ("Ops", "name count device_self_ns device_total_ns cpu_self_ns module place"),
-    "op_shapes": ("Ops by input shapes", "name shapes count device_self_ns cpu_self_ns"),
-    "modules": (
-        "Modules",
-        "name parent count device_total_ns device_self_ns backward_ns roof_share",
-    ),
-    "stalls": ("Where the host was while the GPU idled", "place inside idle_ns share"),
-    "copies": ("Copies", "kind count size_bytes total_ns bytes_per_s"),
-    "annotations": ("Annotated ranges", "name count device_ns host_ns"),
-    "inference": ("Inference", "phase count device_ns tokens"),
-    "memory_alive_at_peak": ("In use at the memory's peak", "name size_bytes blocks"),
-}
-"""Of each table of `tables_of` that is shown: its title, and which columns."""
+_OPEN = ("whatif", "kernels", "modules", "stalls")
+"""Tables that are read first."""
 
 
-def _tables(snapshot: Snapshot) -> Iterator[str]:
-    tables = tables_of(snapshot)
-    for name, (title, columns) in _TABLES.items():
-        keys, rows = columns.split(), tables.get(name)
-        if rows:
-            cells = [[shown(key, row.get(key)) for key in keys] for row in rows[:_MOST_ROWS]]
-            whole = [row[0] for row in cells]
-            if name == "kernels":
-                cells = [[short_name(first), *rest] for first, *rest in cells]
-            heads = [key.removesuffix("_ns").replace("_", " ") for key in keys]
-            table = _table(heads, cells, whole)
-            rest = len(rows) - _MOST_ROWS
-            more = f'<p class="muted">and {rest} more</p>' if rest > 0 else ""
-            opened = " open" if name in ("kernels", "modules", "stalls") else ""
-            yield f"<details{opened}><summary><b>{title}</b></summary>{table}{more}</details>"
-
-
-def shown(key: str, value: Any) -> str:
-    """A cell in the unit that its column's name tells."""
-    if value is None:
-        return "–"
-    if key.endswith("_ns"):
-        return units.duration(value)
-    if key == "bytes_per_s":
-        return units.rate(value, "B/s")
-    if key.endswith("bytes"):
-        return units.size(value)
-    if key.endswith("share"):
-        return units.share(value)
-    return units.count(value) if isinstance(value, int) else str(value)
+def _tables(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
+    every = [
+        tables.edits(snapshot), tables.phases(snapshot.run), tables.kernels(estimate),
+        *host_tables.of_host(snapshot.tables, estimate.account.duration_ns),
+    ]  # fmt: skip
+    for table in every:
+        if table.rows:
+            more = len(table.rows) - _MOST_ROWS
+            notes = [f"and {more} more"] if more > 0 else []
+            below = "".join(
+                f'<p class="muted">{_text(note)}</p>' for note in (*notes, *table.notes)
+            )
+            opened = " open" if table.name in _OPEN else ""
+            title = f"<summary><b>{_text(table.title)}</b></summary>"
+            yield f"<details{opened}>{title}{_table(table)}{below}</details>"
 
 
 def _with_heading(title: str, inside: str) -> str:
     return f"<h2>{_text(title)}</h2>{inside}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()) -> str:
-    """`whole`: what the first cell of each row shows when the pointer is on it."""
-    top = "".join(f"<th>{_text(head)}</th>" for head in heads)
-    titles = [f' title="{_text(one)}"' for one in whole] or [""] * len(rows)
+def _table(table: Table) -> str:
+    """All columns; the names of kernels in short, and whole when the pointer is on the row."""
+    columns = sorted(
+        (one for one in table.columns if not one.picture), key=lambda one: bool(one.width)
+    )
+    top = "".join(f"<th>{_text(one.title)}</th>" for one in columns)
     lines = "".join(
-        f"<tr{title}>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>"
-        for row, title in zip(rows, titles, strict=True)
+        f'<tr title="{_text(str(columns[0].value(row)))}">'
+        + "".join(f"<td>{_text(one.text(row, _CELLS))}</td>" for one in columns)
+        + "</tr>"
+        for row in table.rows[:_MOST_ROWS]
     )
     return f"<table><tr>{top}</tr>{lines}</table>"
 

@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.views import tables as host_tables
+from brrrtop.views import host_tables
 from brrrtop.views.json_report import document
 
 Row = dict[str, Any]
@@ -175,7 +175,6 @@ FORMATS = {
     "csv": Format("tables", "-tables", "a folder with one CSV file a table"),
     "parquet": Format("tables", "-tables", "a folder with one Parquet file a table (pyarrow)"),
     "html": Format("html", ".html", "one page with the pictures, to send or to attach"),
-    "perfetto": Format("perfetto", ".perfetto.json.gz", "the worst step for ui.perfetto.dev"),
 }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from brrrtop.ledger.bursts import Burst
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -81,9 +80,7 @@ def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
     idle = {c: known.steps * ns / steps for c, ns in _idle(bursts).items()}
     # A traced host is slower: what its steps took beyond the others is idle time that tracing made.
     made_ns = known.steps * max(0.0, traced_rest_ns - rest_ns)
-    account = _settle(known, busy, _less(idle, made_ns))
-    taken_ns = known.steps * _sum(bursts, "taken_ns") // steps
-    return replace(account, taken_ns=taken_ns, busy_ns=account.busy_ns + taken_ns)
+    return _settle(known, busy, _less(idle, made_ns))
 
 
 def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
@@ -217,7 +214,7 @@ def add(accounts: Sequence[Account]) -> Account:
     """The sum of accounts."""
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
-    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "taken_ns", "unrecorded_ns"), 0)
+    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)
     for one in accounts:
         for cause, ns in one.idle_ns.items():
             causes[cause] += ns

@@ -70,7 +70,7 @@ def _burst(timeline: Timeline, span: Span, device_id: int) -> Burst | None:
 
 def of_analysis(analysis: Analysis) -> Burst | None:
     """None where no time of it was traced."""
-    result, window = analysis.estimate, analysis.window
+    result, window = analysis.estimate, analysis.facts.window
     if result.account.duration_ns <= 0:
         return None
     seen = edges(window.observed) if window.observed else edges((result.span,))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.signals.stack_samples import reads_as
+from brrrtop.analysis.facts.stack_samples import reads_as
 from brrrtop.ledger.places import makes_batches, place_of
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import regimes
@@ -62,12 +61,13 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
     result = analysis.estimate
     if run is None or run.account is result.account:
         return replace(result, run=run)
-    acts = analysis.window.activities
-    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    uncertainty_by_bound = table.uncertainty_by_bound(analysis.labels, durations)
-    verdict = regimes.judge(run.account, run.split, uncertainty_by_bound, len(acts))
+    uncertainty_by_bound = table.uncertainty_by_bound(analysis.facts)
+    kernels = len(analysis.facts.call_rows)
+    verdict = regimes.judge(
+        run.account, run.split, uncertainty_by_bound, kernels, shared=result.shared
+    )
     sure = verdict.confidence
-    if contradiction(run, len(acts), result.steps_covered) or _is_young(run):
+    if contradiction(run, kernels, result.steps_covered) or _is_young(run):
         sure = min(sure, UNSURE)
     return replace(
         result,

@@ -28,8 +28,7 @@ IDLE_CAUSES = (
 )
 """Why nothing was resident. `launch`: the host was on its way to the next launch; `io`: it was in
 file or network work of the loop itself; `host`: it was elsewhere, nobody knows where; `device`:
-work was queued but waited on the device; `other_process`: the same while others were on it, and
-their turns in the middle of kernels."""
+work was queued but waited on the device; `other_process`: the same while others were on it."""
 
 
 MECHANICAL_CLASSES = ("host_late", "launch", "back_to_back", "device_wait", "unknown")
@@ -55,16 +54,8 @@ class Account(Struct, frozen=True):
     """The idle time again, by how it came about; adds up to the idle total."""
     busy_ns: int
     """Union of all recorded device activity."""
-    taken_ns: int = 0
-    """Of `busy_ns`, what another process had: recorded kernels were stopped for its turns. Booked
-    as idle `other_process`, so that busy and idle overlap by it."""
     unrecorded_ns: int = 0
     """Of `unknown_ns`, when nodes of CUDA graphs ran that nobody recorded; not in `busy_ns`."""
-
-    @property
-    def worked_ns(self) -> int:
-        """Time in which the trainer's own activity had the device."""
-        return self.busy_ns - self.taken_ns
 
     @property
     def idle_total_ns(self) -> int:

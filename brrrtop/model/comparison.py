@@ -51,22 +51,6 @@ class PromiseResult(Struct, frozen=True):
         return self.won_share is not None and abs(self.won_share) < self.noise_share
 
 
-class Experiment(Struct, frozen=True):
-    """A change that tells what sets the pace, seen in the kernels and read."""
-
-    name: str
-    """`batch` or `precision`."""
-    changed: str
-    """What was seen to change."""
-    predicted: str | None
-    """From the baseline's account alone; None where it does not say enough."""
-    measured: str | None
-    """None without steps on both sides."""
-    says: str
-    alone: bool
-    """Nothing else changed with it; else the reading is of all changes together."""
-
-
 class Outcome(StrEnum):
     """Of a change, by the length of a step."""
 
@@ -111,7 +95,6 @@ class Comparison(Struct, frozen=True):
     says: str
     verdicts: tuple[str, str] = ("", "")
     """Regime and largest reason, before and after."""
-    experiments: tuple[Experiment, ...] = ()
     steps: tuple[float | None, float | None] = (None, None)
     """How many each side's times are the mean of; seldom whole numbers. None: not known."""
     regimes: tuple[Regime, Regime] = (Regime.UNKNOWN, Regime.UNKNOWN)

@@ -201,6 +201,8 @@ class Estimate(Struct, frozen=True, eq=False):
     """Of which `account`, `split` and the verdict speak; None: of the traced window."""
     traced_ns: int | None = None
     """In which the kernels here were traced; None: in all of the account's time."""
+    shared: bool = False
+    """Another process has turns of the device, which kernels' records hold: shares are not judged."""
     looks: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 

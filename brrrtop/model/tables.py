@@ -209,19 +209,6 @@ class Samples(Columns, frozen=True, eq=False):
     """Instructions issued over what the SMs can issue."""
 
 
-class TimeSlices(Struct, frozen=True, eq=False):
-    """What another process had of the time in which kernels were recorded, as merged intervals."""
-
-    starts_ns: I8
-    ends_ns: I8
-    hit: int
-    """Launches it was found in."""
-    usual_ns: int
-    """Length of a turn."""
-    alike: float
-    """Part of the launches that were hit by a whole number of such turns, 0..1."""
-
-
 class OpSignature(Struct, frozen=True):
     """A framework op as called: name and the shapes, types and constants of its inputs."""
 
@@ -265,8 +252,6 @@ class Window(Struct, frozen=True, eq=False):
     """MPS lets processes run side by side on the device."""
     stage: str | None = None
     """What the process does before it trains, as `loading`; None: it trains, infers, or nobody knows."""
-    time_slices: TimeSlices | None = None
-    """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
     near_steps_ns: I8 = field(default_factory=lambda: np.empty(0, np.int64))
     """Ends of the host's steps a little before and after the span, shape (n,), sorted: those of a run that
     nobody recorded. Empty where all of it was traced."""

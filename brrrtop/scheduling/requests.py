@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.tables import Span
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import SECOND
+from collectors.protocol.frames import Records, plausible
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass
 
@@ -27,6 +29,8 @@ REST_NS = 300 * SECOND
 """From one recording of shapes to the next at least."""
 TRIES = 3
 """So often in vain, and it is left to a person to ask."""
+RECOVERY_NS = 1_000_000_000
+"""After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
 
 
 class Requests:
@@ -116,6 +120,20 @@ class Requests:
         compiled_ns = self._compiled_ns if self._compiled_ns < now_ns else 0
         steps = governor.cost.ends_within(compiled_ns, now_ns)
         return steps > STEPS and now_ns - compiled_ns >= COMPILED_NS
+
+
+def disturbances(rows: Records) -> list[tuple[Span, int]]:
+    """What recordings disturbed, recovery included, from mark records of the wire; with each how
+    long the step was that it tells the end of, in ns, 0 where it tells of none."""
+    spans = []
+    for row in plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
+        span = Span(int(row["start_ns"]), int(row["end_ns"]))
+        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
+    return spans
+
+
+def with_recovery(span: Span) -> Span:
+    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 def _steady(governor: Governor) -> bool:

@@ -255,8 +255,8 @@ class AgentOverhead:
     """Readings of one agent's total in; the share of the training thread's time out.
 
     The agent counts the processor time of its Python, during which the training thread may have to
-    wait for the interpreter, and what handing it over costs (`probes/stack_samples.py` of the agent).
-    Not in it: the hook at each step, some 3 us (`benchmarks/probe_cost.py`).
+    wait for the interpreter, and what handing it over costs (`probes/places.py` of the agent).
+    Not in it: the hook at each step, some 3 us.
     """
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.account.steady_part import steady_part
-from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.ledger.ledger import Ledger
@@ -117,13 +117,13 @@ def steady_analyses(
         return every, ()
     if timeline.hello.get("threads"):  # ranks in one file: none begins or ends with another
         every = tuple(_in_own_span(timeline, one) for one in every)
-    steady, left_out = steady_part(verdicts.of_device(every, device))
+    steady, left_out = steady_part(verdicts.of_device(every, device).facts)
     return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
 
 
 def _in_own_span(timeline: Timeline, judged: Analysis) -> Analysis:
     """The same from the first to the last that its own process did."""
-    acts, marks = judged.window.activities, judged.window.marks
+    acts, marks = judged.facts.window.activities, judged.facts.window.marks
     steps = (marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)
     begin = min(int(acts.starts_ns.min()), *marks.starts_ns[steps].tolist()[:1] or [1 << 62])
     end = max(int(acts.ends_ns.max()), *marks.ends_ns[steps].tolist()[-1:] or [0])

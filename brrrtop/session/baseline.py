@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from brrrtop.advisories.compare import compare
-from brrrtop.analysis.account.steps import between_steps
+from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline, Comparison
 from brrrtop.model.estimate import Estimate

@@ -1,16 +1,136 @@
-"""What drivers of the screens share: what none of them can do but some, and a present that stands still."""
+"""What plays a job of one rank or more for the screens: its ranks, which of them is shown, and all beside
+each other. What moves time is the part of `Live` and `Replay`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from brrrtop.advisories.advise import rank, split_silenced
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.snapshot import Event, Freshness, Snapshot
+from brrrtop.session.job import RankView, job_of, odd_one, rank_of, with_job
+from brrrtop.session.session import Session
+
+if TYPE_CHECKING:  # with all that is live: nothing that a file needs, and long to import
+    from brrrtop.session.controller import Controller
+
+REACH_NS = 30_000_000_000
+"""How much of each rank's past is compared: some bursts of all ranks."""
+
+
+class Member(Struct, eq=False):
+    """One rank of the job."""
+
+    key: str
+    label: str
+    rank: int | None
+    session: Session | None
+    """None: it cannot be watched or read."""
+    why: str | None = None
+    controller: Controller | None = None
+    """Of a live rank that is watched."""
+    shift_ns: int = 0
+    """What the first rank's clock is ahead of its own, where files were written at different times."""
+    noted: dict[int, Event] = field(default_factory=dict)
+    """Lines of its log that its recording has."""
+
+    @property
+    def ended(self) -> str | None:
+        """Why nothing more comes of it; None while something may."""
+        return None if self.session is None else self.session.timeline.ended
 
 
 class Driver:
-    """Refuses what not every source can do. A screen asks for that alone whose word is in `can`."""
+    """Makes one snapshot of those of all ranks. Single-threaded, as their sessions are.
+
+    Refuses what not every source can do: a screen asks for that alone whose word is in `can`.
+
+    Args:
+        ranks: A single session is a job of one rank.
+        of_job: Further ranks may come, though there is one now.
+        least_bursts: In which a rank must be recorded to be called slow.
+        all_in_view: Whether each rank's own snapshots have their advice, for somebody who wants that of all.
+    """
+
+    def __init__(
+        self, ranks: Session | Sequence[Member], silenced: frozenset[str] = frozenset(), *,
+        of_job: bool = False, least_bursts: int = 1, all_in_view: bool = False,
+    ) -> None:  # fmt: skip
+        if isinstance(ranks, Session):
+            ranks = [Member("", ranks.source.info.label, None, ranks)]
+        self.of_job = of_job or len(ranks) > 1
+        self._all_in_view = all_in_view or not self.of_job
+        self._least_bursts = least_bursts
+        self._silenced = silenced
+        self.members: list[Member] = []
+        for member in ranks:
+            self._join(member)
+        self._chosen: str | None = None
+        """The rank that somebody opened; None: the odd one."""
+        self._job: JobSnapshot | None = None
+        self._judged: tuple[object, ...] = ()
+        self._frozen: Snapshot | None = None
+        """What is shown while a live picture stands still."""
+
+    def _join(self, member: Member) -> None:
+        self.members.append(member)
+        if member.session is not None:
+            member.session.in_view = self._all_in_view
+
+    # --- which rank -----------------------------------------------------------------
+
+    @property
+    def watched(self) -> list[tuple[Member, Session]]:
+        """Members that can be, with their sessions."""
+        return [(one, one.session) for one in self.members if one.session is not None]
+
+    @property
+    def _shown(self) -> tuple[Member, Session]:
+        wanted = self._chosen or (self._job.shown if self._job else None)
+        some = self.watched
+        return next((one for one in some if one[0].key == wanted), some[0])
+
+    @property
+    def session(self) -> Session:
+        """Of the rank shown."""
+        return self._shown[1]
+
+    def select_rank(self, key: str) -> None:
+        """The next snapshots are of this rank.
+
+        Raises:
+            BrrrtopError: Nothing is known of it; says why.
+        """
+        for one in self.members:
+            if one.key == key:
+                if one.session is None:
+                    raise BrrrtopError(f"nothing is seen of {one.label}: {one.why}")
+                self._chosen = key
+
+    # --- what every source can do -----------------------------------------------------
+
+    def select_device(self, device_id: int) -> None:
+        self.session.select_device(device_id)
+
+    def mark_baseline(self) -> str:
+        return self.session.mark(self._frozen)
+
+    def silence(self, kind: str) -> str:
+        """Gives no such advice for any rank, or gives it again; says which."""
+        self._silenced ^= {kind}
+        self._judged = ()
+        says = [session.silence(kind) for _, session in self.watched]
+        if self._frozen is not None:
+            every = sorted((*self._frozen.advisories, *self._frozen.silenced), key=rank)
+            shown, quiet = split_silenced(every, self.session.silenced)
+            self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
+        return says[0]
 
     def _refuse(self, *_: object) -> Any:
         raise BrrrtopError("this source cannot do that")
@@ -18,34 +138,58 @@ class Driver:
     seek: Callable[..., Any] = _refuse
     faster: Callable[..., Any] = _refuse
     slower: Callable[..., Any] = _refuse
-    select_rank: Callable[..., Any] = _refuse
     continuous: Callable[..., Any] = _refuse
     burst: Callable[..., Any] = _refuse
     shapes: Callable[..., Any] = _refuse
     follow: Callable[..., Any] = _refuse
     save: Callable[..., Any] = _refuse
 
+    # --- beside each other ------------------------------------------------------------
 
-class Present(Driver):
-    """Pause, resume and step of a live source: watching goes on behind a picture that stands still."""
+    def combine(self, snapshots: Mapping[str, Snapshot]) -> Snapshot:
+        """The snapshot of the rank shown, with the job where it is of one.
 
-    def __init__(self) -> None:
-        self._frozen: Snapshot | None = None
-        """What is shown while it is paused."""
+        Args:
+            snapshots: By key of the members that have one.
+        """
+        if not self.of_job:
+            return next(iter(snapshots.values()))
+        if any(one.rank is None for one, _ in self.watched):
+            for one in self.members:
+                if one.rank is None:
+                    one.rank = rank_of(snapshots.get(one.key), one.label)
+        judged = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
+        if self._job is None or judged != self._judged:
+            self._job = self._judge(snapshots)
+            self._judged = judged
+        job = replace(self._job, ranks=tuple(_present(r, snapshots) for r in self._job.ranks))
+        shown, session = self._shown
+        return with_job(session.in_full(snapshots[shown.key]), job, shown.key)
 
-    def advance(self) -> Snapshot:
-        """The state as of now; while paused, the one at which it was paused."""
-        raise NotImplementedError
+    def _judge(self, snapshots: Mapping[str, Snapshot]) -> JobSnapshot:
+        views = [
+            RankView(
+                m.key, m.label, m.rank, snapshots.get(m.key),
+                m.session.recorded(REACH_NS) if m.session is not None else None,
+                m.why,
+            )
+            for m in self.members
+        ]  # fmt: skip
+        job = job_of(views, self._silenced, self._least_bursts)
+        odd = odd_one(job, views)
+        return replace(job, shown=odd.key if odd else None)
 
-    def pause(self) -> None:
-        """The picture stands still; watching goes on behind it."""
-        if self._frozen is None:
-            self._frozen = self.advance()
 
-    def resume(self) -> None:
-        self._frozen = None
-
-    def step(self, count: int = 1) -> None:
-        """The present has no next picture but now."""
-        self._frozen = None
-        self._frozen = self.advance()
+def _present(row: RankRow, snapshots: Mapping[str, Snapshot]) -> RankRow:
+    """The row with the newest gauges and verdict."""
+    snapshot = snapshots.get(row.key)
+    if snapshot is None:
+        return row
+    why, notes = row.why, snapshot.source.notes
+    if snapshot.freshness is Freshness.ENDED and snapshot.source.kind == "live":
+        why = notes[0] if notes else "it ended"
+    elif snapshot.estimate is None:
+        why = notes[0] if notes else why
+    elif row.estimate is None:
+        why = None  # it had said what it waited for
+    return replace(row, gauges=snapshot.gauges, estimate=snapshot.estimate, why=why)

@@ -14,7 +14,7 @@ from brrrtop.model.comparison import Comparison
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Event
 from brrrtop.model.tables import Span
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 from brrrtop.timeline.timeline import Timeline
 from collectors.protocol.bodies import EVENT_LINES
 from collectors.protocol.frames import Frame, Kind
@@ -176,8 +176,6 @@ class EventLog:
             return
         says = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
         self._add(t_ns, "change", says)
-        for one in comparison.experiments:
-            self._add(t_ns, "experiment", phrases.experiment(one))
 
     def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:

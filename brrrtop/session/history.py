@@ -49,7 +49,11 @@ class History:
             one.duration_ns for one in judged.estimate.steps.spans
             if fresh.t0_ns < one.t1_ns <= fresh.t1_ns
         )  # fmt: skip
-        if judged.window.observed is not None and not steps and fresh.duration_ns < PATIENCE_NS:
+        if (
+            judged.facts.window.observed is not None
+            and not steps
+            and fresh.duration_ns < PATIENCE_NS
+        ):
             return  # the beginning of a burst: it shows a part of a step alone
         if self._follows_run:  # a burst stands for its stratum, and not for the time around it
             self._steps_ns, self._to_ns = (*self._steps_ns, *steps), fresh.t1_ns
@@ -72,7 +76,7 @@ class History:
 
 def _account_between(judged: Analysis, fresh: Span) -> Account:
     """The account of a part of a window, whose activities are labelled already."""
-    window = judged.window
+    facts, window = judged.facts, judged.facts.window
     acts = window.activities
     rows = np.flatnonzero((acts.ends_ns > fresh.t0_ns) & (acts.starts_ns < fresh.t1_ns))
     observed = None
@@ -82,5 +86,6 @@ def _account_between(judged: Analysis, fresh: Span) -> Account:
             for one in window.observed
         )
         observed = tuple(one for one in cut if one.duration_ns > 0)
-    part = replace(window, span=fresh, activities=acts.take(rows), observed=observed)
-    return account.book(part, judged.labels.take(rows), judged.call_rows[rows])
+    part = facts.take(rows)
+    span = replace(part.window, span=fresh, observed=observed)
+    return account.book(replace(part, window=span))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.job import advise_job, beside_peers
+from brrrtop.advisories.rules.distributed import advise_job, beside_peers
 from brrrtop.analysis.ranks.job import RankInput, judge_job
 from brrrtop.errors import BadInput
 from brrrtop.model.ranks import JobSnapshot, RankRow

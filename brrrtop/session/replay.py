@@ -8,7 +8,7 @@ a window is judged as a whole, whatever the playhead has passed: all that it can
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import read, steady_analyses
 from brrrtop.session.baseline import compared_whole
-from brrrtop.session.driver import Driver
+from brrrtop.session.driver import Driver, Member
 from brrrtop.session.session import Session
 from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
@@ -33,27 +33,30 @@ STEPS_A_SECOND = 2
 
 
 class Replay(Driver):
-    """A session with a playhead. Implements what the screens ask of a driver.
+    """Ranks under one playhead, which goes by the first one's clock.
 
     Args:
-        span: Of all that is played; None: of the session's source.
+        ranks: Of finished sources; those that could not be read say why.
     """
 
-    can = frozenset({"step", "seek", "speed"})
-
     def __init__(
-        self, session: Session, *, speed: float | None = None, loop: bool = False,
-        clock: Callable[[], float] = time.monotonic, span: Span | None = None,
+        self, ranks: Session | Sequence[Member], *, silenced: frozenset[str] = frozenset(),
+        speed: float | None = None, loop: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._session = session
+        super().__init__(ranks, silenced)
         self._loop = loop
         self._clock = clock
-        span = span or session.source.span
-        if span is None:
+        known = [(m, span) for m, s in self.watched if (span := s.source.span) is not None]
+        if not known:
             raise BrrrtopError(
                 "this source is still growing and cannot be replayed", "wait for it to end"
             )
-        self.span = span
+        first = known[0][1]
+        for member, span in known:
+            if span.t1_ns < first.t0_ns or span.t0_ns > first.t1_ns:
+                member.shift_ns = first.t0_ns - span.t0_ns
+        begin_ns = min(span.t0_ns + m.shift_ns for m, span in known)
+        self.span = span = Span(begin_ns, max(span.t1_ns + m.shift_ns for m, span in known))
         seconds = span.duration_ns / 1e9
         watchable = min(1.0, seconds / WATCHABLE_S) if seconds else 1.0
         self._speed = watchable if speed is None else speed
@@ -63,6 +66,10 @@ class Replay(Driver):
         self._whole: WholeFile | None = None
         self._last_s = clock()
         self._paused = False
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({"step", "seek", "speed"} | ({"ranks"} if self.of_job else set()))
 
     def advance(self) -> Snapshot:
         """The state where the playhead is now; it stands still at the end, or starts over."""
@@ -83,15 +90,20 @@ class Replay(Driver):
 
     def _at(self, now_ns: int) -> Snapshot:
         """With the playhead there."""
+        if self.of_job:
+            whole = self.combine({m.key: s.advance(now_ns - m.shift_ns) for m, s in self.watched})
+            played = (now_ns - self.span.t0_ns) / max(self.span.duration_ns, 1)
+            return replace(whole, progress=min(1.0, max(0.0, played)))
+        session = self.session
         if self.span.duration_ns > WINDOW_NS:
-            return self._session.advance(now_ns)
+            return session.advance(now_ns)
         if self._whole is None:
-            self._whole = WholeFile(self._session.source)
-            self._session.source.seek(self.span.t0_ns)
+            self._whole = WholeFile(session.source)
+            session.source.seek(self.span.t0_ns)
             self._last_s = self._clock()  # reading is no playing
-        at = self._session.advance(now_ns)
-        snapshot = self._whole.verdict(at, self._session.device_id, self._session.silenced)
-        base = self._session.baseline
+        at = session.advance(now_ns)
+        snapshot = self._whole.verdict(at, session.device_id, session.silenced)
+        base = session.baseline
         if base is None or base.here or snapshot.estimate is None:
             return snapshot
         return replace(snapshot, comparison=compared_whole(base, snapshot.estimate))
@@ -124,17 +136,9 @@ class Replay(Driver):
     def slower(self) -> None:
         self._speed /= 2
 
-    def select_device(self, device_id: int) -> None:
-        self._session.select_device(device_id)
-
-    def mark_baseline(self) -> str:
-        return self._session.mark()
-
-    def silence(self, kind: str) -> str:
-        return self._session.silence(kind)
-
     def close(self) -> None:
-        self._session.source.close()
+        for _, session in self.watched:
+            session.source.close()
 
 
 class WholeFile:

@@ -6,10 +6,8 @@ entered without somebody's yes: a key for each successor, or one given beforehan
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,9 +15,10 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.live import LiveSession
-from brrrtop.session.session import Session
-from brrrtop.sources.live import LiveSource
+from brrrtop.session.controller import Controller
+
+if TYPE_CHECKING:
+    from brrrtop.session.live import Live
 
 LOOK_NS = 2_000_000_000
 """Between two searches of the process list."""
@@ -45,8 +44,8 @@ class RestartedProcesses(Protocol):
 
     def find(self) -> RestartedProcess | None: ...
 
-    def enter(self, pid: int) -> LiveSource:
-        """The successor as a source, its agent in it where there was one before.
+    def enter(self, pid: int) -> Controller:
+        """What watches the successor, its agent in it where there was one before.
 
         Raises:
             BrrrtopError: It cannot be entered; says why.
@@ -54,22 +53,15 @@ class RestartedProcesses(Protocol):
         ...
 
 
-class RestartingSession(LiveSession):
-    """A session on the present that goes on with the next trainer when one ends.
+class Succession:
+    """Goes on with the next trainer when one ends.
 
     Args:
-        successors: None: an end is the end.
+        successors: None: an end is the end; the screen stays all the same.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        source: LiveSource,
-        successors: RestartedProcesses | None = None,
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        super().__init__(session, source, now_ns)
-        self._successors = successors
+    def __init__(self, successors: RestartedProcesses | None = None) -> None:
+        self.successors = successors
         self._kept: Baseline | None = None
         self._gone: str | None = None
         self._kept_words = ""
@@ -78,77 +70,72 @@ class RestartingSession(LiveSession):
         self._looked_ns = 0
         self._notice: str | None = None
 
-    @property
-    def can(self) -> frozenset[str]:
-        return super().can | ({"follow"} if self._successors is not None else frozenset())
-
-    def advance(self) -> Snapshot:
-        snapshot = super().advance()
+    def follow_end(self, driver: Live, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with what is to be said of an end, and of who may take its place."""
         if snapshot.freshness is not Freshness.ENDED:
             if snapshot.estimate is not None:
                 self._notice = None
             return replace(snapshot, notice=self._notice)
         if self._gone is None:
-            self._gone = self._end()
-            snapshot = super().advance()
-        if self._successors is not None and abs(self._last_ns - self._looked_ns) >= LOOK_NS:
-            self._looked_ns = self._last_ns
-            self._heir = self._successors.find()
+            self._gone = self._end(driver)
+            snapshot = driver.look()
+        if self.successors is not None and abs(driver.last_ns - self._looked_ns) >= LOOK_NS:
+            self._looked_ns = driver.last_ns
+            self._heir = self.successors.find()
             if self._enters_by_itself():
                 try:
-                    self.follow()
+                    self.follow(driver)
                 except BrrrtopError:
                     pass  # the notice says why
                 else:
-                    return self.advance()
+                    return driver.advance()
         ready = self._heir is not None and self._heir.ready
         pid = self._heir.pid if self._heir is not None and ready else None
         return replace(snapshot, notice=self._says(), successor=pid)
 
-    def follow(self) -> str:
+    def follow(self, driver: Live) -> str:
         """Goes on with the successor that was found; says so.
 
         Raises:
             BrrrtopError: There is none, or it cannot be entered.
         """
-        if self._heir is None or self._successors is None or self._gone is None:
+        if self._heir is None or self.successors is None or self._gone is None:
             raise BrrrtopError(
                 "no successor has been seen", "start the training again by the same command"
             )
-        pid, before = self._heir.pid, self.source.info.label
+        pid, before = self._heir.pid, driver.shown.source.info.label
         try:
-            source = self._successors.enter(pid)
+            controller = self.successors.enter(pid)
         except BrrrtopError as fault:
             self._refused[pid] = fault.message
             raise
-        self.session = self.session.succeeded_by(source)
-        self.source = source
-        self._frozen = self._gone = self._heir = None
-        self._noted = {}
+        driver.enter(driver.members[0], controller)
+        self._gone = self._heir = None
         self._notice = f"watching pid {pid}, which runs what {before} ran"
         return f"{self._notice}; b compares"
 
-    def _end(self) -> str:
+    def _end(self, driver: Live) -> str:
         """The last of a trainer: its figures are kept unless a person chose others."""
-        at = datetime.fromtimestamp(self._last_ns / 1e9).astimezone().strftime("%H:%M:%S")
+        source, session = driver.shown.source, driver.session
+        at = datetime.fromtimestamp(driver.last_ns / 1e9).astimezone().strftime("%H:%M:%S")
         # The title names it already.
-        whose = f"the trainer (pid {self.source.info.pid}) "
-        reason = (self.ended or "the trainer ended").removeprefix(whose)
-        judged, chosen = self.session.judged, self.session.baseline
-        kept = "" if chosen is None else "; the baseline stays"
+        reason = (driver.ended or "the trainer ended").removeprefix(
+            f"the trainer (pid {source.pid}) "
+        )
+        judged, chosen = session.judged, session.baseline
+        self._kept_words = "" if chosen is None else "; the baseline stays"
         ours = chosen is None or chosen is self._kept
         if ours and judged is not None and not judged.estimate.steps.warming_up:
-            self.session.mark(label=f"{self.source.info.label}, exited {at}")
-            self._kept = self.session.baseline
-            kept = "; its last figures are the baseline"
-        self._note_log()
-        self.source.close()
-        self._kept_words = kept
+            session.mark(label=f"{source.info.label}, exited {at}")
+            self._kept = session.baseline
+            self._kept_words = "; its last figures are the baseline"
+        driver.note_log(driver.members[0])
+        source.close()
         return f"{at} {reason}"
 
     def _enters_by_itself(self) -> bool:
         heir = self._heir
-        if heir is None or self._successors is None or not self._successors.agreed:
+        if heir is None or self.successors is None or not self.successors.agreed:
             return False
         return heir.ready and heir.only and heir.pid not in self._refused
 
@@ -156,7 +143,7 @@ class RestartingSession(LiveSession):
         """That the trainer ended, and how it can go on."""
         assert self._gone is not None
         gone = f"{self._gone}{self._kept_words}"
-        if self._successors is None:
+        if self.successors is None:
             return gone
         heir = self._heir
         if heir is None:
@@ -165,4 +152,4 @@ class RestartingSession(LiveSession):
             return f"pid {heir.pid}: {self._refused[heir.pid]}; Enter tries again"
         if not heir.ready:
             return f"pid {heir.pid} runs the same command and is starting; {gone}"
-        return f"pid {heir.pid} runs the same command: Enter to {self._successors.how}; {gone}"
+        return f"pid {heir.pid} runs the same command: Enter to {self.successors.how}; {gone}"

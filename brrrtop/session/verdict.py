@@ -61,7 +61,7 @@ def verdict(
     advice = advise(shown, run)
     return Verdict(
         advice=advice,
-        tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
+        tables=replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders),
         picture=picture or step_picture(shown),
     )
 

@@ -57,7 +57,7 @@ class RecordingWriter:
         self,
         target: str | Path | BinaryIO,
         provenance: Mapping[str, Any] | None = None,
-        level: int = 3,
+        level: int = 6,
         most_bytes: int | None = None,
     ) -> None:
         """Opens `target`; `provenance` goes into the hello; it ends, whole, once it has `most_bytes`.

@@ -41,7 +41,7 @@ def _is_xspace(start: bytes) -> bool:
 _JAX = "importers.jax.source:JaxSource"
 BINARY: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda start: start.startswith(b"BRRR"), "recording:RecordingSource"),
-    (lambda start: start.startswith(b"SQLite format 3\x00"), "importers.nsys.columns:NsysSource"),
+    (lambda start: start.startswith(b"SQLite format 3\x00"), "importers.nsys:NsysSource"),
     (_is_xspace, _JAX),
 )
 """By the first bytes of a file: the module here that is loaded for it, and its class."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from brrrtop.model.account import Account
-from brrrtop.model.comparison import Experiment
 from brrrtop.model.estimate import Estimate, Line, Regime, Side
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import units
@@ -50,6 +49,7 @@ REGIMES = {
     Regime.MIXED: "no single limit",
     Regime.UNKNOWN: "not enough evidence for a verdict",
 }
+SHARED = "another process uses this GPU: shares are not judged"
 
 CAUSES = {
     "input": "waiting for the next batch",
@@ -183,8 +183,12 @@ def badge(snapshot: Snapshot) -> str:
     """What holds the run back, in capitals; that nothing does where no edit is worth making."""
     estimate = snapshot.estimate
     assert estimate is not None
-    if any(one.kind == HEALTHY for one in snapshot.advisories):
-        return "HEALTHY"
+    healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
+    return "HEALTHY" if healthy else cause_badge(estimate)
+
+
+def cause_badge(estimate: Estimate) -> str:
+    """What holds a run back, in capitals."""
     if estimate.regime is Regime.OVERHEAD and estimate.cause in BADGES:
         return BADGES[estimate.cause]
     return HEADLINES[estimate.regime]
@@ -194,11 +198,10 @@ def because(estimate: Estimate) -> str:
     """What the verdict means, as a sentence without its full stop."""
     account = estimate.account
     if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
-        if estimate.cause == "other_process" and account.taken_ns:
-            part = 100 * account.idle_ns["other_process"] // account.duration_ns
-            return f"another process has the GPU at least {part}% of the time"
         line = away_at(estimate, estimate.cause)
         return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
+    if estimate.shared:
+        return SHARED
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
         return unrecorded(account)
     return REGIMES[estimate.regime]
@@ -300,14 +303,3 @@ def unjudged(snapshot: Snapshot) -> str:
         helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
         return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
     return "nothing to judge yet: no GPU activity has been seen"
-
-
-def experiment(one: Experiment) -> str:
-    """What was predicted, what was measured, and what that says."""
-    predicted = one.predicted or "nothing"
-    measured = one.measured or "nothing"
-    tail = "" if one.alone else " (of all changes together)"
-    return (
-        f"{one.name} test: {one.changed}; predicted {predicted}, measured {measured}: "
-        f"{one.says}{tail}"
-    )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
 from brrrtop.model.intervals import Nest, holders, subtract
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
-from brrrtop.sources.agent_state import RECOVERY_NS, with_recovery
+from brrrtop.scheduling.requests import RECOVERY_NS, with_recovery
 from brrrtop.timeline import columns
 from brrrtop.timeline.correlation import NONE, Launched, Sequence, launches_in_order
 from brrrtop.timeline.op_inference import half_of, signature

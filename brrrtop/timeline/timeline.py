@@ -30,8 +30,7 @@ from brrrtop.timeline.correlation import launches_in_order
 from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from collectors.protocol.frames import FARTHEST_NS, Frame, Kind, plausible
-from collectors.protocol.status import MPS
-from collectors.vocabulary import MarkClass, Metric
+from collectors.vocabulary import MPS, MarkClass, Metric
 
 REACH_NS = 2_000_000_000
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold

@@ -10,7 +10,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.views import whatif as whatif_text
-from brrrtop.views.tables import merge_siblings
+from brrrtop.views.host_tables import merge_siblings
 
 MOST_LINES = 30
 _WIDTH = 100

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from brrrtop.kernel_names.readable import fitted
-from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
-from brrrtop.text import phrases, units
+from brrrtop.model.comparison import Baseline, Comparison, PromiseResult
+from brrrtop.text import units
+from brrrtop.views import tables
+from brrrtop.views.table import text_lines, wrap
 
-FAMILIES_SHOWN = 8
-KERNELS_SHOWN = 8
+_HANG = " " * 8
 NO_BASELINE = (
     "No baseline yet: m marks what is judged now. Then change one thing and come back here.",
     "A recording or a trace of an earlier run can be the baseline too: --baseline FILE.",
@@ -22,11 +22,6 @@ NO_BASELINE = (
 def waiting(baseline: Baseline) -> str:
     """Why there is nothing to compare with this baseline yet."""
     return f"Waiting for two whole steps to compare with the baseline ({baseline.label})."
-
-
-def unit(comparison: Comparison) -> str:
-    """What the times of a comparison are of."""
-    return "per step, mean" if comparison.per_step else "per second"
 
 
 def averaged(steps: float | None) -> str:
@@ -62,24 +57,17 @@ def promises(comparison: Comparison) -> tuple[str, ...]:
 
 def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
     """The comparison in 80 columns, the sentence first."""
-    yield from _wrap(comparison.says, "")
+    yield from wrap(comparison.says, "")
     yield ""
     yield from _sides(comparison, before_label, after_label)
     for kind in comparison.changes:
         yield f"changed {kind}"
-    for one in comparison.experiments:
-        yield from _wrap(phrases.experiment(one))
-    yield ""
-    yield f"{unit(comparison):<44}  before     after       won"
-    yield _row("the whole", Change("", comparison.before_ns, comparison.after_ns))
-    for change in comparison.buckets:
-        yield _row(change.name, change)
-    yield from _section("kernels by family", comparison.families[:FAMILIES_SHOWN])
-    yield from _section("kernels that changed most", comparison.kernels[:KERNELS_SHOWN])
+    for table in tables.changes(comparison):
+        yield from text_lines(table)
     if kept := promises(comparison):
         yield ""
         for sentence in kept:
-            yield from _wrap(sentence)
+            yield from wrap(sentence, "", _HANG)
 
 
 def _sides(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
@@ -90,33 +78,6 @@ def _sides(comparison: Comparison, before_label: str, after_label: str) -> Itera
         yield f"        {label}"
         if comparison.per_step and steps is not None:
             yield f"        {averaged(steps)}"
-
-
-def _wrap(sentence: str, hang: str = " " * 8) -> Iterator[str]:
-    import textwrap
-
-    yield from textwrap.wrap(sentence, 80, subsequent_indent=hang)
-
-
-def _section(title: str, changes: tuple[Change, ...]) -> Iterator[str]:
-    if changes:
-        yield ""
-        yield title
-    for change in changes:
-        yield _row(fitted(change.name, 40), change)
-
-
-def _row(name: str, change: Change) -> str:
-    before, after, won = figures(change)
-    return f"  {name:<42}{before:>8}{after:>10}{won:>10}"
-
-
-def figures(change: Change) -> tuple[str, str, str]:
-    """Before, after and won, as people read them."""
-    before, after, won = (
-        units.duration(value) for value in (change.before_ns, change.after_ns, change.won_ns)
-    )
-    return before, after, won
 
 
 def document(comparison: Comparison) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate, Launch, Regime, Steps
 from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.run import Phase, Run
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import ranks as words
 from brrrtop.views import comparison as compare_text
-from brrrtop.views import run as run_view
-from brrrtop.views import tables
+from brrrtop.views import host_tables
 from collectors.printable import printable_data
 from collectors.vocabulary import Metric
 
@@ -61,7 +61,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["freshness"] = snapshot.freshness
     whole["now_ns"] = snapshot.now_ns
     whole["source"] |= pick(source, "label tier world")
-    whole |= run_view.document(snapshot.run)
+    whole |= _run(snapshot.run)
     whole["notes"] = source.notes
     whole["gauges"] = {
         metric.name.lower(): gauges.get(metric)
@@ -73,7 +73,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["counter_samples"] = _samples(estimate)
     whole["looks"] = _looks(estimate)
     whole["host_cause_known"] = estimate.host_cause_known if estimate else None
-    whole["tables"] = tables.document(snapshot.tables) if estimate else None
+    whole["tables"] = host_tables.document(snapshot.tables) if estimate else None
     whole["events"] = [pick(event, "t_ns kind says") for event in snapshot.events[-_EVENTS:]]
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = pick(snapshot.overhead, "step_cost_share step_cost_error_share")
@@ -132,7 +132,7 @@ def _of_device(
             },
             **pick(account, "unknown_ns"),
         },
-        **pick(account, "busy_ns taken_ns"),
+        **pick(account, "busy_ns"),
         "regime": estimate.regime if estimate else Regime.UNKNOWN,
         **pick(estimate, "cause confidence"),
         "launch": pick(
@@ -147,6 +147,63 @@ def _of_device(
             "graph_nodes_ns": account.unrecorded_ns if account else None,
         },
     }
+
+
+def _run(run: Run | None) -> dict[str, Any]:
+    """`run` and `now` of the JSON report."""
+    if run is None:
+        return {"run": None, "now": None}
+    witness, now = run.witness, run.now
+    return {
+        "run": {
+            "duration_ns": run.duration_ns,
+            "traced_ns": run.traced_ns,
+            "steps": run.steps,
+            "step_ms": _ms(run.step_ns),
+            "samples_per_s": run.samples_per_s,
+            "phases": [_phase(one) for one in run.phases],
+            "witness": {
+                "active_counter": witness.active_counter,
+                "active_account": witness.active_account,
+                "step_ms_marks": _ms(witness.step_ns_marks),
+                "step_ms_traced": _ms(witness.step_ns_traced),
+                "waits_ledger": witness.waits_ledger,
+                "waits_account": witness.waits_account,
+            },
+        },
+        "now": None
+        if now is None
+        else {
+            "duration_ns": now.duration_ns,
+            "split": pick(now.split, _SPLIT),
+            "phase": now.phase,
+            "where": now.where,
+            "step_ms": _ms(now.step_ns),
+            "active": now.active,
+        },
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "kind": phase.kind,
+        "where": phase.where,
+        "share": phase.share,
+        "duration_ns": phase.duration_ns,
+        "count": phase.count,
+        "longest_ns": phase.longest_ns,
+        "steps": phase.steps,
+        "step_ms": _ms(phase.step_ns),
+        "waits_for_data": phase.waits_share,
+        "traced_steps": phase.traced_steps,
+        "traced_ns": phase.traced_ns,
+        "active": phase.active,
+        "split": None if phase.split is None else pick(phase.split, _SPLIT),
+    }
+
+
+def _ms(time_ns: float | None) -> float | None:
+    return None if time_ns is None else time_ns / 1e6
 
 
 def _samples(estimate: Estimate | None) -> dict[str, Any] | None:

@@ -1,270 +1,282 @@
-"""The tables beside the kernels, for the report: as lines of text and as plain data for JSON."""
+"""The tables of a report: kernels, phases, edits, ranks, ops and so on, as every view draws them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from brrrtop.model.host_tables import HostTables, MemoryUse, ModuleRow, Queue
-from brrrtop.text import units
+from brrrtop.kernel_names import readable
+from brrrtop.model.account import Account
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.comparison import Change, Comparison
+from brrrtop.model.estimate import Estimate, KernelRow, Side
+from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.run import Run
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.views import whatif
+from brrrtop.views.table import (
+    CALLS,
+    Column,
+    Table,
+    attribute,
+    name_column,
+    share_column,
+    time_column,
+)
+from collectors.vocabulary import Metric
 
-_MOST = 100
-"""Rows of one table in JSON; exports have all."""
-_SHOWN: Mapping[str, int] = {
-    "ops": 8,
-    "modules": 14,
-    "stalls": 5,
-    "copies": 6,
-    "collectives": 6,
-    "annotations": 6,
-    "alive": 5,
-}
-ALL_OF_IT = dict.fromkeys(_SHOWN, 40)
-"""For a view that scrolls."""
-_INSTANCE = re.compile(r"_\d+$")
-"""By which torch.profiler numbers the modules of one class."""
-_ALIKE = 1.25
-"""Times the shortest of equal layers that the longest takes at most."""
 _WORTH = 0.005
-"""Of the device's time, or of the window: smaller modules and stalls are left out of the text."""
+"""Of the run: phases that take less are left out."""
+SPLIT = ("compute", "memory", "overhead", "unknown")
 
 
-def document(tables: HostTables, most: int | None = _MOST) -> dict[str, Any]:
-    """The tables for JSON; what was not recorded is null, and lists have their `most` largest rows."""
-    rows: dict[str, Any] = {
-        "ops": tables.ops[:most] or None,
-        "op_shapes": tables.op_shapes[:most] or None,
-        "ops_of_one_step": tables.ops_of_one_step,
-        "modules": tables.modules[:most] or None,
-        "frames": tables.frames[:most] or None,
-        "stalls": tables.stalls[:most] or None,
-        "loaders": tables.loaders[:most] or None,
-        "queue": tables.queue,
-        "copies": tables.copies[:most],
-        "collectives": tables.collectives[:most],
-        "annotations": tables.annotations[:most],
-        "inference": tables.phases[:most] or None,
-        "memory": None,
-        "unattributed_ns": tables.unattributed_ns,
-    }
-    if tables.memory is not None:
-        memory = asdict(tables.memory)
-        points = zip(memory.pop("times_ns"), memory.pop("allocated_bytes"), strict=True)
-        rows["memory"] = memory | {"timeline": list(points)}
-    return rows
+def kernels(estimate: Estimate | None) -> Table:
+    """Time and calls are of a step where steps are known: over a window they grow with every burst."""
+    rows = estimate.kernels if estimate else ()
+    steps = estimate.steps_covered if estimate else None
+
+    def side(row: KernelRow) -> str:
+        return row.side.value
+
+    total = time_column("total", "total_ns", 8, key="total")
+    calls = CALLS
+    if steps:
+        total = Column("a step", 8, lambda row: row.total_ns / steps, units.duration, key="total")
+        calls = Column("calls", 7, lambda row: row.count / steps, _calls, key="count")
+    columns = (
+        Column("", 1, lambda row: phrases.SIDE_LETTERS[row.side], words=True, hue=side, key="side"),
+        share_column("share", "share", key="share"),
+        Column("", 10, attribute("share"), from_width=130, hue=side, picture="meter"),
+        total,
+        time_column("mean", "mean_ns", 8, from_width=64, key="mean"),
+        replace(calls, from_width=50),
+        share_column("roof", "roof_share", from_width=56, key="roof"),
+        Column("rate", 12, _rate, str, from_width=150),
+        Column("evid", 5, attribute("evidence"), from_width=72, key="evidence"),
+        share_column("sure", "confidence", 5, from_width=100, key="sure"),
+Column("family", 12, attribute("family"), words=True, from_width=92, key="family"),
+        Column("kernel", 0, attribute("name"), readable.short_name, words=True, hue=side, key="name",
+               fit=readable.fitted),
+    )  # fmt: skip
+    notes = (
+        "C compute, M memory, U underfilled, X collective, x copy from or to the host. evid: what tells "
+        "the side. roof: its rate over its side's ceiling. share: of the time of all kernels.",
+    )
+    return Table("kernels", "Kernels by time", columns, rows, notes, most=12)
 
 
-def lines(tables: HostTables, window_ns: int, most: Mapping[str, int] = _SHOWN) -> Iterator[str]:
-    """The text; nothing for tables without rows.
+def _calls(value: float) -> str:
+    return f"{round(value):,}" if value >= 9.95 else f"{value:.2g}"
+
+
+def _rate(row: KernelRow) -> str:
+    """The rate that its side of the roof is about."""
+    if row.side is Side.MEMORY or row.flop_per_s is None:
+        return units.rate(row.bytes_per_s, "B/s")
+    return units.rate(row.flop_per_s, "FLOP/s")
+
+
+def account(account: Account, step_ns: float | None = None) -> Table:
+    """Every bucket of the account, most time first.
 
     Args:
-        most: Rows of each table.
+        step_ns: Mean time of a step; None: no steps are known.
     """
-    yield from _ops(tables, most["ops"])
-    yield from _modules(tables.modules, most["modules"])
-    yield from _stalls(tables, most["stalls"])
-    yield from _queue(tables.queue)
-    yield from _copies(tables, most["copies"])
-    yield from _collectives(tables, most["collectives"])
-    yield from _annotations(tables, window_ns, most["annotations"])
-    yield from _inference(tables)
-    yield from _memory_lines(tables.memory, most["alive"])
+    whole = account.duration_ns or 1
+    rows = [(key, ns) for key, ns in phrases.buckets(account) if ns]
+    columns = (
+        Column("", 0, lambda row: phrases.NAMES[row[0]][0], words=True, most=20),
+        Column("", 24, lambda row: row[1] / whole, picture="meter", hue=lambda row: row[0]),
+        Column("share", 6, lambda row: row[1] / whole, units.share),
+        Column("time", 9, lambda row: row[1], units.duration),
+        *([Column("a step", 9, lambda row: row[1] / whole * step_ns, units.duration)] if step_ns else ()),
+        Column("", 54, lambda row: phrases.meaning(row[0]), words=True, from_width=120),
+    )  # fmt: skip
+    rows.sort(key=lambda row: -row[1])
+    return Table("account", "Where the time went", columns, rows, most=len(rows))
 
 
-def _ops(tables: HostTables, most: int) -> Iterator[str]:
-    rows = [row for row in tables.ops if row.device_self_ns]
-    if not rows:
-        return
-    yield ""
-    of_one = ", of one recorded step" if tables.ops_of_one_step else ""
-    yield f"{'Ops by GPU time' + of_one:<38} count  GPU self GPU total  CPU self"
-    for row in rows[:most]:
-        times = "".join(
-            f"{units.duration(ns):>10}"
-            for ns in (row.device_self_ns, row.device_total_ns, row.cpu_self_ns)
-        )
-        yield f"  {_cut(row.name, 35):<36}{units.count(row.count):>6}{times}"
-    if len(rows) > most:
-        rest = sum(row.device_self_ns for row in rows[most:])
-        yield f"  and {len(rows) - most} more with {units.duration(rest)}"
+def phases(run: Run | None) -> Table:
+    """What the program did, most time first; no rows for a run of one phase that waits for nothing."""
+    rows = [row for row in run.phases if row.share >= _WORTH] if run is not None else []
+    if len(rows) < 2 and not any((row.waits_share or 0) >= _WORTH for row in rows):
+        rows = []
+    words = {"other": "between steps"}
+    columns = (
+        Column("phase", 0, lambda row: f"{words.get(row.kind, row.kind.value)} {row.where}".strip(),
+               words=True, most=56),
+        share_column("share", "share", 5),
+        Column("time", 8, attribute("duration_ns"), units.clock),
+        Column("times", 5, attribute("count")),
+        Column("steps", 7, lambda row: row.steps or None, units.count),
+        time_column("a step", "step_ns", 8, from_width=90),
+        Column("waits", 5, attribute("waits_share"), units.share),
+        share_column("GPU", "active", 4),
+    )  # fmt: skip
+    return Table("phases", "Phases of the run", columns, rows, most=len(rows))
 
 
-def _modules(rows: Sequence[ModuleRow], most: int) -> Iterator[str]:
-    whole = sum(row.device_self_ns for row in rows)
-    shown = [row for row in merge_siblings(rows) if row.device_total_ns >= _WORTH * whole and whole]
-    if not shown:
-        return
-    yield ""
-    yield f"{'Modules':<27} calls     each  GPU time  back  comp   mem  roof"
-    for row in shown[:most]:
-        name = _cut("  " * min(row.depth, 6) + row.name, 25)
-        back, compute, memory = (
-            units.share(ns / row.device_total_ns)
-            for ns in (
-                row.backward_ns, row.sides_ns.get("compute", 0), row.sides_ns.get("memory", 0),
-            )
-        )  # fmt: skip
-        each = units.duration(row.device_total_ns / row.count)
-        figures = f"{units.count(row.count):>6}{each:>9}{units.duration(row.device_total_ns):>10}"
-        roof = units.share(row.roof_share)
-        yield f"  {name:<26}{figures}{back:>6}{compute:>6}{memory:>6}{roof:>6}"
-    if len(shown) > most:
-        yield f"  and {len(shown) - most} more"
+def edits(snapshot: Snapshot) -> Table:
+    """Each edit that was simulated, in the order of the advice."""
+    rows = whatif.ordered(snapshot)
+    least = min((row.saves_low for row in rows), default=0.0)
+    scale = max(min(0.0, least), -1.0), max((row.saves_high for row in rows), default=1.0)
+    columns = (
+        name_column("edit", "edit", 25),
+        Column("now → then", 20, whatif.times),
+        Column("faster", 6, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
+        Column("range", 12, lambda row: whatif.speeds(row)[1], words=True, hue=whatif.hue),
+        Column("", 28, lambda row: (row.saves_low, row.saves, row.saves_high, *scale),
+               from_width=100, hue=whatif.hue, picture="range"),
+        Column("line of code", 56, attribute("line"), words=True, from_width=160),
+    )  # fmt: skip
+    best, after = whatif.following(snapshot)
+    notes = ([f"After {best}: {after}."] if best else []) + [whatif.terms(rows)]
+    return Table("whatif", "What if", columns, rows, tuple(notes), len(rows), _about_edit)
 
 
-def merge_siblings(rows: Sequence[ModuleRow]) -> list[ModuleRow]:
-    """Modules of one class and about one time under one parent as a row each: `24 × Qwen2DecoderLayer`,
-    and what they hold likewise; order kept."""
-    below: dict[str | None, list[ModuleRow]] = {}
-    for row in rows:
-        below.setdefault(row.parent, []).append(row)
-    names = {row.name for row in rows}
-    outer = [row for row in rows if row.parent is None or row.parent not in names]
-    return [one for group in _alike(outer) for one in _merge_tree(group, below)]
+def _about_edit(row: WhatIf) -> list[str]:
+    line = row.line if row.saves >= whatif.WORTH_A_LINE else ""
+    return [one for one in (line, phrases.RISKS[row.risk] if row.risk else "") if one]
 
 
-def _merge_tree(
-    group: list[ModuleRow], below: dict[str | None, list[ModuleRow]]
-) -> Iterator[ModuleRow]:
-    yield _merge(group)
-    inner_rows = [child for row in group for child in below.get(row.name, ())]
-    for children in _alike(inner_rows):
-        yield from _merge_tree(children, below)
-
-
-def _alike(rows: Sequence[ModuleRow]) -> list[list[ModuleRow]]:
-    """Rows of one class whose times are near each other, by the time of all."""
-    classes: dict[str, list[ModuleRow]] = {}
-    for row in rows:
-        classes.setdefault(_INSTANCE.sub("", row.name), []).append(row)
-    groups: list[list[ModuleRow]] = []
-    for members in classes.values():
-        members = sorted(members, key=lambda row: -row.device_total_ns)
-        while members:
-            least = members[0].device_total_ns / _ALIKE
-            alike = [row for row in members if row.device_total_ns >= least]
-            groups.append(alike)
-            members = members[len(alike) :]
-    return sorted(groups, key=lambda group: -sum(row.device_total_ns for row in group))
-
-
-def _merge(group: list[ModuleRow]) -> ModuleRow:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    total = sum(row.device_total_ns for row in group)
-    sides = {
-        side: sum(row.sides_ns.get(side, 0) for row in group)
-        for side in {side for row in group for side in row.sides_ns}
-    }
-    known = [row for row in group if row.roof_share is not None]
-    weight = sum(row.device_total_ns for row in known)
-    roof = (
-        sum((row.roof_share or 0.0) * row.device_total_ns for row in known) / weight
-        if weight
-        else None
+def edit_parts(row: WhatIf) -> Table:
+    """What a step is made of now and with the edit: its time, and the GPU's and the host's part of it."""
+    now, then = row.now, row.then
+    parts = [Change("the step", row.present_ns, row.step_ns)]
+    if now is not None and then is not None:
+        parts.append(Change("GPU busy", now.device_ns, then.device_ns))
+        parts.append(Change("host, without GPU waits", now.host_ns, then.host_ns))
+    kernels = (
+        "" if now is None or then is None else f", {now.kernels:,.0f} → {then.kernels:,.0f} kernels"
     )
-    return replace(
-        first,
-        name=f"{len(group)} × {_INSTANCE.sub('', first.name)}",
-        count=sum(row.count for row in group),
-        host_ns=sum(row.host_ns for row in group),
-        device_total_ns=total,
-        device_self_ns=sum(row.device_self_ns for row in group),
-        backward_ns=sum(row.backward_ns for row in group),
-        sides_ns=sides,
-        roof_share=roof,
+    return Table(
+        "edit",
+        "",
+        _change_columns(f"one step, simulated{kernels}", row.present_ns, row.step_ns),
+        parts,
+    )
+
+
+def changes(comparison: Comparison) -> list[Table]:
+    """Before and after: by bucket, by family of kernels, by kernel."""
+    columns = _change_columns("", comparison.before_ns, comparison.after_ns)
+    wall = Change("the whole", comparison.before_ns, comparison.after_ns)
+    per = "per step, mean" if comparison.per_step else "per second"
+    return [
+        Table("buckets", per, columns, (wall, *comparison.buckets), most=40),
+        Table("families", "kernels by family", columns, comparison.families),
+        Table("changed", "kernels that changed most", columns, comparison.kernels),
+    ]
+
+
+def _change_columns(title: str, before_ns: float, after_ns: float) -> tuple[Column, ...]:
+    whole = max(before_ns, after_ns)
+
+    def hue(row: Change) -> str:
+        if abs(row.won_ns) < 0.01 * whole:
+            return "muted"
+        return "good" if row.won_ns > 0 else "alarm"
+
+    return (
+        name_column(title, most=56, fit=readable.fitted),
+        time_column("before", "before_ns"),
+        time_column("after", "after_ns"),
+        time_column("won", "won_ns", hue=hue),
+        Column("█ after  ░ won  + more", 24, lambda row: (row.before_ns, row.after_ns, whole),
+               from_width=90, picture="change"),
     )  # fmt: skip
 
 
-def _stalls(tables: HostTables, most: int) -> Iterator[str]:
-    rows = [row for row in tables.stalls if row.share >= _WORTH][:most]
-    if not rows:
-        return
-    yield ""
-    yield f"{'Where the host was while the GPU idled':<62}{'idle':>8}{'share':>8}"
-    for row in rows:
-        place = row.place + (f" → {row.inside}" if row.inside else "")
-        yield f"  {_cut(place, 57):<59}{units.duration(row.idle_ns):>9}{units.share(row.share):>8}"
+def ranks(job: JobSnapshot | None) -> Table:
+    """All ranks of a job, the odd one first."""
+    if job is None:
+        return Table("ranks", "Ranks", (), ())
+    waited = job.waited_for
+
+    def hue(row: RankRow) -> str:
+        odd = waited is not None and waited.is_slow and row.rank == waited.rank
+        return "alarm" if odd else "text"
+
+    def of(name: str) -> Callable[[RankRow], float | None]:
+        return lambda row: None if row.estimate is None else getattr(row.estimate.split, name)
+
+    columns = (
+        Column("rank", 4, attribute("rank"), hue=hue),
+        Column("GPU", 4, lambda row: row.estimate and row.estimate.device.device_id),
+        time_column("step", "step_ns", 8),
+        Column("split", 30, lambda row: row.estimate and row.estimate.split, picture="split", from_width=130),
+        Column("comp", 5, of("compute"), units.share),
+        Column("mem", 4, of("memory"), units.share),
+        Column("over", 5, of("overhead"), units.share),
+        share_column("waits", "waits_for_peers", 5),
+        time_column("late", "late_ns", 8, hue=hue),
+        time_column("in coll.", "collective_ns", 8),
+        time_column("wait", "wait_ns", 8),
+        Column("last in", 7, lambda row: f"{row.last_in}/{row.matched}" if row.matched else None),
+        *(
+            Column(title, 8, _gauge(metric), form, from_width=96)
+            for title, metric, form in (
+                ("memory", Metric.MEMORY_USED_BYTES, units.size),
+                ("power", Metric.POWER_WATT, "{:.0f} W".format),
+                ("temp", Metric.TEMPERATURE_C, "{:.0f} °C".format),
+            )
+            if any(metric in row.gauges for row in job.ranks)
+        ),
+        Column("verdict", 0, lambda row: row.estimate and phrases.cause_badge(row.estimate), words=True,
+               from_width=100, most=32),
+    )  # fmt: skip
+    notes = (
+        "waits: of the time, for peers with no kernel beside it. late: by its own work, a step. in coll., "
+        "wait: in all, and the part before the last rank was there."
+        + (" last in: of the ranks given; waits: at least." if job.missing else ""),
+    )
+
+    def why(row: RankRow) -> str:
+        return row.why or "" if row.estimate else f"{row.label}: {row.why or phrases.NOTHING_YET}"
+
+    return Table("ranks", "Ranks", columns, job.ranks, notes, len(job.ranks), instead=why)
 
 
-def _queue(queue: Queue | None) -> Iterator[str]:
-    if queue is None or queue.length_max < 2:
-        return
-    yield ""
-    text = f"Launch queue: {queue.length_p50} waiting (median), at most {queue.length_max}."
-    if queue.full_launches:
-        blocked = units.duration(queue.blocked_ns)
-        text += f" It was full {queue.full_launches} times, which blocked the host for {blocked}."
-    yield text
+def _gauge(metric: Metric) -> Callable[[RankRow], float | None]:
+    return lambda row: row.gauges.get(metric)
 
 
-def _copies(tables: HostTables, most: int) -> Iterator[str]:
-    rows = [row for row in tables.copies if row.total_ns][:most]
-    if not rows:
-        return
-    yield ""
-    yield f"{'Copies by kind':<40} count      size      time        rate"
-    for row in rows:
-        figures = f"{units.size(row.size_bytes or None):>10}{units.duration(row.total_ns):>10}"
-        rate = units.rate(row.bytes_per_s, "B/s")
-        yield f"  {_cut(row.kind, 37):<38}{units.count(row.count):>6}{figures}{rate:>12}"
+def _part(name: str) -> Callable[[Estimate], float]:
+    return lambda row: getattr(row.split, name)
 
 
-def _collectives(tables: HostTables, most: int) -> Iterator[str]:
-    if not tables.collectives:
-        return
-    yield ""
-    yield f"{'Collectives of this rank':<28} count     size  type     time  exposed    algbw"
-    for row in tables.collectives[:most]:
-        name = f"{row.name}" + (f" ({row.algorithm})" if row.algorithm else "")
-        yield (
-            f"  {_cut(name, 25):<26}{units.count(row.count):>6}{units.size(row.size_bytes):>10}"
-            f"{row.precision or units.UNMEASURED:>5}{units.duration(row.total_ns):>10}"
-            f"{units.duration(row.exposed_ns):>9}{units.rate(row.bytes_per_s, 'B/s'):>11}"
-        )
-    if len(tables.collectives) > most:
-        yield f"  and {len(tables.collectives) - most} more kinds"
-    yield "  algbw: at least, since waits for late ranks are in the time."
+def meetings(job: JobSnapshot) -> Table:
+    """What the ranks of a job meet in, by time."""
+    columns = (
+        Column("collective", 0, collective_name, words=True, most=40),
+        Column("ranks", 5, lambda row: len(row.ranks)),
+        CALLS,
+        Column("size", 8, attribute("size_bytes"), units.size),
+        time_column("transfer", "transfer_ns", 8),
+        time_column("wait", "wait_ns", 8, hue=lambda row: "comm"),
+        Column("bus", 9, attribute("bus_bytes_per_s"), lambda rate: units.rate(rate, "B/s")),
+        share_column("link", "link_share", 5),
+    )
+    return Table("meetings", "Collectives by time", columns, job.collectives, most=6)
 
 
-def _annotations(tables: HostTables, window_ns: int, most: int) -> Iterator[str]:
-    rows = tables.annotations[:most]
-    if not rows:
-        return
-    yield ""
-    yield f"{'Annotated ranges':<42} count  GPU time host time GPU share"
-    for row in rows:
-        times = f"{units.duration(row.device_ns):>10}{units.duration(row.host_ns):>10}"
-        share = units.share(row.device_ns / window_ns if window_ns else None)
-        yield f"  {_cut(row.name, 39):<40}{units.count(row.count):>6}{times}{share:>10}"
+def collective_name(row: Any) -> str:
+    return f"{row.name} ({row.algorithm})" if row.algorithm else str(row.name)
 
 
-def _inference(tables: HostTables) -> Iterator[str]:
-    if not tables.phases:
-        return
-    yield ""
-    yield f"{'Inference':<41} count  GPU time    tokens  per token"
-    for row in tables.phases:
-        each = units.duration(row.device_ns / row.tokens) if row.tokens else units.duration(None)
-        figures = f"{units.duration(row.device_ns):>10}{units.count(row.tokens):>10}{each:>11}"
-        yield f"  {row.phase:<39}{units.count(row.count):>6}{figures}"
-
-
-def _memory_lines(memory: MemoryUse | None, most: int) -> Iterator[str]:
-    if memory is None:
-        return
-    yield ""
-    peak, before = units.size(memory.peak_bytes), units.size(memory.before_bytes)
-    reserved = f" of {units.size(memory.reserved_bytes)} reserved" if memory.reserved_bytes else ""
-    yield f"Memory at its peak: {peak} in use{reserved}"
-    yield f"  {'in use since before the trace':<52}{before:>10}"
-    for row in memory.alive[:most]:
-        yield f"  {_cut(row.name, 50):<52}{units.size(row.size_bytes):>10}{row.blocks:>7} blocks"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def devices(snapshot: Snapshot) -> Table:
+    """Each GPU of several."""
+    columns = (
+        Column("GPU", 0, lambda row: f"GPU {row.device.device_id} {phrases.cause_badge(row)}",
+               words=True, most=40),
+        *(
+            Column(name, 8, _part(name), units.share)
+            for name in SPLIT
+        ),
+    )  # fmt: skip
+    rows = snapshot.devices if len(snapshot.devices) > 1 else ()
+    return Table("devices", "All GPUs", columns, rows, most=len(rows))

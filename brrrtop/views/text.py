@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
-from brrrtop.kernel_names.readable import told_apart
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime, StackSamples
+from brrrtop.model.estimate import CounterSamples, Estimate, Regime, StackSamples
+from brrrtop.model.ranks import JobSnapshot
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import hero, phrases, units
+from brrrtop.text import ranks as words
 from brrrtop.views import comparison as compare_text
-from brrrtop.views import ranks as ranks_text
-from brrrtop.views import run as run_view
-from brrrtop.views import tables
+from brrrtop.views import host_tables, tables
 from brrrtop.views import whatif as whatif_text
+from brrrtop.views.table import WIDTH, text_lines, wrap
 from collectors.vocabulary import Metric
 
-WIDTH = 80
-_BAR_WIDTH = 28
-_KERNELS_SHOWN = 12
 _SIGNS = {"compute": "█", "memory": "▓", "overhead": "░", "unknown": "·"}
 _ASCII_SIGNS = {"compute": "C", "memory": "M", "overhead": "o", "unknown": "?"}
 _ASCII = str.maketrans(
@@ -60,31 +56,63 @@ def in_ascii(text: str) -> str:
 def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
     estimate = snapshot.estimate
     if snapshot.job is not None:
-        yield from ranks_text.lines(snapshot.job)
+        yield from job_lines(snapshot.job)
         yield ""
         yield "By itself"
     yield from _heading(snapshot)
     if estimate is None:
         says = phrases.unjudged(snapshot)
         yield ""
-        yield from _wrap(f"{says[0].upper()}{says[1:]}.", "")
+        yield from wrap(f"{says[0].upper()}{says[1:]}.", "")
     else:
         yield from _judged(snapshot, estimate)
-        yield from _verdict(estimate, signs)
+        yield from _verdict(snapshot, estimate, signs)
         yield from _advice(snapshot)
         yield from _account(estimate)
-        if snapshot.run is not None:
-            yield from run_view.lines(snapshot.run)
+        yield from text_lines(tables.phases(snapshot.run))
         yield from _launching(estimate)
-        yield from _kernels(estimate)
-        if snapshot.whatif:
+        yield from text_lines(tables.kernels(estimate))
+        yield from text_lines(tables.edits(snapshot))
+        for table in host_tables.of_host(snapshot.tables, estimate.account.duration_ns):
+            yield from text_lines(table)
+        if words := host_tables.queue_words(snapshot.tables):
             yield ""
-            yield from whatif_text.lines(snapshot)
-        yield from tables.lines(snapshot.tables, estimate.account.duration_ns)
+            yield from wrap(words, "", "  ")
         yield from _comparison_lines(snapshot)
-        yield from _other_devices(snapshot)
+        yield from text_lines(tables.devices(snapshot))
     yield from _counters(snapshot)
     yield from _notes(snapshot)
+
+
+def job_facts(job: JobSnapshot) -> list[str]:
+    """What the job is, most telling first."""
+    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
+    known += [words.parallel(job)] if job.parallelism else []
+    if job.together_ns:
+        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1 else ""
+        known.append(f"{units.duration(job.together_ns)} seen together{steps}")
+    known.append(f"{units.count(job.matched)} collectives matched")
+    known += filter(None, [words.transfer(job)])
+    return [
+        *known,
+        *(f"{units.duration(row.step_ns)} a step with no late rank" for row in job.whatif),
+    ]
+
+
+def job_lines(job: JobSnapshot) -> Iterator[str]:
+    """The job as text of 80 columns, the odd rank on top."""
+    yield from wrap(" · ".join(job_facts(job)), "", "  ")
+    yield ""
+    sentence = words.sentence(job)
+    yield from wrap(sentence[0].upper() + sentence[1:], "", "  ")
+    yield from text_lines(tables.ranks(job))
+    yield from text_lines(tables.meetings(job))
+    notes = [note for note in job.notes if note != sentence]
+    if notes:
+        yield ""
+        yield "About the ranks"
+    for note in notes:
+        yield from wrap(note, "  ")
 
 
 def _counters(snapshot: Snapshot) -> Iterator[str]:
@@ -113,7 +141,7 @@ def _counters(snapshot: Snapshot) -> Iterator[str]:
     if shares or amounts:
         yield ""
         yield "The GPU's own counters, last reading"
-        yield from _wrap(", ".join((*shares, *amounts)), "  ")
+        yield from wrap(", ".join((*shares, *amounts)), "  ")
 
 
 def _heading(snapshot: Snapshot) -> Iterator[str]:
@@ -127,7 +155,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
             facts.append(f"by its kernels' names of compute capability {number} or later")
     if source.rank is not None:
         facts.append(f"rank {source.rank}" + (f" of {source.world}" if source.world else ""))
-    yield from _wrap(" · ".join(facts), "")
+    yield from wrap(" · ".join(facts), "", "  ")
 
 
 def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
@@ -136,19 +164,21 @@ def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     if steps.count and steps.source == "period":
         judged += " (inferred from the kernel sequence)"
     judged += ", still warming up" if steps.warming_up else ""
-    yield from _wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "")
+    yield from wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "", "  ")
 
 
-def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
+def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
-    sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:
         near = f"; nearest: {estimate.runner_up}" if estimate.runner_up else ""
-        yield from _wrap(f"{phrases.verdict(estimate)}: {phrases.because(estimate)}{near}", "")
+        yield from wrap(f"{phrases.badge(snapshot)}: {phrases.because(estimate)}{near}", "")
     else:
-        line = f"{phrases.verdict(estimate)}, {sure} sure: {phrases.because(estimate)}"
-        line += phrases.besides(estimate)
-        yield from _wrap(line, "")
+        sure = f"{phrases.badge(snapshot)}, {units.share(estimate.confidence)} sure"
+        yield from wrap(f"{sure}: {hero.symptom(snapshot)}{phrases.besides(estimate)}", "")
+        if gain := hero.remedy(snapshot):
+            yield from wrap(gain[0].upper() + gain[1:], "")
+        if phrases.away_at(estimate, estimate.cause or ""):
+            yield from wrap(phrases.because(estimate), "")
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
     yield "  " + "   ".join(
@@ -168,24 +198,15 @@ def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
 
 def _account(estimate: Estimate) -> Iterator[str]:
     account = estimate.account
-    whole = account.duration_ns
-    rows = [(key, time_ns) for key, time_ns in phrases.buckets(account) if time_ns]
-    yield ""
-    yield f"{'Where the time went':<51}{'share':>8}{'time':>11}"
-    for key, time_ns in sorted(rows, key=lambda row: -row[1]):
-        part = time_ns / whole
-        bar = "█" * round(part * _BAR_WIDTH)
-        times = f"{units.share(part, 1):>8}{units.duration(time_ns):>11}"
-        yield f"  {phrases.bucket(key):<21}{bar:<{_BAR_WIDTH}}{times}"
-    busy = units.share(account.busy_ns / whole if whole else None, 1)
-    taken = units.share(account.taken_ns / whole, 1) if account.taken_ns else None
-    also = f"; in {taken} another process had its turn" if taken else ""
-    yield from _wrap(f"The GPU held any work for {busy} of the time{also}.", "  ")
+    step_ns = estimate.run.step_ns if estimate.run else None
+    yield from text_lines(tables.account(account, step_ns or estimate.mean_step_ns))
+    busy = units.share(account.busy_ns / account.duration_ns if account.duration_ns else None)
+    yield f"  The GPU held any work for {busy} of the time."
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."
     if estimate.looks is not None and account.idle_ns.get("io"):
-        yield from _wrap(_estimate_line(estimate.looks), "  ")
+        yield from wrap(_estimate_line(estimate.looks), "  ")
 
 
 def _estimate_line(samples: StackSamples) -> str:
@@ -210,30 +231,7 @@ def _launching(estimate: Estimate) -> Iterator[str]:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 µs"
     if launch.rho is not None:
         line += f". Faster kernels could shorten {units.share(launch.rho)} of the kernel time"
-    yield from _wrap(line + ".", "")
-
-
-def _kernels(estimate: Estimate) -> Iterator[str]:
-    if not estimate.kernels:
-        return
-    yield ""
-    yield f"{'Kernels by time':<39}side  by     roof  count      mean  share"
-    some = estimate.kernels[:_KERNELS_SHOWN]
-    for name, row in zip(told_apart([row.name for row in some], 36), some, strict=True):
-        yield _kernel(name, row)
-    rest = estimate.kernels[_KERNELS_SHOWN:]
-    if rest:
-        yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U underfilled, X collective, x copy from or to the host;"
-    yield "  by: evidence level; roof: its rate over its side's ceiling of the datasheet;"
-    yield "  share: of kernel time"
-
-
-def _kernel(name: str, row: KernelRow) -> str:
-    letter = phrases.SIDE_LETTERS[row.side]
-    figures = f"{units.count(row.count):>7}{units.duration(row.mean_ns):>10}"
-    roof = units.share(row.roof_share)
-    return f"  {name:<37} {letter}   {row.evidence:<6}{roof:>5}{figures}{units.share(row.share):>7}"
+    yield from wrap(line + ".", "")
 
 
 def _advice(snapshot: Snapshot) -> Iterator[str]:
@@ -249,7 +247,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.silenced:
         ids = ", ".join(one.kind for one in snapshot.silenced)
         yield ""
-        yield from _wrap(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
+        yield from wrap(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
 
 
 def _advisory(place: int, advisory: Advisory, waste: str) -> Iterator[str]:
@@ -258,9 +256,9 @@ def _advisory(place: int, advisory: Advisory, waste: str) -> Iterator[str]:
     if gain is not None:
         head += f": {gain}"
     yield f"{head}, {units.share(advisory.confidence)} sure"
-    yield from _wrap(advisory.says, "    ")
-    yield from _wrap(advisory.suggests, "    try    ")
-    yield from _wrap(waste, "    waste  ")
+    yield from wrap(advisory.says, "    ")
+    yield from wrap(advisory.suggests, "    try    ")
+    yield from wrap(waste, "    waste  ")
 
 
 def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:
@@ -270,21 +268,9 @@ def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:
     yield ""
     yield "Before and after"
     if comparison is None:
-        yield from _wrap(compare_text.waiting(base), "  ")
+        yield from wrap(compare_text.waiting(base), "  ")
         return
     yield from compare_text.lines(comparison, base.label, snapshot.source.label)
-
-
-def _other_devices(snapshot: Snapshot) -> Iterator[str]:
-    if len(snapshot.devices) < 2:
-        return
-    yield ""
-    yield f"{'All GPUs':<28}compute  memory  overhead  unknown"
-    for one in snapshot.devices:
-        split = one.split
-        name = f"GPU {one.device.device_id} {one.regime}"
-        shares = f"{units.share(split.compute):>7}{units.share(split.memory):>8}"
-        yield f"  {name:<26}{shares}{units.share(split.overhead):>10}{units.share(split.unknown):>9}"
 
 
 def _records(count: int, one: str, many: str) -> str:
@@ -310,7 +296,7 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         yield ""
         yield "Good to know"
         for note in notes:
-            yield from _wrap(note, "  ")
+            yield from wrap(note, "  ")
 
 
 def _samples_line(samples: CounterSamples, judged: float) -> str:
@@ -321,18 +307,4 @@ def _samples_line(samples: CounterSamples, judged: float) -> str:
     return (
         f"{taken}, placed within {units.duration(round(samples.error_ns))} of the kernels, judge"
         f" {units.share(judged)} of the kernel time (L3)."
-    )
-
-
-def _wrap(text: str, lead: str) -> Iterator[str]:
-    """`text` on lines of at most `WIDTH`; the first begins with `lead`, the others line up with it."""
-    if not text:
-        return
-    clean = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    yield from textwrap.wrap(
-        clean,
-        WIDTH,
-        initial_indent=lead,
-        subsequent_indent=" " * len(lead) if lead else "  ",
-        break_on_hyphens=False,
     )

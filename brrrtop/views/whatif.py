@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 
-WIDTH = 80
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
 MOST_QUIET = 4
@@ -35,6 +33,15 @@ def span(low: float, high: float) -> str:
 def speeds(row: WhatIf) -> tuple[str, str]:
     """How fast the run is with an edit, and between which bounds: `1.5×`, `1.39–1.7×`."""
     return units.times_as_fast(row.saves), span(row.saves_low, row.saves_high)
+
+
+def hue(row: WhatIf) -> str:
+    """Good where even the low end wins, an alarm where even the high end costs."""
+    if row.saves_low > 0:
+        return "good"
+    if row.saves_high < 0:
+        return "alarm"
+    return "text" if row.saves >= WORTH_A_LINE else "muted"
 
 
 def times(row: WhatIf) -> str:
@@ -87,33 +94,6 @@ def gain(advisory: Advisory, most: str = "at most ") -> str | None:
     low = advisory.saves if advisory.saves_low is None else advisory.saves_low
     speed = units.times_as_fast(advisory.saves)
     return f"{speed} faster ({span(low, advisory.saves_at_most)})"
-
-
-def lines(snapshot: Snapshot) -> Iterator[str]:
-    """The table in 80 columns, and what comes after the best edit."""
-    rows = ordered(snapshot)
-    yield f"{'What if':<27}{'now → then':>22}{'faster':>8}  range"
-    for row in rows:
-        speed, between = speeds(row)
-        yield f"  {row.edit:<25}{times(row):>22}{speed:>8}  {between}"
-        if row.saves >= WORTH_A_LINE:
-            yield from textwrap.wrap(
-                row.line, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
-            )
-        if row.risk:
-            yield from textwrap.wrap(
-                phrases.RISKS[row.risk], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
-            )
-    best, after = following(snapshot)
-    if best:
-        yield from textwrap.wrap(
-            f"After {best}: {after}.",
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-        )
-    yield from textwrap.wrap(terms(rows), WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def terms(rows: Sequence[WhatIf]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.annotated_steps import host_steps
-from brrrtop.model.estimate import Steps
+from brrrtop.analysis.facts.ranges import host_steps
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.tables import I8, Bool, Window, edges
 from collectors.vocabulary import MarkClass
 
@@ -31,18 +31,19 @@ class Iterations(Struct, frozen=True):
         return inside
 
 
-def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> Iterations | None:
+def iterations(facts: Facts, most_nodes: int) -> Iterations | None:
     """Steps of the window with at most so many nodes, at least one.
 
     Where no steps are known, all of the window counts as one; None where nothing ran in it.
     """
+    window = facts.window
     if not len(window.activities):
         return None
-    bounds = _bounds(window, call_rows, steps)
+    bounds = _bounds(facts)
     # What the host did before the window begins was cut off it.
     bounds = [pair for pair in bounds if pair[0] >= window.span.t0_ns] or bounds
-    bounds = bounds or _whole(window, call_rows)
-    launched = np.sort(launch_times(window, call_rows)[0])
+    bounds = bounds or _whole(facts)
+    launched = np.sort(launch_times(facts)[0])
     counts = [int(np.diff(np.searchsorted(launched, pair))[0]) for pair in bounds]
     usual = float(np.median(counts))
     whole = [(pair, n) for pair, n in zip(bounds, counts, strict=True) if 2 * n >= usual and n]
@@ -51,24 +52,24 @@ def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> 
     lengths = np.array([pair[1] - pair[0] for pair, _ in whole], np.float64)
     chosen = _nearest(lengths, max(1, int(most_nodes // max(usual, 1.0))))
     pairs = [whole[i][0] for i in chosen]
-    return Iterations(tuple(pairs), len(pairs), _measure(window, call_rows, pairs))
+    return Iterations(tuple(pairs), len(pairs), _measure(facts, pairs))
 
 
-def whole_steps(window: Window, call_rows: I8, steps: Steps) -> list[I8]:
+def whole_steps(facts: Facts) -> list[I8]:
     """Rows of the activities that each whole step launched, in order; empty where no steps are known."""
-    if not len(window.activities):
+    if not len(facts.window.activities):
         return []
-    launched = launch_times(window, call_rows)[0]
+    launched = launch_times(facts)[0]
     order = np.argsort(launched, kind="stable")
-    bounds = np.searchsorted(launched[order], np.array(_bounds(window, call_rows, steps), np.int64))
+    bounds = np.searchsorted(launched[order], np.array(_bounds(facts), np.int64))
     return [order[low:high] for low, high in bounds.reshape(-1, 2).tolist() if high > low]
 
 
-def _measure(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> float:
+def _measure(facts: Facts, pairs: list[tuple[int, int]]) -> float:
     """Mean time of the steps on the device: from the end of what was launched before one to the end
     of what was launched in it. The first step of a source has nothing before it: without it, or
     where it is the only one, from its first start."""
-    begins = launch_times(window, call_rows)[0]
+    window, begins = facts.window, launch_times(facts)[0]
     order = np.argsort(begins, kind="stable")
     begins = begins[order]
     reach = np.maximum.accumulate(window.activities.ends_ns[order])
@@ -97,17 +98,17 @@ def _nearest(lengths: np.ndarray, most: int) -> list[int]:
     return list(range(at, at + size))
 
 
-def launch_times(window: Window, call_rows: I8) -> tuple[I8, I8]:
+def launch_times(facts: Facts) -> tuple[I8, I8]:
     """Start and end of the call that launched each activity, shape (n,).
 
     An activity whose call was not recorded counts as launched with the one that ran before it: its
     own start may be long after. Where no call is known, launches take no time, right at the start.
     """
-    acts, calls = window.activities, window.calls
+    acts, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
     known = call_rows >= 0
     if not known.any():
         return acts.starts_ns, acts.starts_ns
-    burst = _bursts(window)
+    burst = _bursts(facts.window)
     rows = np.arange(len(acts))
     last = np.maximum.accumulate(np.where(known, rows, -1))
     following = np.minimum.accumulate(np.where(known, rows, len(acts))[::-1])[::-1]
@@ -117,30 +118,30 @@ def launch_times(window: Window, call_rows: I8) -> tuple[I8, I8]:
     return calls.starts_ns[at], np.where(known, calls.ends_ns[at], calls.starts_ns[at])
 
 
-def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]]:
+def _bounds(facts: Facts) -> list[tuple[int, int]]:
     """Begin and end of each whole step on the host's clock."""
-    marks = window.marks
+    marks, steps = facts.window.marks, facts.steps
     rows = np.flatnonzero(marks.classes == MarkClass.STEP)
     begins, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     if steps.source == "marks":
         times = np.sort(ends[begins == ends])
         begins, ends = times[:-1], times[1:]
     elif steps.source == "annotations":
-        ranges = host_steps(window, call_rows)
+        ranges = host_steps(facts)
         if not len(ranges):
             return []
         begins, ends = ranges.starts_ns, np.append(ranges.starts_ns[1:], ranges.ends_ns[-1])
     else:
-        times = _period_times(window, call_rows, steps)
+        times = _period_times(facts)
         begins, ends = times[:-1], times[1:]
     pairs = zip(begins.tolist(), ends.tolist(), strict=True)
-    return _traced_spans(window, call_rows, [(a, b) for a, b in pairs if b > a])
+    return _traced_spans(facts, [(a, b) for a, b in pairs if b > a])
 
 
-def _whole(window: Window, call_rows: I8) -> list[tuple[int, int]]:
+def _whole(facts: Facts) -> list[tuple[int, int]]:
     """The stretch of the host that launched all of the window's last traced span."""
-    begins, ends = launch_times(window, call_rows)
-    bursts = _bursts(window)
+    begins, ends = launch_times(facts)
+    bursts = _bursts(facts.window)
     last = bursts == bursts[-1]
     return [(int(begins[last].min()), int(ends[last].max()) + 1)]
 
@@ -151,26 +152,26 @@ def _bursts(window: Window) -> I8:
     return np.searchsorted(begun, window.activities.starts_ns, "right").astype(np.int64)
 
 
-def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
+def _period_times(facts: Facts) -> I8:
     """When the host launched the kernel that begins each step."""
+    window, steps = facts.window, facts.steps
     acts = window.activities
     begins, _ = edges(steps.spans)
     if steps.spans:
         begins = np.append(begins, steps.spans[-1].t1_ns)
     at = np.minimum(np.searchsorted(acts.starts_ns, begins), len(acts) - 1)
-    rows = call_rows[at]
+    rows = facts.call_rows[at]
     known = rows >= 0
     calls = window.calls.starts_ns
     return np.where(known, calls[np.maximum(rows, 0)], acts.starts_ns[at]) if len(calls) else begins
 
 
-def _traced_spans(
-    window: Window, call_rows: I8, pairs: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
+def _traced_spans(facts: Facts, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Of the steps those whose work ran in one traced span, and whose host was traced all along."""
+    window = facts.window
     if window.observed is None or not pairs:
         return pairs
-    launched = launch_times(window, call_rows)[0]
+    launched = launch_times(facts)[0]
     order = np.argsort(launched, kind="stable")
     bursts = _bursts(window)[order]
     opened = [int(launched.min()), *(span.t0_ns for span in window.observed)]

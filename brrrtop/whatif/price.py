@@ -125,7 +125,7 @@ def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
     step = step_of(judged)
     if step is None:
         return None
-    roofs, known = roofs_of(judged.ceilings), judged.estimate
+    roofs, known = roofs_of(judged.facts.ceilings), judged.estimate
     guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
     result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(judged)
 
@@ -298,9 +298,14 @@ def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
-    doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
+    doubt = doubt_of(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
     return _Gain(times[0], saves[0], low, max(min(high, 0.99), saves[0]))
+
+
+def doubt_of(saves: float) -> float:
+    """By how much a gain may be off, whatever it rests on."""
+    return LEAST_DOUBT + DOUBT_SHARE * abs(saves)
 
 
 def _changed_ns(now: Step, then: Step) -> float:

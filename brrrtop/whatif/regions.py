@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.ceilings import Ceilings
-from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.step import Step

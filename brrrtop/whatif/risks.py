@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.traits import Role, tables, used
+from brrrtop.kernel_names.traits import Role, by_name, role_of, used
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import F8, I8, ActivityType, Window
 from brrrtop.whatif.iterations import whole_steps
@@ -68,7 +68,7 @@ _SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
 
 def risks_of(judged: Analysis) -> tuple[Risk, ...]:
     """The risks that the records of a run show, worst first."""
-    window = judged.window
+    window = judged.facts.window
     names = (window.names[i] for i in used(window.activities.name_ids))
     solves = any(_SOLVERS.search(name) for name in names)
     risks = (
@@ -122,8 +122,8 @@ COMPILED_FUNCTION = "CompiledFunction"
 
 def _differences(judged: Analysis) -> Risk | None:
     """Whether whole steps of the run differ in their kernels, or in what these work on."""
-    window = judged.window
-    steps = whole_steps(window, judged.call_rows, judged.estimate.steps)[-MOST_STEPS:]
+    window = judged.facts.window
+    steps = whole_steps(judged.facts)[-MOST_STEPS:]
     rows = [_model_rows(window, step) for step in steps]
     acts = window.activities
     count = len(window.names)
@@ -137,7 +137,7 @@ def _differences(judged: Analysis) -> Risk | None:
 
 def _model_rows(window: Window, rows: I8) -> I8:
     """Kernels of forward, backward and loss among these rows."""
-    roles, _ = tables(window)
+    roles = by_name(window.names, window.activities.name_ids, role_of)
     outside = np.isin(roles[window.activities.name_ids[rows]], _NOT_THE_MODELS)
     kernel = window.activities.types[rows] == ActivityType.KERNEL
     return np.asarray(rows[kernel & ~outside])

@@ -14,23 +14,21 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.compute_or_memory import Group
-from brrrtop.analysis.kernels.labels import WORK
-from brrrtop.analysis.kernels.traits import Role, Trait, used
-from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.analysis.signals.joined import (
+from brrrtop.analysis.facts.labels import WORK, Group
+from brrrtop.analysis.facts.launches import blocking
+from brrrtop.analysis.facts.table import (
     READ_BACK_BYTES,
-    LaunchTable,
+    Facts,
     figures_of_ops,
-    joined,
     of_sequences,
     rows_of_ops,
 )
+from brrrtop.analysis.kernels.written_attention import written_attention
+from brrrtop.kernel_names.traits import Role, Trait, used
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
+from brrrtop.model.tables import F8, I8, Bool, edges
 from brrrtop.whatif.convolutions import (
     DEPTHWISE,
     DEPTHWISE_16_BIT,
@@ -193,11 +191,10 @@ class Step(Struct, frozen=True, eq=False):
 
 def step_of(judged: Analysis) -> Step | None:
     """The steps of a judged window that stand for it; None where no whole step is known."""
-    window, call_rows = judged.window, judged.call_rows
-    repeats = iterations(window, call_rows, judged.estimate.steps, MOST_NODES)
+    repeats = iterations(judged.facts, MOST_NODES)
     if repeats is None:
         return None
-    nodes = _nodes(window, call_rows, repeats)
+    nodes = _nodes(judged.facts, repeats)
     if not (nodes.rows >= 0).any():
         return None
     launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
@@ -209,6 +206,8 @@ def _is_usual(step: Step, estimate: Estimate) -> bool:
     """Whether the device is as busy in these steps as in all that was judged: the one after a loader's late
     batch says nothing of the others."""
     account = estimate.account
+    if step.measured_ns <= 0:  # its records lie at one moment
+        return False
     busy = step.device_ns.sum() / (step.count * step.measured_ns)
     usual = 1 - account.idle_total_ns / max(1, account.duration_ns)
     return bool(busy <= UNLIKE * usual)
@@ -239,13 +238,13 @@ def _of_all_steps(step: Step, launched: float) -> Step:
     )
 
 
-def _nodes(window: Window, call_rows: I8, repeats: Iterations) -> Nodes:
+def _nodes(facts: Facts, repeats: Iterations) -> Nodes:
     """Launches of the iterations, and the waits of the threads that launch."""
-    acts, calls = window.activities, window.calls
+    acts, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
     known = call_rows >= 0
     at = np.maximum(call_rows, 0)
-    starts, ends = launch_times(window, call_rows)
-    waiting = blocking(acts, calls, call_rows)
+    starts, ends = launch_times(facts)
+    waiting = blocking(facts)
     buffered = known & waiting[at] if len(calls) else known
     if not known.any():  # a value that is copied back is wanted at once
         buffered = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes <= READ_BACK_BYTES)
@@ -267,7 +266,7 @@ def _nodes(window: Window, call_rows: I8, repeats: Iterations) -> Nodes:
 
 def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     """The nodes with the host's and the device's part of their time."""
-    window = judged.window
+    window = judged.facts.window
     n = len(nodes.rows)
     launch = nodes.rows >= 0
     added, idle_from = _device(judged)
@@ -315,7 +314,7 @@ def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
 def _undisturbed_ns(judged: Analysis) -> float | None:
     """Median length of the steps around bursts, by the marks of a live trainer."""
     steps = judged.estimate.steps
-    live = steps.source == "marks" and judged.window.observed is not None
+    live = steps.source == "marks" and judged.facts.window.observed is not None
     return float(steps.step_ns) if live and steps.step_ns else None
 
 
@@ -325,16 +324,15 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
     rows, at = np.unique(nodes.rows[launch], return_inverse=True)
     place = np.zeros(len(nodes.rows), np.int64)
     place[launch] = at
-    window = replace(judged.window, activities=judged.window.activities.take(rows))
-    seen = joined(window, judged.call_rows[rows])
-    groups, of_row = judged.labels.groups, judged.labels.group_of[rows]
-    acts = window.activities
+    seen = judged.facts.take(rows)
+    groups, of_row = seen.labels.groups, seen.labels.group_of
+    acts = seen.window.activities
     on_device = acts.copy_kinds == CopyKind.DTOD
 
     def rate(group: Group) -> float | None:
-        if judged.ceilings is None or group.precision is None:
+        if judged.facts.ceilings is None or group.precision is None:
             return None
-        return judged.ceilings.rate(group.precision, group.facts.tensor_cores)
+        return judged.facts.ceilings.rate(group.precision, group.facts.tensor_cores)
 
     def known(value: Callable[[Group], float | None]) -> F8:
         column = np.full(len(groups), np.nan)
@@ -348,7 +346,7 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         traits=np.where(launch, seen.traits[place], 0),
         flop=known(lambda group: group.flop),
         size_bytes=known(lambda group: group.size_bytes),
-        elements=_elements(judged, of_row, place, launch, acts),
+        elements=_elements(seen, place, launch),
         waves=known(lambda group: group.waves),
         rates=known(rate),
         optimizer=launch & seen.in_optimizer[place],
@@ -363,7 +361,7 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         interpolating=launch & seen.named(_INTERPOLATING)[place],
         sorting=launch & seen.named(_SORTING)[place],
         recurrent=launch & _stretches(seen.named(_RECURRENT))[place],
-        eager_attention=launch & _written_out(window)[place],
+        eager_attention=launch & _written_out(seen)[place],
         captured=launch & (acts.graph_ids != 0)[place],
         sequences=launch & of_sequences(seen)[place],
         keeps_layout=launch & rows_of_ops(seen, keeps_layout)[place],
@@ -382,7 +380,7 @@ NEAR = 8
 """Kernels of one recurrent layer between two that name it."""
 
 
-def _last_over_first(seen: LaunchTable) -> F8:
+def _last_over_first(seen: Facts) -> F8:
     """`Kernels.last_over_first`, shape of the activities."""
     half, depthwise = seen.has(Trait.HALF), seen.named(_DEPTHWISE)
     ratio = np.where(depthwise, np.where(half, DEPTHWISE_16_BIT, DEPTHWISE[0]), np.nan)
@@ -407,9 +405,9 @@ def _stretches(rows: Bool) -> Bool:
     return np.asarray((np.cumsum(edge[:-1]) > 0) | rows)
 
 
-def _elements(judged: Analysis, of_row: I8, place: I8, launch: Bool, acts: Activities) -> F8:
+def _elements(seen: Facts, place: I8, launch: Bool) -> F8:
     """By the grid where a kernel's name tells the elements of a thread, else half of its bytes."""
-    groups = judged.labels.groups
+    groups, of_row, acts = seen.labels.groups, seen.labels.group_of, seen.window.activities
     per_thread, per_byte = np.full(len(groups), np.nan), np.full(len(groups), np.nan)
     for at in used(of_row):
         facts = groups[at].facts
@@ -421,16 +419,16 @@ def _elements(judged: Analysis, of_row: I8, place: I8, launch: Bool, acts: Activ
     return np.where(launch, elements[place], np.nan)
 
 
-def _written_out(window: Window) -> Bool:
+def _written_out(seen: Facts) -> Bool:
     """Activities that belong to attention written out, shape of the activities."""
-    inside = np.zeros(len(window.activities), np.bool_)
-    attention = written_attention(window)
+    inside = np.zeros(len(seen.call_rows), np.bool_)
+    attention = written_attention(seen)
     if attention is not None:
         inside[attention.rows] = True
     return inside
 
 
-def _elsewhere(seen: LaunchTable, nodes: Nodes) -> Bool:
+def _elsewhere(seen: Facts, nodes: Nodes) -> Bool:
     """Launched by a thread that is not the one with most waits and steps: autograd's own."""
     calls, marks = seen.window.calls, seen.window.marks
     if not len(calls):
@@ -449,14 +447,16 @@ def _device(judged: Analysis) -> tuple[F8, I8]:
 
     Kernels that do the work come first: a collective or copy counts where nothing else runs.
     """
-    acts = judged.window.activities
+    acts = judged.facts.window.activities
     n = len(acts)
     added = np.zeros(n, np.float64)
-    work = judged.labels.classes == WORK
+    work = judged.facts.labels.classes == WORK
     reach = np.maximum.accumulate(acts.ends_ns)
     free = np.concatenate((acts.starts_ns[:1], reach[:-1])).astype(np.int64)
-    if judged.window.observed:  # what ran before a burst was not traced: the device is free with it
-        begun, _ = edges(judged.window.observed)
+    if (
+        judged.facts.window.observed
+    ):  # what ran before a burst was not traced: the device is free with it
+        begun, _ = edges(judged.facts.window.observed)
         burst = np.searchsorted(begun, acts.starts_ns, "right") - 1
         free = np.where(burst >= 0, np.maximum(free, begun[np.maximum(burst, 0)]), free)
     rows = np.flatnonzero(work)

@@ -21,12 +21,11 @@ from .library import (
     TRACING,
     Native,
 )
-from .probes.loader import Loader
 from .probes.neighbours import Graphs, Neighbour
 from .probes.op_shapes import Shapes
 from .probes.pauses import Allocator, Collections, Compiling, Saving
-from .probes.stack_samples import PERIOD_MS, Stacks
-from .probes.steps import Steps
+from .probes.places import PERIOD_MS, Stacks
+from .probes.steps import Loader, Steps
 
 _ROUND_MS = 500
 """With a monitor: a look at what has been imported since, and the probes' own wake-up."""

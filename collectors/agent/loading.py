@@ -13,8 +13,7 @@ from typing import Any, Callable
 
 _PIECES = (
     "fault_guard", "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.places",
-    "probes.steps", "probes.stack_samples", "probes.loader", "probes.neighbours", "probes.op_recorder",
-    "probes.op_shapes", "control", "entry",
+    "probes.steps", "probes.neighbours", "probes.op_recorder", "probes.op_shapes", "control", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
 _PAUSE_S = 0.005

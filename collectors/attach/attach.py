@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from collectors.attach import access, bootstrap, by_ptrace, client, cupti_file
+from collectors.attach import access, bootstrap, by_ptrace, client
 from collectors.attach import files as attach_files
 from collectors.attach.by_ptrace import LOADED_LIBRARY, PARKED_THREAD, PENDING_CALL
 from collectors.attach.client import Client
@@ -38,7 +38,7 @@ from collectors.process import process as processes
 from collectors.process.process import Process
 from collectors.protocol.frames import Frame, Kind, WireError
 from collectors.protocol.requests import detach
-from collectors.protocol.status import StatusCode
+from collectors.vocabulary import StatusCode
 
 METHODS = (PENDING_CALL, PARKED_THREAD, REMOTE_EXEC)
 NATIVE_METHODS = (LOADED_LIBRARY,)
@@ -218,7 +218,7 @@ def _agent_of_others(process: Process) -> Client | None:
 
 def _text(process: Process, place: Place, options: str) -> str:
     """What the trainer is to run, or, where that is no Python, what its agent is told."""
-    options = ";".join(filter(None, (options, cupti_file.option(process))))
+    options = ";".join(filter(None, (options, attach_files.cupti_option(process))))
     if process.python is None:
         return f"{place.socket_inside}\n{options}"
     paths = (place.agent_inside, place.library_inside, place.socket_inside)
@@ -230,8 +230,6 @@ def _text(process: Process, place: Place, options: str) -> str:
 
 @dataclass(slots=True)
 class _Entry:
-    """One attach under way."""
-
     process: Process
     place: Place
     text: str

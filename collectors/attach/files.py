@@ -18,7 +18,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -311,7 +312,6 @@ def _remove_owned(above: int, name: str) -> None:
 
 
 def pid_namespace() -> int:
-    """The namespace in which our pids count, as a number."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
@@ -321,3 +321,49 @@ def lives(pid: int, start_ticks: int) -> bool:
         return processes.read(pid).start_ticks == start_ticks
     except NoSuchProcess:
         return False
+
+
+_CUDA_LIBRARY = re.compile(r"/lib(cudart|cublas|cublasLt|cudnn|nccl|cufft|nvrtc)[-.\w]*\.so")
+_TOOLKITS = ("/usr/local/cuda", "/usr/local/cuda-*", "/opt/cuda")
+_IN_TOOLKIT = ("extras/CUPTI/lib64", "lib64", "targets/*/lib", "lib")
+_CUPTI_FILE = "libcupti.so.1[23]*"
+
+
+def cupti_option(process: Process | None) -> str:
+    """The agent's option that names a libcupti; empty: the program has one, or will, or none is known.
+
+    Args:
+        process: Where it is to be loaded; None: a program that is still to start.
+    """
+    if process is not None:
+        mapped = any("/libcupti.so" in path for path in process.files)
+        if mapped or process.has_torch or not process.has_cuda_driver:
+            return ""
+    for file in _cupti_files(process):
+        if process is None or reachable(process, file):
+            return f"cupti={file}"
+    return ""
+
+
+def _cupti_files(process: Process | None) -> Iterator[Path]:
+    """Of the CUDA that the program itself uses, then of this host, then ours."""
+    seen = [] if process is None else [p for p in process.files if _CUDA_LIBRARY.search(p)]
+    for folder in dict.fromkeys(Path(path).parent for path in seen):
+        yield from _matching(folder)
+        yield from _matching(folder, "../../*/lib")
+        yield from _matching(folder, "../../../extras/CUPTI/lib64")
+    for pattern in _TOOLKITS:
+        for toolkit in sorted(Path("/").glob(pattern[1:]), reverse=True):
+            for inside in _IN_TOOLKIT:
+                yield from _matching(toolkit, inside)
+    for place in sys.path:
+        yield from _matching(Path(place or ".") / "nvidia", "*/lib")
+
+
+def _matching(folder: Path, inside: str = "") -> list[Path]:
+    pattern = f"{inside}/{_CUPTI_FILE}" if inside else _CUPTI_FILE
+    try:
+        paths = sorted(folder.glob(pattern), reverse=True)
+        return [one.resolve() for one in paths if ";" not in str(one)]
+    except OSError:
+        return []

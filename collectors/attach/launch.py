@@ -13,15 +13,20 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from collectors.attach import bootstrap, client, cupti_file, run_folders
+from collectors.agent.facts import VERSION
+from collectors.attach import attach, bootstrap, client, run_folders
 from collectors.attach import files as attach_files
+from collectors.attach.attach import Attached
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError, LaunchFailed, NotWritable
 from collectors.process import process as processes
+from collectors.process.process import Process
 
 PASSED_ON = (
     signal.SIGINT,
@@ -59,7 +64,6 @@ class Launched:
         return code if code is None or code >= 0 else 128 - code
 
     def sockets(self) -> dict[int, str]:
-        """Processes that have an agent by now → its socket; one a rank."""
         return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
@@ -91,7 +95,6 @@ class Launched:
         return None
 
     def send(self, number: int) -> None:
-        """Sends a signal to the command, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
@@ -175,7 +178,7 @@ def environment(
         NotWritable: The file cannot be written.
     """
     socket_path = str(folder / f"{bootstrap.PID}.{attach_files.SOCKET_NAME}")
-    options = ";".join(filter(None, (options, cupti_file.option(None))))
+    options = ";".join(filter(None, (options, attach_files.cupti_option(None))))
     payload = bootstrap.payload(str(files.folder), str(files.library), socket_path, options)
     text = bootstrap.site_text(str(folder), payload, when)
     try:
@@ -234,3 +237,39 @@ def _begin(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
     except PermissionError as fault:
         helps = "name a program in it" if Path(argv[0]).is_dir() else f"chmod +x {argv[0]}"
         raise LaunchFailed(f"{argv[0]!r} may not be run", helps, 126) from fault
+
+
+@contextmanager
+def listening(own: AgentFiles) -> Iterator[None]:
+    """The agent loaded and listening. One that this brought is taken out again, with its folder: a
+    monitor does that when it leaves, unless it never came or was killed.
+
+    Raises:
+        CollectorError: It cannot be loaded; says why.
+    """
+    process = processes.read(os.getpid())
+    there = attach.find_agent(process)
+    if there is not None:
+        there.close()
+        yield
+        return
+    _load(process, own)
+    try:
+        yield
+    finally:
+        there = attach.find_agent(process)
+        if there is not None:
+            Attached(there, process, "shared", (), None, 0).leave()
+
+
+def _load(process: Process, own: AgentFiles) -> None:
+    place = attach_files.prepare(process, own)
+    names: dict[str, Any] = {}
+    exec(bootstrap.BOOT, names)  # noqa: S102 - text of ours
+    paths = (place.agent_inside, place.library_inside, place.socket_inside)
+    names["boot"](*paths, "", VERSION)
+    reason = attach.why_refused(place)
+    if reason:
+        place.remove()
+        raise CollectorError(f"the agent did not start: {reason}", "see `brrrtop doctor`")
+    os.close(place.handle)

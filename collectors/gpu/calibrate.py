@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from collectors.errors import CollectorError, NoTorch
-from collectors.gpu.nvidia.devices import NvmlDevice, list_devices
-from collectors.gpu.nvidia.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
+from collectors.gpu.devices import NvmlDevice, list_devices
+from collectors.gpu.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 
 PROGRAM = Path(__file__).with_name("calibration_program.py")
 LIMIT_S = 120.0

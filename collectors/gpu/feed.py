@@ -17,6 +17,14 @@ MOST = 4096
 """Frames put by; the oldest are dropped where nobody takes them."""
 
 
+FINEST_SHARE = 1 / 1024
+"""Shares are rounded to it: noise below that would fill half of a recording."""
+
+
+def rounded_share(share: float) -> float:
+    return round(share / FINEST_SHARE) * FINEST_SHARE
+
+
 def time_of_gauges() -> int:
     """Now, to a millisecond (2^20 ns): gauges know no finer, and what jitters fills recordings."""
     return time.time_ns() >> 20 << 20
@@ -28,7 +36,7 @@ class SamplerFeed:
     carries: frozenset[Metric] = frozenset()
     """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
-    """What a reader of its gauges must know, for programs: what of `collectors.protocol.status` holds."""
+    """What a reader of its gauges must know, for programs: what of `collectors.vocabulary` holds."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)
@@ -41,7 +49,6 @@ class SamplerFeed:
 
     @property
     def active(self) -> bool:
-        """Samples are coming."""
         return False
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter, deque
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from collectors.process import proc
-from collectors.process.loader_workers import LoaderWorkers
+from collectors.gpu.feed import rounded_share, time_of_gauges
+from collectors.process import candidates, proc
 from collectors.protocol.frames import GAUGE
 from collectors.vocabulary import Metric
 
@@ -34,7 +36,6 @@ class CpuShare:
         return now if now and now[19] == self._start else None
 
     def share(self) -> float | None:
-        """The share since the call before."""
         now = self._stat()
         if now is None:
             return None
@@ -42,7 +43,7 @@ class CpuShare:
         before, self._before = self._before, (now_s, spent_s)
         if before is None or now_s <= before[0]:
             return None
-        return max(0.0, spent_s - before[1]) / (now_s - before[0])
+        return rounded_share(max(0.0, spent_s - before[1]) / (now_s - before[0]))
 
     @property
     def rss_bytes(self) -> int | None:
@@ -57,7 +58,6 @@ class CpuShare:
 
     @property
     def age_s(self) -> float | None:
-        """Since it was started."""
         now = self._stat()
         return None if now is None else proc.age_s(int(now[19]))
 
@@ -92,7 +92,6 @@ class HostLoad:
 
     @property
     def trainer_age_s(self) -> float | None:
-        """Since the trainer was started; None when there is none to look at."""
         return self._trainer.age_s
 
     @property
@@ -116,7 +115,6 @@ class HostLoad:
         return {} if self._workers is None else {"workers": self._workers.says}
 
     def close(self) -> None:
-        """Lets go of the trainer."""
         if self._end is not None:
             self._end.close()
 
@@ -133,7 +131,7 @@ class HostLoad:
         if self._workers is not None:
             self._workers.sample()
             figures += self._workers.figures.items()
-        at_ns = time.time_ns() >> 20 << 20
+        at_ns = time_of_gauges()
         rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)
 
@@ -153,3 +151,109 @@ class HostLoad:
             for metric, values in amounts.items()
             if values[0] is not None
         ]
+
+
+LOOKS = 8
+"""Seconds that a word rests on; with fewer looks nothing is said."""
+LEAST_LOOKS = 3
+YOUNG_S = 0.5
+"""A child that is about to run another program has its parent's command line until it does."""
+MOST = 64
+"""Workers looked at; more say no more."""
+DISK, BUSY, ASLEEP = "D", "R", "S"
+_WORDS = {DISK: "in disk wait", BUSY: "busy on their CPUs", ASLEEP: "asleep"}
+
+
+class LoaderWorkers:
+    """Looks at the children of process `pid` that run what it runs."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._line = _cmdline(pid)
+        self._known: dict[int, bool] = {}
+        self._seen: deque[Counter[str]] = deque(maxlen=LOOKS)
+        self._count: int | None = None
+        self._at_s = 0.0
+        self._spent_s: dict[int, float] = {}
+        self._cores: float | None = None
+
+    def sample(self) -> None:
+        """Takes down the states of this moment, and the CPU time since the last one."""
+        children = _children(self._pid)
+        self._known = {pid: self._known.get(pid, False) for pid in children if pid in self._known}
+        for pid in children:
+            if pid not in self._known and _age_s(pid) >= YOUNG_S:
+                self._known[pid] = self._is_worker(pid)
+        workers = [pid for pid, is_one in self._known.items() if is_one]
+        if workers or self._count is not None:
+            self._count = len(workers)
+        stats = {pid: stat for pid in workers[:MOST] if (stat := proc.stat(pid))}
+        self._seen.append(Counter(stat[0] for stat in stats.values()))
+        self._cores = self._cores_since({pid: proc.cpu_s(stat) for pid, stat in stats.items()})
+
+    def _cores_since(self, spent_s: dict[int, float]) -> float | None:
+        """CPU time over wall time since the look before, of workers that were there then."""
+        before, self._spent_s = self._spent_s, spent_s
+        at_s, self._at_s = self._at_s, time.monotonic()
+        both = [max(0.0, spent_s[pid] - before[pid]) for pid in spent_s if pid in before]
+        return sum(both) / (self._at_s - at_s) if both and self._at_s > at_s else None
+
+    @property
+    def figures(self) -> dict[Metric, float]:
+        """How many there are and what they do; empty for a trainer that never had any."""
+        if self._count is None:
+            return {}
+        result: dict[Metric, float] = {Metric.LOADER_WORKERS: self._count}
+        if self._cores is not None:
+            result[Metric.LOADER_CPU_SHARE] = self._cores
+        states = self._states
+        if states.total() and len(self._seen) >= LEAST_LOOKS:
+            result[Metric.LOADER_BUSY_SHARE] = states[BUSY] / states.total()
+            result[Metric.LOADER_DISK_SHARE] = states[DISK] / states.total()
+        return result
+
+    @property
+    def _states(self) -> Counter[str]:
+        return sum(self._seen, Counter[str]())
+
+    @property
+    def says(self) -> str | None:
+        """`loader workers in disk wait`; None without workers, or while most do different things."""
+        if len(self._seen) < LEAST_LOOKS:
+            return None
+        states = self._states
+        if not states:
+            return None
+        state, count = states.most_common(1)[0]
+        if 2 * count <= states.total() or state not in _WORDS:
+            return None
+        return f"loader workers {_WORDS[state]}"
+
+    def _is_worker(self, pid: int) -> bool:
+        line = _cmdline(pid)
+        if any(mark in line for mark in candidates.HELPERS):
+            return False
+        return line == self._line or any(mark in line for mark in candidates.SPAWNED)
+
+
+def _children(pid: int) -> list[int]:
+    """Of all threads: a loader may be started by any of them. Empty once `pid` is gone."""
+    pids: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            pids += [int(word) for word in (task / "children").read_text().split()]
+    except (OSError, ValueError):
+        return pids
+    return pids
+
+
+def _cmdline(pid: int) -> str:
+    try:
+        return " ".join(proc.cmdline(pid))
+    except OSError:
+        return ""
+
+
+def _age_s(pid: int) -> float:
+    stat = proc.stat(pid)
+    return max(0.0, proc.age_s(int(stat[19]))) if stat else 0.0

@@ -1,12 +1,6 @@
 """What /proc says of a process, as it stands there now, and how one ended. Standard library only.
 
 Raises OSError or ValueError where the process is gone or may not be looked into, unless said otherwise.
-
-Ends a process of ours with the one that started it, whatever it hangs in.
-
-The kernel does it, because an interpreter that hangs in a driver, perhaps with its lock, does nothing.
-
-Source: prctl(2), PR_SET_PDEATHSIG; `linux/prctl.h`.
 """
 
 from __future__ import annotations
@@ -76,7 +70,6 @@ def environ(pid: int) -> dict[str, str]:
 
 
 def cpu_s(fields: list[str]) -> float:
-    """CPU time that a process has used so far, by its `stat`."""
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
@@ -135,7 +128,6 @@ def _zombie_status(pid: int) -> int | None:
 
 
 def status_text(status: int) -> str:
-    """A wait status in words."""
     number = status & 0x7F
     if not number:
         return f"exit code {status >> 8}"

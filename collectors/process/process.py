@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from collectors.errors import NoSuchProcess, NotPermitted
@@ -76,7 +78,6 @@ class Process:
 
     @cached_property
     def cwd(self) -> str:
-        """The folder it works in, as it sees it."""
         with _looking_into(self):
             return os.readlink(f"{self.folder}/cwd")
 
@@ -103,7 +104,6 @@ class Process:
 
     @property
     def has_cuda_driver(self) -> bool:
-        """libcuda is mapped: CUDA may be in use, or about to be."""
         return bool(process_maps.ends_with(self.files, r"libcuda\.so"))
 
     @property
@@ -154,7 +154,6 @@ class Process:
 
 
 def user_name(uid: int) -> str:
-    """The login name of `uid`, or the number."""
     try:
         import pwd
 
@@ -177,7 +176,6 @@ def _looking_into(process: Process) -> Iterator[None]:
 
 
 def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
-    """Why looking into `process` failed, in words."""
     pid = process.pid
     if fault.errno in (errno.ENOENT, errno.ESRCH) or not process.still_the_same():
         return NoSuchProcess(f"process {pid} has exited", "start brrrtop again to pick another")
@@ -243,13 +241,11 @@ def read(pid: int) -> Process:
 
 
 def mapped_bytes(process: Process, name: str) -> int:
-    """Address space that `process` maps from files called `name`."""
     mapped = (one for one in process.maps if name in one.path)
     return sum(one.end - one.start for one in mapped)
 
 
 def pids() -> Iterator[int]:
-    """The numbers of all processes that /proc shows us."""
     yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
@@ -267,3 +263,52 @@ def has_ptrace_capability(pid: int | None = None) -> bool:
         return bool(int(proc.status(pid or os.getpid())["CapEff"], 16) >> 19 & 1)
     except (KeyError, ValueError):
         return False
+
+
+_TABLES = {4: Path("/proc/self/net/tcp"), 6: Path("/proc/self/net/tcp6")}
+_ESTABLISHED = "01"
+"""The kernel forgets the user of a socket that its process has closed, and writes 0 for it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, as the C library writes it, never leaves this machine."""
+    return _plain(host).is_loopback
+
+
+def uid_of_client(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """The user whose open socket at `client` is connected to `server`; None where none is found.
+
+    Args:
+        client: Numeric address and port; also the server's, as its end of the connection has them.
+    """
+    (host, port), (own, own_port) = client, server
+    peer, here = _plain(host), _plain(own)
+    for version, table in _TABLES.items():
+        if version < peer.version:
+            continue
+        wanted = [_as_listed(peer, port, version), _as_listed(here, own_port, version)]
+        try:
+            rows = table.read_text("ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            columns = row.split()
+            if columns[1:4] == [*wanted, _ESTABLISHED]:
+                return int(columns[7])
+    return None
+
+
+def _plain(host: str) -> IPv4Address | IPv6Address:
+    """IPv4 as itself, also where a socket of IPv6 speaks it."""
+    address = ip_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _as_listed(address: IPv4Address | IPv6Address, port: int, version: int) -> str:
+    """As the table of that version writes an address: words of four bytes in the machine's order."""
+    packed = address.packed
+    if address.version < version:
+        packed = bytes(10) + b"\xff\xff" + packed
+    step = -1 if sys.byteorder == "little" else 1
+    words = (packed[start : start + 4][::step] for start in range(0, len(packed), 4))
+    return f"{b''.join(words).hex().upper()}:{port:04X}"

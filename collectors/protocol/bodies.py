@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from collectors.vocabulary import MPS, StatusCode
+
 _Time = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 _Id = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Small = Annotated[int, Meta(ge=0, le=2**20)]
@@ -138,3 +140,32 @@ def plausible_device(facts: dict[str, Any]) -> dict[str, Any]:
 
 EVENT_LINES = "log"
 """Key of a status frame that carries lines of the event log."""
+
+_AGENT_SENTENCES = {
+    "kernel tracing is ready, without": StatusCode.NO_CALLS,
+    "kernel tracing is ready": StatusCode.READY,
+    "tracing a burst": StatusCode.TRACING,
+    "tracing continuously": StatusCode.TRACING,
+    "waiting for the trainer": StatusCode.GPU_UNTOUCHED,
+    "kernel tracing waits to hear": StatusCode.GRAPHS_UNKNOWN,
+    "no libcupti is mapped": StatusCode.NO_CUPTI,
+    "two copies of CUPTI": StatusCode.TWO_CUPTIS,
+    "another NVIDIA tool": StatusCode.OTHER_TOOL,
+    "another profiler holds CUPTI": StatusCode.CUPTI_TAKEN,
+    "no records arrive": StatusCode.NO_RECORDS,
+}
+"""How the sentences begin of an agent that sends no codes; what is not here decides nothing."""
+_MPS_SENTENCE = "shared through MPS"
+
+
+def add_codes(status: dict[str, Any]) -> None:
+    """Gives a status frame of before there were codes those that its sentences stand for."""
+    sentence = status.get("says")
+    if sentence and status.get("by") == "agent" and "code" not in status:
+        known = (code for begins, code in _AGENT_SENTENCES.items() if sentence.startswith(begins))
+        code = next(known, None)
+        if code is not None:
+            status["code"] = code.value
+    gauges = status.get("gauges")
+    if gauges is not None and "facts" not in status:
+        status["facts"] = [MPS] if any(_MPS_SENTENCE in line for line in gauges) else []

@@ -26,7 +26,6 @@ from msgspec import Struct
 
 from collectors.printable import is_printable_json, printable, printable_data
 from collectors.protocol import bodies
-from collectors.protocol.status import add_codes
 
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
@@ -269,7 +268,7 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         if not is_printable_json(payload):
             body = printable_data(body)
         if kind == Kind.STATUS:
-            add_codes(body)
+            bodies.add_codes(body)
         return Frame(kind, body, sent_ns, flags)
     return None
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.advisories.context import context_of
-from brrrtop.analysis.signals.stack_samples import place
+from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
@@ -140,7 +140,8 @@ def test_a_program_without_pytorch_gets_no_advice_of_pytorchs(hello: dict[str, o
 
     judged = looped(body).judged()
     assert advise(judged).given
-    other = advise(replace(judged, window=replace(judged.window, hello=hello)))
+    facts = replace(judged.facts, window=replace(judged.facts.window, hello=hello))
+    other = advise(replace(judged, facts=facts))
     assert (other.given, other.whatif) == ((), ())
 
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
-from brrrtop.advisories.experiments import batch_test, precision_test
-from brrrtop.analysis.account.steps import on_device
+from brrrtop.analysis.facts.steps import on_device
 from brrrtop.model.advice import Advisory
 from brrrtop.model.comparison import Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate
@@ -131,7 +130,6 @@ def test_nothing_is_credited_across_gpus_or_programs() -> None:
     moved = replace(other, device=replace(other.device, name="AMD Instinct MI300X"))
     comparison = compare(mine, moved, GIVEN)
     assert comparison.promises == () and "GPUs differ" in comparison.says
-    assert comparison.experiments == ()
     images = compare(of(run(CONV_NCHW, wait=10_000.0)), other, GIVEN)
     assert images.promises == () and "two programs" in images.says
 
@@ -186,23 +184,6 @@ def test_without_steps_only_shares_are_compared() -> None:
     assert comparison.speedup is None and not comparison.per_step
     assert "only shares" in comparison.says
     assert comparison.before_ns == pytest.approx(1e9)
-
-
-def test_the_batch_test_reads_overhead_and_limits() -> None:
-    same = compare(of(run(wait=40_000.0)), of(run(wait=40_000.0, us=310.0)))
-    assert "overhead set the pace" in batch_test(same.speedup, 2.0)
-    twice = compare(of(run(us=300.0)), of(run(us=780.0)))
-    assert "the GPU sets the pace" in batch_test(twice.speedup, 2.0)
-    assert "larger batch" in batch_test(twice.speedup, 1.0)
-
-
-def test_the_precision_test_reads_its_three_outcomes() -> None:
-    fast = compare(of(run(SGEMM, 2_000.0)), of(run(GEMM, 300.0)))
-    assert "CUDA cores" in precision_test(fast.speedup, "fp32")
-    none = compare(of(run(SGEMM, 300.0)), of(run(GEMM, 295.0)))
-    assert "no gain" in precision_test(none.speedup, "fp32")
-    some = compare(of(run(SGEMM, 700.0)), of(run(GEMM, 300.0)))
-    assert "halved bytes" in precision_test(some.speedup, "tf32")
 
 
 ADD_BEFORE = (

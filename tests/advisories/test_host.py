@@ -58,6 +58,20 @@ def a_nap_after_a_wait() -> Scene:
 
     def body(s: Scene) -> None:
         large(s)
+        s.sync(2_000.0)
+        s.sync(2_000.0)
+        s.kernel(GEMM, 300.0, late=9_000.0, blocks=132)
+
+    return looped(body)
+
+
+@silent("sync-point")
+def the_one_wait_of_a_forward_pass_with_a_transposed_convolution() -> Scene:
+    """It waits for its result; data gradients alone are no backward pass."""
+
+    def body(s: Scene) -> None:
+        large(s)
+        s.kernel("sm80_xmma_dgrad_implicit_gemm_bf16", 300.0)
         s.sync(4_000.0)
         s.kernel(GEMM, 300.0, late=9_000.0, blocks=132)
 

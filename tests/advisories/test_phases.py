@@ -7,7 +7,7 @@ import pytest
 from brrrtop.advisories.advise import advise
 from brrrtop.ledger.account import Known, account_of, add
 from brrrtop.model.account import Split
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.run import Phase, PhaseKind, Run, Witness
 from brrrtop.model.tables import Span
 
@@ -80,19 +80,29 @@ def something_else_between_steps() -> Scene:
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()
 
 
+def rows_of(made: RunScene, step_ns: int = 100_000_000) -> dict[str, WhatIf]:
+    whole, steps = add([one.account for one in made.phases]), made.phases[0].steps
+    run = Run(
+        Span(0, 100 * SECOND), whole, Split(0, 0, 1, 0), made.phases, Witness(), SECOND, steps, step_ns
+    )  # fmt: skip
+    return {row.edit: row for row in advise(made.judged(), run).whatif}
+
+
 def test_a_gain_of_a_step_counts_for_the_part_of_the_run_that_steps() -> None:
-    alone = scene(phase(PhaseKind.TRAIN, 100, 1000))
-    beside = scene(phase(PhaseKind.TRAIN, 40, 400), phase(PhaseKind.ROLLOUT, 60))
-    gains = []
-    for made in (alone, beside):
-        whole = add([one.account for one in made.phases])
-        steps = made.phases[0].steps
-        run = Run(
-            Span(0, 100 * SECOND), whole, Split(0, 0, 1, 0), made.phases, Witness(), SECOND, steps, 100_000_000
-        )  # fmt: skip
-        rows = {row.edit: row.saves for row in advise(made.judged(), run).whatif}
-        gains.append(rows.get("double-batch", 0.0))
-    assert gains[1] == pytest.approx(0.4 * gains[0], abs=1e-6)
+    alone = rows_of(scene(phase(PhaseKind.TRAIN, 100, 1000)))
+    beside = rows_of(scene(phase(PhaseKind.TRAIN, 40, 400), phase(PhaseKind.ROLLOUT, 60)))
+    assert beside["double-batch"].saves == pytest.approx(0.4 * alone["double-batch"].saves)
+
+
+def test_time_without_steps_is_no_part_of_a_step_and_waits_for_data_are() -> None:
+    whole, paused, waiting = (
+        rows_of(scene(phase(PhaseKind.TRAIN, 100, *more)))["double-batch"]
+        for more in ((1000,), (250,), (250, 75))
+    )
+    assert whole.saves_of_step is not None and paused.saves_of_step is not None
+    assert paused.saves_of_step == pytest.approx(whole.saves_of_step)
+    assert paused.saves < whole.saves
+    assert paused.saves < (waiting.saves_of_step or 0) < whole.saves_of_step
 
 
 def test_what_the_ledger_measured_is_what_ready_batches_win() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -77,6 +78,7 @@ def advice_rows(window: Window) -> list[tuple[str, float | None]]:
     return [(a.kind, a.saves_at_most) for a in advise(estimate(window)).given]
 
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.analysis.kernels.traits import Role, Trait, role_of, traits_of
 from brrrtop.kernel_names.families import FAMILIES
+from brrrtop.kernel_names.traits import Role, Trait, role_of, traits_of
 
 from .scenarios import (
     ADD64,

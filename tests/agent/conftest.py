@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.attach import agent_library, c_library
+from collectors.attach import agent_library
 from tests import shared, waits
 from tests.agent.rig import Monitor, Trainer
 
@@ -21,7 +21,6 @@ SOURCES = (
     *sorted(agent_library.library().sources.glob("*.[ch]")),
     *sorted(FAKES.parent.rglob("*.[ch]")),
     Path(agent_library.__file__),
-    Path(c_library.__file__),
     Path(__file__),
 )
 """What the agent and its stand-ins are made of, the code that compiles them included."""
@@ -83,7 +82,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    if c_library.compiler() is None:
+    if agent_library.compiler() is None:
         pytest.skip("no C compiler here")
     with shared.kept_folder(tmp_path_factory, "agent", *SOURCES) as folder:
         return build_all(folder)

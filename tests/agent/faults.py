@@ -277,7 +277,7 @@ A thread is held for some 0.5 ms: one at an attach; in programs without torch, a
 stand in a system call then. A signal with a handler of the trainer's ends a call as it does alone.
 `tests/attach/test_waits.py` and `tests/agent/test_world.py` have a thread in each of signal(7)'s calls.
 
-| the thread stands in | it returns | its time limit |
+| the thread stands in | what the trainer's own call returns | its time limit |
 | --- | --- | --- |
 """
 _HEAD = """# Faults

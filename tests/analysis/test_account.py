@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account import account, idle_causes
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.kernels import labels
-from brrrtop.analysis.signals import stack_samples
+from brrrtop.analysis.facts import launches, stack_samples
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span, Window
 from brrrtop.timeline import correlation
@@ -23,8 +24,8 @@ NAMES = [GEMM, ADD, NCCL, H2D, D2H, "_my_kernel"]
 
 
 def booked(w: Window) -> Account:
-    rows = correlation.call_of(w.activities, w.calls)
-    return account.book(w, labels.label(w, None), rows)
+    facts = Facts(w, correlation.call_of(w.activities, w.calls))
+    return account.book(facts.labelled(label(facts)))
 
 
 def total(a: Account) -> int:
@@ -269,7 +270,7 @@ def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(
     kernels = [K(0, 10_000, corr=1), K(100_000, 150_000, name, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(90_000, 90_000 + took_us * 1_000, 2, CallClass.COPY)]
     w = window(kernels, calls)
-    assert idle_causes.blocking(w.activities, w.calls, np.array([0, 1])).tolist() == [False, waited]
+    assert launches.blocking(Facts(w, np.array([0, 1]))).tolist() == [False, waited]
 
 
 def test_debts_end_when_the_host_is_ahead_again() -> None:
@@ -406,8 +407,13 @@ def test_without_launch_records_idle_time_is_unknown() -> None:
     assert a.idle_ns["unknown"] == 50_000
 
 
-@pytest.mark.parametrize("n", [0, 3])
-def test_a_handful_of_records_gives_no_verdict(n: int) -> None:
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_record_alone_gives_no_verdict(n: int) -> None:
     result = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
     assert result.regime == "unknown"
     assert total(result.account) == 100
+
+
+def test_a_handful_of_records_gives_an_unsure_verdict() -> None:
+    result = estimate(window([K(i * 10, i * 10 + 1) for i in range(5)], span=(0, 100))).estimate
+    assert (result.regime, result.confidence) == ("overhead", 0.5)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.analysis.account import steps
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts import steps
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import Window
-from brrrtop.timeline import correlation
 from collectors.vocabulary import MarkClass
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 
@@ -29,7 +29,7 @@ def loop(count: int, marks: list[M], first: int = 0) -> Window:
 
 
 def steps_of(w: Window) -> Steps:
-    return steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    return steps.find_steps(facts_of(w))
 
 
 def update(end: int, name: str = "Optimizer.step#Adam.step", length: int = 30 * US) -> M:

@@ -53,7 +53,7 @@ def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown() -> None:
     op = OpSignature("aten::mm", ((8192, 128), (128, 8192)), ("c10::BFloat16",) * 2)
     w = window([K(i * 51 * US, (i * 51 + 50) * US, corr=i + 1, blocks=4000) for i in range(20)])
     w = replace(w, ops={1: op}, links=Links(np.arange(1, 21), np.ones(20, np.int64)))
-    fast, slow = (estimate(at_clock(w, hz)).labels.groups[0] for hz in (1.83e9, 0.9e9))
+    fast, slow = (estimate(at_clock(w, hz)).facts.labels.groups[0] for hz in (1.83e9, 0.9e9))
     assert slow.compute_share_of_roof == fast.compute_share_of_roof
     assert (fast.side, slow.side) == (Side.MEMORY, Side.COMPUTE)  # 124 FLOP per byte
 
@@ -169,3 +169,19 @@ def test_the_program_says_so_without_torch_or_gpu(tmp_path: Path) -> None:
     python.chmod(0o755)
     with pytest.raises(NoTorch):
         calibrate("GPU-22aa", str(python))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 4090 Laptop"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3050 Ti Laptop GPU", None),
+        ("NVIDIA GeForce RTX 2070 with Max-Q Design", None),
+        ("NVIDIA RTX A2000 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3070 Ti", "GeForce RTX 3070 Ti"),
+    ],
+)
+def test_a_laptop_part_has_a_row_of_its_own_or_none(name: str, part: str | None) -> None:
+    found = ceilings_for(Device(0, name=name))
+    assert (found.part if found else None) == part

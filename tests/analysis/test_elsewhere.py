@@ -114,14 +114,17 @@ def test_a_run_keeps_its_regime_in_other_words(
 
 def slower(judged: Analysis, device: Device) -> Window:
     """The run on another part: kernels as much longer as its roof on their side is lower."""
-    here, there = judged.ceilings, ceilings_for(device)
+    here, there = judged.facts.ceilings, ceilings_for(device)
     assert here is not None and there is not None
     factors = np.array(
-        [_factor(g.precision, g.side is Side.COMPUTE, here, there) for g in judged.labels.groups]
+        [
+            _factor(g.precision, g.side is Side.COMPUTE, here, there)
+            for g in judged.facts.labels.groups
+        ]
     )
-    w, acts = judged.window, judged.window.activities
+    w, acts = judged.facts.window, judged.facts.window.activities
     lengths = acts.ends_ns - acts.starts_ns
-    longer = (lengths * factors[judged.labels.group_of]).astype(np.int64)
+    longer = (lengths * factors[judged.facts.labels.group_of]).astype(np.int64)
     # One stream of time: what comes later begins as much later.
     shift = np.concatenate(([0], np.cumsum(longer - lengths)[:-1]))
     starts = acts.starts_ns + shift

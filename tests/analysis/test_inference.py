@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.analysis.signals.inference import phase_of
+from brrrtop.analysis.facts.ranges import phase_of
 from brrrtop.model.estimate import Side
 from tests.analysis.test_steady_part import Trace
 

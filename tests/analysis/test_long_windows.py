@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brrrtop.analysis.account.account import charge
-from brrrtop.analysis.kernels.labels import BUCKETS, Labels
+from brrrtop.analysis.facts.labels import BUCKETS, Labels
 from brrrtop.model import intervals
 
 SECOND = 1_000_000_000

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from brrrtop.model.host_tables import HostTables, ModuleRow
-from brrrtop.views.tables import lines, merge_siblings
+from brrrtop.views.host_tables import merge_siblings, of_host
+from brrrtop.views.table import text_lines
 from tests.analysis.test_steady_part import Trace
 
 NCCL = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
@@ -63,7 +64,9 @@ def test_collectives_of_one_rank_have_size_type_and_rate(tmp_path: Path) -> None
     assert (row.count, row.size_bytes) == (4, 4 << 20)
     assert (row.total_ns, row.exposed_ns) == (4_000_000, 4_000_000)
     assert row.bytes_per_s == pytest.approx((4 << 20) / 1e-3)
-    text = "\n".join(lines(HostTables(collectives=(row,)), 1))
+    text = "\n".join(
+        line for one in of_host(HostTables(collectives=(row,)), 1) for line in text_lines(one)
+    )
     assert "4.00 MiB" in text and "4.19 GB/s" in text and "at least" in text
 
 
@@ -86,5 +89,7 @@ def test_equal_layers_are_one_row_and_what_they_hold_too() -> None:
         (2, "24 × MLP", 48, 960),
         (1, "Layer_24", 2, 10),
     ]
-    text = "\n".join(lines(HostTables(modules=tuple(rows)), 1))
+    text = "\n".join(
+        line for one in of_host(HostTables(modules=tuple(rows)), 1) for line in text_lines(one)
+    )
     assert "24 × Layer" in text and "Layer_7" not in text and " 50 ns" in text

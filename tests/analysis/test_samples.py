@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.counters.evidence import Rates, measured, overlap_shares, solve
 from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.kernels.counters import Rates, measured, overlap_shares, solve
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Samples, Span, Window
 from tests.analysis.build import ADD, GEMM, K, window

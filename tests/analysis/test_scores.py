@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.estimate import estimate, facts_of
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import Window
 from tests.analysis.build import ADD, GEMM, K, window
 
 US = 1_000
@@ -16,12 +16,12 @@ TOPK = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>"
 
 
-def sequence(*names: str, streams: int = 1) -> Window:
+def sequence(*names: str, streams: int = 1) -> Facts:
     kernels = [
         K(i * 101 * US, (i * 101 + 100) * US, name, i + 1, stream=7 + i % streams)
         for i, name in enumerate(names)
     ]
-    return window(kernels)
+    return facts_of(window(kernels))
 
 
 def products_of(*names: str) -> list[int]:
@@ -56,5 +56,5 @@ def test_another_stream_is_another_sequence() -> None:
 
 def test_the_same_kernel_is_judged_by_its_place() -> None:
     names = [GEMM, NORM, GEMM, ADD, SOFTMAX, GEMM, NORM, GEMM] * 3
-    rows = estimate(sequence(*names)).estimate.kernels
+    rows = estimate(sequence(*names).window).estimate.kernels
     assert {r.side for r in rows if r.name == GEMM} == {Side.COMPUTE, Side.MEMORY}

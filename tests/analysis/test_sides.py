@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts.labels import EVIDENCE, NAME, SHAPES, Group
 from brrrtop.analysis.kernels import roofline
-from brrrtop.analysis.kernels.compute_or_memory import EVIDENCE, NAME, SHAPES, Group
-from brrrtop.analysis.kernels.labels import label
+from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.kernels.table import share_of_roof, why_no_share
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import FAMILIES
@@ -37,7 +38,7 @@ def judged(
     made = replace(made, device=device)
     if op is not None:
         made = replace(made, links=Links(np.array([1]), np.array([5])), ops={5: op})
-    return label(made, ceilings_for(device)).groups[0]
+    return label(facts_of(made)).groups[0]
 
 
 def product(m: int, n: int, k: int, kind: str = HALF) -> OpSignature:
@@ -224,7 +225,7 @@ def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small
     made = window([K(0, 12_000, GEMM, corr=1, blocks=140, threads=256)])
     acts = made.activities
     untold = replace(made, activities=replace(acts, registers=np.zeros_like(acts.registers)))
-    known, open_ = (label(w, ceilings_for(H200)).groups[0] for w in (made, untold))
+    known, open_ = (label(facts_of(w)).groups[0] for w in (made, untold))
     assert known.side is Side.UNDERFILLED
     assert open_.waves is None and open_.side is Side.COMPUTE
     assert open_.certainty == roofline.SHORT_UNPLACED
@@ -263,7 +264,7 @@ def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements
     def size(torch: str, array: str = "std::array<char*, 3ul>") -> float | None:
         made = window([K(0, 300_000, name.format(array), blocks=40_000, threads=128)])
         made = replace(made, hello={"torch": torch})
-        return label(made, ceilings_for(H200)).groups[0].size_bytes
+        return label(facts_of(made)).groups[0].size_bytes
 
     old = 40_000 * 128 * 4 * 3 * 4.0
     assert size("2.6.0") == old

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from brrrtop.advisories.advise import advise
-from brrrtop.analysis.account.launches import call_times
-from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.estimate import estimate, facts_of
+from brrrtop.analysis.facts.launches import call_times
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
@@ -52,7 +53,7 @@ def host_late() -> Window:
 def test_a_call_that_was_not_recorded_lies_as_far_ahead_as_the_others() -> None:
     w = host_late()
     rows = correlation.call_of(w.activities, w.calls)
-    starts, ends, known = call_times(w.activities, w.calls, rows)
+    starts, ends, known = call_times(Facts(w, rows))
     assert known.all()
     copies = np.flatnonzero(rows < 0)
     assert len(copies) == 20
@@ -67,7 +68,7 @@ def test_such_a_call_never_comes_after_the_launch_behind_it() -> None:
     kernels = [K(0, 5 * US, corr=1), K(45 * US, 46 * US, D2H), K(60 * US, 61 * US, corr=2)]
     calls = [C(-8 * US, -3 * US, 1), C(1 * US, 2 * US, 2)]
     w = window(kernels, calls)
-    starts, _, known = call_times(w.activities, w.calls, correlation.call_of(w.activities, w.calls))
+    starts, _, known = call_times(facts_of(w))
     assert known.all()
     assert starts[1] == 1 * US, "the queue held both: the copy waited on the device"
     assert booked(w).idle_ns["device"] > 0
@@ -78,11 +79,11 @@ def test_where_some_calls_of_a_type_are_recorded_a_missing_one_stays_unknown() -
     kernels += [K(90 * US, 91 * US, D2H, corr=3)]
     calls = [C(-8 * US, -3 * US, 1), C(50 * US, 55 * US, 2), C(80 * US, 85 * US, 3, CallClass.COPY)]
     w = window(kernels, calls)
-    _, _, known = call_times(w.activities, w.calls, correlation.call_of(w.activities, w.calls))
+    _, _, known = call_times(facts_of(w))
     assert known.tolist() == [True, False, True, True]
     nothing = window(kernels[:2])
     rows = correlation.call_of(nothing.activities, nothing.calls)
-    assert not call_times(nothing.activities, nothing.calls, rows)[2].any()
+    assert not call_times(Facts(nothing, rows))[2].any()
 
 
 def test_an_id_that_every_burst_gives_anew_belongs_to_the_call_before_the_kernel() -> None:

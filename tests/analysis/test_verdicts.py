@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import launches, steps
-from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.kernels import labels
+from brrrtop.analysis.estimate import estimate, facts_of
+from brrrtop.analysis.facts import launches, steps
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.kernels.table import share_of_roof
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Device, Links, OpSignature, Span, Window
@@ -85,7 +86,7 @@ def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> No
 def test_removing_the_device_never_makes_a_side_more_certain() -> None:
     w = window(*stream(20, 200 * US, 1 * US, ADD, blocks=131072))
     known, blind = estimate(w), estimate(replace(w, device=Device(0)))
-    each = [g.certainty for j in (known, blind) for g in j.labels.groups]
+    each = [g.certainty for j in (known, blind) for g in j.facts.labels.groups]
     assert each[1] <= each[0]
 
 
@@ -135,7 +136,7 @@ def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
             kernels.append(K(at, at + length * US, name))
             at += (length + 1) * US
     w = window(kernels)
-    result = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    result = steps.find_steps(facts_of(w))
     assert result.source == "period"
     assert result.count == 5
     assert result.step_ns == at // 6
@@ -146,7 +147,7 @@ def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
     once = [f"tuned{i}_gemm" for i in range(70)]
     names = [*once[:30], *step * 8, *once[30:]]
     w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
-    result = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    result = steps.find_steps(facts_of(w))
     assert (result.source, result.step_ns) == ("period", 2000)
 
 
@@ -154,7 +155,7 @@ def test_noise_has_no_steps() -> None:
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
     w = window(kernels)
-    assert steps.find_steps(w, correlation.call_of(w.activities, w.calls)).count is None
+    assert steps.find_steps(facts_of(w)).count is None
 
 
 def test_a_compile_in_the_window_means_warming_up() -> None:
@@ -180,12 +181,12 @@ def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warmin
     """CUDA loads a kernel's module when it is launched first, and profilers record no such load."""
     first = _launched_one_by_one(dict.fromkeys(range(1, 10), 2_000))
     rows = correlation.call_of(first.activities, first.calls)
-    assert launches.loading_ns(first, rows) == 9 * 2_000 * US
+    assert launches.loading_ns(Facts(first, rows)) == 9 * 2_000 * US
     assert estimate(first).estimate.steps.warming_up
     few = _launched_one_by_one({1: 1_200})
-    assert launches.loading_ns(few, rows) == 1_200 * US
+    assert launches.loading_ns(Facts(few, rows)) == 1_200 * US
     later = _launched_one_by_one(dict.fromkeys(range(11, 30), 2_000))  # a lock, say
-    assert launches.loading_ns(later, rows) == 0
+    assert launches.loading_ns(Facts(later, rows)) == 0
     many = _launched_one_by_one({1: 2_000}, count=600)
     for shorter in (later, many, _launched_one_by_one({})):
         assert not estimate(shorter).estimate.steps.warming_up
@@ -194,7 +195,7 @@ def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warmin
 def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
     kernels = [K(0, 5_000 * US, "k0_gemm", 1), K(5_001 * US, 5_050 * US, "k1_gemm", 2)]
     w = window(kernels, [C(-20 * US, -10 * US, 1), C(10 * US, 4_000 * US, 2)])
-    assert launches.loading_ns(w, correlation.call_of(w.activities, w.calls)) == 0
+    assert launches.loading_ns(facts_of(w)) == 0
 
 
 def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
@@ -213,8 +214,8 @@ def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
 
 def test_labels_have_one_row_an_activity() -> None:
     w = window(*stream(7, 10 * US, 1 * US))
-    label = labels.label(w, None)
-    assert len(label.buckets) == len(label.weights) == 7
+    labels = label(facts_of(w))
+    assert len(labels.buckets) == len(labels.weights) == 7
 
 
 def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
@@ -229,7 +230,7 @@ def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
 def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: float | None) -> None:
     kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
     result = estimate(window(kernels, calls))
-    group = replace(result.labels.groups[0], memory_share_of_roof=measured)
+    group = replace(result.facts.labels.groups[0], memory_share_of_roof=measured)
     assert share_of_roof(group) == shown
     assert share_of_roof(replace(group, side=Side.COMM)) is None
 

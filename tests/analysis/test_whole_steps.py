@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.account.whole_steps import whole_steps
-from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.estimate import estimate, facts_of
+from brrrtop.analysis.facts.steps import whole_steps
 from brrrtop.model.tables import Span, Window
-from brrrtop.timeline import correlation
 from collectors.vocabulary import MarkClass
 from tests.analysis.build import C, K, M, window
 
@@ -61,8 +60,8 @@ def test_a_step_whose_beginning_was_not_traced_is_none() -> None:
 
 def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
     w = run()
-    rows = correlation.call_of(w.activities, w.calls, w.observed)
-    result, moved, steps = whole_steps(w, rows)
+    cut, steps = whole_steps(facts_of(w))
+    result, moved = cut.window, cut.call_rows
     assert len(result.activities) == 3 * 2 * KERNELS == len(result.calls)
     assert moved.tolist() == list(range(len(moved)))
     assert (result.calls.correlations[moved] == result.activities.correlations).all()
@@ -77,9 +76,8 @@ def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
     ids=["no marks", "no whole step", "no bursts"],
 )
 def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
-    rows = correlation.call_of(w.activities, w.calls, w.observed)
-    result, same, steps = whole_steps(w, rows)
-    assert result is w and same is rows and steps == ()
+    facts = facts_of(w)
+    assert whole_steps(facts) == (facts, ())
 
 
 def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from collectors.attach import by_ptrace
 from collectors.attach.ptrace import machine_code, worker, x86_64
-from collectors.doctor.cuda import Status
-from collectors.doctor.doctor import doctor
+from collectors.doctor import Status, doctor
 from collectors.errors import RUN_INSTEAD, Unsupported
 from collectors.process import process as processes
 

@@ -18,14 +18,13 @@ import pytest
 
 from brrrtop.cli import live
 from brrrtop.cli.arguments import parse
-from brrrtop.sources.live import LiveSource
+from brrrtop.session.controller import Controller
 from collectors.attach import agent_library, by_ptrace, launch
 from collectors.attach.attach import attach
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
 from collectors.attach.ptrace import x86_64
-from collectors.doctor.cuda import Status
-from collectors.doctor.doctor import doctor
+from collectors.doctor import Status, doctor
 from collectors.errors import CollectorError
 from collectors.process import process as processes
 from collectors.protocol import requests
@@ -243,17 +242,19 @@ def torchless(
         one.kill()
 
 
-def watched(one: subprocess.Popen[str], built: dict[str, Path], *options: str) -> LiveSource:
+def watched(one: subprocess.Popen[str], built: dict[str, Path], *options: str) -> Controller:
     """As `attach` does it with these options."""
     agent = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"])).client
     return live.open_live(agent, one.pid, parse(["attach", str(one.pid), *options]), "")
 
 
-def kernels_until(source: LiveSource, noted: str) -> int:
+def kernels_until(controller: Controller, noted: str) -> int:
     """How many were seen when a note of the source said that."""
+    source = controller.source
     count, deadline = 0, time.monotonic() + PATIENCE_S
     while not any(noted in note for note in source.info.notes):
         assert time.monotonic() < deadline, f"never noted: {source.info.notes}"
+        controller.poll()
         count += sum(len(f.body) for f in source.frames() if f.kind == Kind.KERNELS)
         time.sleep(0.02)
     return count + sum(len(f.body) for f in source.frames() if f.kind == Kind.KERNELS)
@@ -262,12 +263,12 @@ def kernels_until(source: LiveSource, noted: str) -> int:
 def test_a_program_without_torch_is_traced_unless_that_is_left_out(
     torchless: subprocess.Popen[str], built: dict[str, Path]
 ) -> None:
-    source = watched(torchless, built, "--no-trace-graphs")
-    assert kernels_until(source, "left out (--no-trace-graphs)") == 0
-    source.close()
-    source = watched(torchless, built)
-    assert kernels_until(source, "all threads are held outside CUDA for some") > 0
-    source.close()
+    controller = watched(torchless, built, "--no-trace-graphs")
+    assert kernels_until(controller, "left out (--no-trace-graphs)") == 0
+    controller.source.close()
+    controller = watched(torchless, built)
+    assert kernels_until(controller, "all threads are held outside CUDA for some") > 0
+    controller.source.close()
     torchless.send_signal(signal.SIGINT)
     text, _ = torchless.communicate(timeout=PATIENCE_S)
     undisturbed(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import subprocess
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -40,12 +38,6 @@ def test_every_verb_takes_the_common_options(words: list[str]) -> None:
     assert (options.once, options.json, options.interval, options.gpu) == (True, True, 2.0, 1)
     assert (options.no_color, options.ascii) == (True, True)
     assert parse([*words, "--version"]).version
-
-
-@pytest.mark.parametrize("words", [["analyze", "x"], ["demo"], ["replay", "x"], ["attach", "1"],
-                                   ["run", "--", "true"], []])  # fmt: skip
-def test_whatever_reads_a_run_can_record_it(words: list[str]) -> None:
-    assert parse(["--record", "f", *words]).record == "f"
 
 
 def test_the_version_of_the_command_of_run_is_its_own() -> None:
@@ -165,25 +157,6 @@ def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFix
     assert "--max-overhead" in text
 
 
-def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--print-completion", "fish9"]) == 2
-    assert "bash, zsh" in capsys.readouterr().err
-
-
-def readme_commands() -> list[str]:
-    """Every line of the README's shell blocks that starts brrrtop, without its comment."""
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("brrrtop")]
-
-
-@pytest.mark.parametrize("line", readme_commands())
-def test_every_command_in_the_readme_is_understood(line: str) -> None:
-    words = shlex.split(line)
-    verb = parse(words[1:]).verb
-    assert verb is None or verb in VERBS
-
-
 @pytest.mark.parametrize("words", [["attach", "1"], ["run", "--", "true"], []])
 def test_shapes_are_the_default_and_can_be_left_out_or_hurried(words: list[str]) -> None:
     assert parse(words).shapes is None
@@ -200,11 +173,3 @@ def test_tracing_without_torch_is_the_default_and_can_be_left_out(words: list[st
         assert parse([*option, *words]).trace_graphs is value
     with pytest.raises(UsageError, match="not allowed with"):
         parse(["--trace-graphs", "--no-trace-graphs", *words])
-
-
-def test_the_help_says_that_shapes_come_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["attach", "--help"])
-    says = " ".join(capsys.readouterr().out.split())
-    assert "--no-shapes do not record the op shapes of one step once the run is steady" in says
-    assert "--shapes record op shapes sooner" in says

@@ -54,7 +54,7 @@ def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -
     comparison = loads["comparison"]
     assert set(comparison) == {
         "per_step", "before_ns", "after_ns", "speedup", "buckets", "families", "kernels",
-        "promises", "changes", "says", "verdicts", "experiments", "steps", "noise_share",
+        "promises", "changes", "says", "verdicts", "steps", "noise_share",
     }  # fmt: skip
     for key in ("buckets", "families", "kernels"):
         for row in comparison[key]:

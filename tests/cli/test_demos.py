@@ -22,7 +22,6 @@ from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from collectors.protocol.frames import Kind
-from collectors.vocabulary import Metric
 
 SETTLING_S = 5.0
 """And windows enough for advice that one is not enough for: bursts are up to 11 s apart."""
@@ -158,24 +157,6 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
         check(TRUTHS[name], snapshot, settled)
         seen += settled
     assert seen > 5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(
-    name: str,
-) -> None:
-    source = open_source(str(scenarios()[name]))
-    span = source.span
-    assert span is not None
-    assert span.duration_ns > 29_700_000_000
-    frames = list(source.frames())
-    source.close()
-    hello = next(frame.body for frame in frames if frame.kind == Kind.HELLO)
-    assert hello["agent"], "recorded by the agent in a trainer, not converted from a trace"
-    assert "live" in hello["provenance"]["from"]
-    metrics = {int(m) for f in frames if f.kind == Kind.GAUGES for m in f.body["metric"].tolist()}
-    assert metrics >= {Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE}
-    assert any(frame.kind == Kind.MARKS for frame in frames)
 
 
 def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(

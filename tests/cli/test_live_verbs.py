@@ -174,7 +174,7 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     )
     waiting = [judged, judged, message]
     driver: Any = SimpleNamespace(
-        advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0], of_job=False
     )
     assert live._once(driver, Options(once=True, shapes=True, interval=0.01), "") == 0
     captured = capsys.readouterr()
@@ -193,12 +193,15 @@ def test_a_report_of_no_gpu_at_all_is_a_failure(
     nothing = Snapshot(info, Freshness.LIVE, 0, None, None, None)
     own = {int(Metric.MONITOR_CPU_SHARE): 0.01}
     for gauges in ({}, own):
-        driver: Any = SimpleNamespace(advance=lambda g=gauges: replace(nothing, gauges=g))
+        driver: Any = SimpleNamespace(
+            advance=lambda g=gauges: replace(nothing, gauges=g), of_job=False
+        )
         with pytest.raises(BrrrtopError, match="nothing of a GPU"):
             live._once(driver, Options(once=True, interval=0.01), "")
         assert "No verdict" in capsys.readouterr().out
     counted = SimpleNamespace(
-        advance=lambda: replace(nothing, gauges=own | {int(Metric.POWER_WATT): 70.0})
+        advance=lambda: replace(nothing, gauges=own | {int(Metric.POWER_WATT): 70.0}),
+        of_job=False,
     )
     assert live._once(counted, Options(once=True, interval=0.01), "") == 0  # type: ignore[arg-type]
 

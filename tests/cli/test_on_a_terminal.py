@@ -13,7 +13,6 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -150,24 +149,3 @@ def test_a_dumb_terminal_gets_one_plain_report() -> None:
         assert terminal.ended() == 0
         assert b"Where the time went" in terminal.seen
         assert b"\x1b" not in terminal.seen
-
-
-def test_a_program_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
-    with on_a_terminal("run", "--screen", "--", "no-such", TMPDIR=str(tmp_path)) as terminal:
-        assert terminal.ended() == 127
-        assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_what_a_program_under_the_screen_printed_is_kept_only_where_it_failed(
-    code: int, tmp_path: Path
-) -> None:
-    program = f"print('its last words'); raise SystemExit({code})"
-    arguments = ("run", "--screen", "--", sys.executable, "-c", program)
-    with on_a_terminal(*arguments, TMPDIR=str(tmp_path)) as terminal:
-        assert terminal.ended() == code
-        assert b"its last words" in terminal.seen
-        logs = list(tmp_path.glob("brrrtop-run-*.log"))
-        assert len(logs) == bool(code)
-        assert all(str(log).encode() in terminal.seen.split(b"all it printed: ")[1] for log in logs)
-        assert all(log.read_text() == "its last words\n" for log in logs)

@@ -27,7 +27,7 @@ from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
-    "schema", "source", "window", "split", "account", "busy_ns", "taken_ns", "regime", "cause",
+    "schema", "source", "window", "split", "account", "busy_ns", "regime", "cause",
     "confidence", "launch", "kernels", "advisories", "whatif", "losses",
 }  # fmt: skip
 
@@ -95,11 +95,10 @@ def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot
     pair = WhatIf("compile-reduce-overhead+tf32", 3.0e6, 0.25, 0.1, 0.4, None, "")
     snapshot = replace(make_snapshot(), whatif=rows, whatif_after=(pair,))
     text = to_text(snapshot)
-    assert (
-        "  compile-reduce-overhead       4.00 ms → 3.20 ms   1.25×  0.98–1.7×\n      x = word"
-        in text
+    assert re.search(
+        r"  compile-reduce-overhead +4.00 ms → 3.20 ms  1.25× 0.98–1.7×\n      x = word", text
     )
-    assert "  tf32                          4.00 ms → 4.00 ms   1.00×  0.98–1.02×\n" in text
+    assert re.search(r"  tf32 +4.00 ms → 4.00 ms  1.00× 0.98–1.02×\n", text)
     assert "no use" not in text, "nobody is to try it"
     assert "After compile-reduce-overhead: tf32 1.33× with both." in text
     assert text.count("word") == 30
@@ -195,12 +194,12 @@ def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: Mak
 def test_text_leads_with_the_verdict_and_fits(make_snapshot: MakeSnapshot) -> None:
     text = to_text(make_snapshot())
     lines = text.splitlines()
-    assert any("OVERHEAD-BOUND (input), 90% sure" in line for line in lines[:5])
+    assert any("WAITS FOR DATA, 90% sure" in line for line in lines[:5])
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in text
-    for fact in ("idle: input", "50.0%", "dataloader-stall", "at most 2.0× faster", "more loader"):
+    for fact in ("waits for data", "50%", "dataloader-stall", "at most 2.0× faster", "more loader"):
         assert fact in text
-    assert "idle: gc" not in text
+    assert "garbage" not in text
 
 
 def test_an_ascii_report_has_no_other_character(make_snapshot: MakeSnapshot) -> None:
@@ -228,10 +227,8 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
     rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
-    message = [
-        line.split()[2:4] for line in text.splitlines() if line.startswith(("  one", "  two"))
-    ]
-    assert message == [["L2", "81%"], ["L1", "–"]]
+    message = [line.split()[-3:-1] for line in text.splitlines() if line.endswith((" one", " two"))]
+    assert message == [["81%", "L2"], ["–", "L1"]]
 
 
 def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:

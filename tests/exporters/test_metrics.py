@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -16,7 +14,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.commands.demo import scenarios
-from brrrtop.cli.commands.export import job_of
-from brrrtop.cli.options import Options
+from brrrtop.cli.commands.export import labels_of
 from brrrtop.errors import BrrrtopError
 from brrrtop.exporters import prometheus
 from brrrtop.exporters.prometheus import (
@@ -37,13 +33,10 @@ from brrrtop.exporters.prometheus import (
     MOST_CONNECTIONS,
     OWN_LABELS,
     PrometheusServer,
-    Sample,
     samples,
 )
-from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze
-from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from collectors.printable import printable
 from collectors.process import process as processes
@@ -170,7 +163,7 @@ def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) ->
     )
     try:
         until(lambda: b"POD_NAME" in Path(f"/proc/{trainer.pid}/environ").read_bytes())
-        labels = job_of(processes.read(trainer.pid))
+        labels = labels_of(processes.read(trainer.pid))
     finally:
         trainer.kill()
         trainer.wait()
@@ -251,31 +244,6 @@ def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
         server.close()
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as closing:
-        yield closing
-
-
-def begun(stack: ExitStack, *command: str) -> subprocess.Popen[str]:
-    """A process that ends with the test."""
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-
-    def end() -> None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.communicate(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-
-    stack.callback(end)
-    return process
-
-
 def until(done: Callable[[], Any]) -> Any:
     """What `done` gives once that is something; faults on the way are waited out."""
     deadline = time.monotonic() + LIMIT_S
@@ -287,85 +255,3 @@ def until(done: Callable[[], Any]) -> Any:
             pass
         assert time.monotonic() < deadline
         time.sleep(0.2)
-
-
-def scraping(stack: ExitStack, folder: Path, ours: int) -> str:
-    """The address at which a Prometheus of this test answers queries."""
-    prometheus = shutil.which("prometheus") or pytest.skip("no prometheus here")
-    theirs = free_port()
-    (folder / "prometheus.yml").write_text(
-        f"rule_files: ['{PAGES}/alerts.yml']\n"
-        "scrape_configs: [{job_name: brrrtop, scrape_interval: 1s,"
-        f" static_configs: [{{targets: ['127.0.0.1:{ours}']}}]}}]\n"
-    )
-    begun(
-        stack, prometheus, f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{theirs}",
-    )  # fmt: skip
-    return f"http://127.0.0.1:{theirs}/api/v1/query?query="
-
-
-@pytest.mark.timeout(180)
-def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
-    stack: ExitStack, tmp_path: Path
-) -> None:
-    shutil.which("prometheus") or pytest.skip("no prometheus here")
-    files = sorted(map(str, scenarios()["straggler"].iterdir()))
-    driver = files.open_job(files, Options())
-    driver.seek(1.0)
-    job = driver.advance().job
-    driver.close()
-    assert job is not None
-    rows: list[RankRow | None] = sorted(job.ranks, key=lambda row: row.rank or 0)  # type: ignore[assignment]
-    shown: list[Sample] = []
-    for pid, path in enumerate([scenarios()["input-bound"], *map(Path, files)]):
-        source = open_source(path)
-        assert source.span is not None
-        snapshot = Session(source, keep_ns=None).advance(source.span.t1_ns)
-        source.close()
-        live = replace(snapshot, freshness=Freshness.LIVE)
-        labels = {"pid": str(pid), "hpc_job": str(min(pid, 1))}
-        shown += samples(live, labels, "n1", [None, *rows][pid])
-    ours = free_port()
-    server = PrometheusServer(lambda: shown, "127.0.0.1", ours)
-    stack.callback(server.close)
-    ask = scraping(stack, tmp_path, ours)
-
-    def result(expression: str) -> list[dict[str, Any]]:
-        answer = json.loads(get(ask + urllib.parse.quote(expression)))
-        assert answer["status"] == "success"
-        return list(answer["data"]["result"])
-
-    until(lambda: len(result("brrrtop_up == 1")) == 3)
-    assert len(result("count by (__name__) ({__name__=~'brrrtop_.*'})")) == len(
-        {one.name for one in shown}
-    )
-    for panel in json.loads((PAGES / "board.json").read_text())["panels"]:
-        assert panel["fieldConfig"]["defaults"]["noValue"]
-        for target in panel["targets"]:
-            expression = target["expr"].replace("$host", ".*").replace("$job", ".*")
-            assert result(expression), f"{panel['title']}: {expression}"
-
-
-@pytest.mark.timeout(180)
-def test_a_real_prometheus_scrapes_a_real_trainer(stack: ExitStack, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    shutil.which("prometheus") or pytest.skip("no prometheus here")
-    trainer = begun(stack, sys.executable, "tests/attach/torch_training.py")
-    assert trainer.stdout is not None
-    while not trainer.stdout.readline().startswith("step 5"):
-        assert trainer.poll() is None
-    ours = free_port()
-    begun(
-        stack, sys.executable, "-m", "brrrtop", "export", "prometheus", str(trainer.pid),
-        "--listen", f"127.0.0.1:{ours}",
-    )  # fmt: skip
-    text = until(
-        lambda: (t := get(f"http://127.0.0.1:{ours}/metrics")) and "brrrtop_up{" in t and t
-    )
-    assert f'pid="{trainer.pid}"' in text
-    query = scraping(stack, tmp_path, ours) + "brrrtop_up"
-    result = until(lambda: json.loads(get(query))["data"]["result"])
-    assert result[0]["metric"]["pid"] == str(trainer.pid) and result[0]["value"][1] == "1"
-    trainer.kill()
-    until(lambda: json.loads(get(query))["data"]["result"][0]["value"][1] == "0")

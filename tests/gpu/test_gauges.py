@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from collectors.gpu.counters.sampler import CounterThread
-from collectors.gpu.nvidia.sampler_thread import GaugeThread
+from collectors.gpu.sampler_thread import GaugeThread
 from collectors.protocol.frames import OBSERVED, Kind, on_host_clock
 from collectors.vocabulary import Metric
 

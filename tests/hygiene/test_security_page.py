@@ -9,9 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-_LOADS_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_RUNS_TEXT = {"eval", "exec", "compile", "os.system", "os.popen"}
 
 
 def sections() -> dict[str, str]:
@@ -39,29 +37,11 @@ def test_every_point_of_a_promise_names_a_test() -> None:
     assert [point for point in points if not _TEST.search(point)] == []
 
 
-def runs_what_it_reads(tree: ast.AST) -> list[str]:
-    texts = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            texts += [one.name for one in node.names if one.name in _LOADS_CODE]
-        elif isinstance(node, ast.ImportFrom) and node.module in _LOADS_CODE:
-            texts.append(node.module)
-        elif isinstance(node, ast.Call):
-            if ast.unparse(node.func) in _RUNS_TEXT:
-                texts.append(ast.unparse(node.func))
-            options = {one.arg: ast.unparse(one.value) for one in node.keywords}
-            texts += [name for name in ("shell", "allow_pickle") if options.get(name) == "True"]
-    return texts
-
-
 def test_nothing_that_is_read_is_run() -> None:
-    """Of the monitor's side; what starts the agent in a trainer is text of ours."""
-    paths = [*(ROOT / "brrrtop").rglob("*.py"), *(ROOT / "collectors").glob("*.py")]
-    strays = {
-        str(path.relative_to(ROOT)): names
-        for path in paths
-        if (names := runs_what_it_reads(ast.parse(path.read_text())))
-    }
-    assert strays == {}
-    hostile = "import pickle\neval(x)\nnp.load(f, allow_pickle=True)\nrun(x, shell=True)"
-    assert runs_what_it_reads(ast.parse(hostile)) == ["pickle", "eval", "allow_pickle", "shell"]
+    """ruff refuses pickle, eval, exec and shells; only what starts the agent, a text of ours, may."""
+    sources = [*(ROOT / "brrrtop").rglob("*.py"), *(ROOT / "collectors").rglob("*.py")]
+    refused = re.compile(r"noqa: S\d|allow_pickle=True|^import (marshal|shelve)", re.MULTILINE)
+    exempt = {path.name for path in sources if refused.search(path.read_text())}
+    assert len(exempt) == 1
+    ruled = (ROOT / "pyproject.toml").read_text()
+    assert all(f'"{rule}"' in ruled for rule in ("S102", "S301", "S307", "S602", "S604", "S605"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace.columns import EXACT_BELOW_US, from_us
-from brrrtop.sources.importers.trace.events import BAD_NS, decode_times
+from brrrtop.sources.importers.trace.columns import BAD_NS, decode_run
 from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
 
 Spans = list[tuple[int, int, int]]
@@ -128,28 +128,11 @@ def test_ids_that_fit_are_left_alone_and_others_become_dense() -> None:
     assert max(*a, *b) < 1 << 32
 
 
-def written(text: str) -> int:
-    """The start of an event, from its text."""
-    ((start_ns, _),) = decode_times(b'{"ts":' + text.encode() + b"}")
-    return start_ns
-
-
-@given(st.integers(0, 10**16), st.integers(0, 999))
-@settings(max_examples=300, deadline=None)
-def test_text_and_doubles_give_the_nanosecond_that_was_written(us: int, ns: int) -> None:
-    expected = us * 1000 + ns
-    text = f"{us}.{ns:03}"
-    if us < 9 * 10**15:
-        assert written(text) == expected
-        assert written(text.rstrip("0") + "0") == expected
-    if us < EXACT_BELOW_US:
-        assert from_us(np.array([float(text)])).tolist() == [expected]
-        assert from_us(np.array([-float(text)])).tolist() == [-expected]
-
-
-def test_text_that_is_no_time_is_marked() -> None:
-    for text in ("NaN", "1e999", "99999999999999999999999999"):
-        assert written(text) == BAD_NS
-    assert decode_times(b'{"dur":1}') == [(BAD_NS, 1000)]
-    assert decode_times(b'{"ts":1.2.3}') == []
-    assert [written(text) for text in ("-1.5", "2.5e3", "0")] == [-1500, 2_500_000, 0]
+@pytest.mark.parametrize(
+    ("text", "start_ns"),
+    [("-1.5", -1500), ("2.5e3", 2_500_000), ("0", 0), ("1712195495505543.2175", 1712195495505543218),
+     ("8999999999999999.999", 8999999999999999999), ("1e999", BAD_NS), ("9" * 26, BAD_NS)],
+)  # fmt: skip
+def test_times_are_read_to_the_nanosecond_that_was_written(text: str, start_ns: int) -> None:
+    ((event,), odd) = decode_run(b'{"ts":' + text.encode() + b"}")
+    assert (event.start_ns, odd) == (start_ns, 0)

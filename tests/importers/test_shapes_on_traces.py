@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[Analysis, Analysis]:
 
 
 def _ops(judged: Analysis) -> list[OpSignature | None]:
-    window = judged.window
+    window = judged.facts.window
     ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids.tolist(), strict=True))
     return [window.ops.get(ops.get(c, -1)) for c in window.activities.correlations.tolist()]
 

@@ -10,13 +10,13 @@ import pytest
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
-from brrrtop.session.live import LiveSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
 from collectors.protocol.frames import Frame, Kind
-from collectors.protocol.status import StatusCode
-from collectors.vocabulary import Metric
+from collectors.vocabulary import Metric, StatusCode
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
 
 START_NS = 1_700_000_000 * SECOND
@@ -35,10 +35,16 @@ class Bench:
         self.load = FakeLoad()
         self.source = LiveSource(
             self.agent, 4711, [self.feed], self.load,  # type: ignore[arg-type]
-            Governor(Limits()), RecordingWriter(path) if path else None, lambda: self.now_ns,
+            RecordingWriter(path) if path else None, lambda: self.now_ns,
         )  # fmt: skip
+        self.control(Governor(Limits()))
+
+    def control(self, governor: Governor, shapes: bool | None = None) -> None:
+        """Everything behind the source, anew."""
+        self.controller = Controller(self.source, governor, shapes)
         self.session = Session(self.source)
-        self.driver = LiveSession(self.session, self.source, lambda: self.now_ns)
+        member = alone(self.controller, self.session)
+        self.driver = Live([member], now_ns=lambda: self.now_ns)
 
     def tick(self) -> None:
         self.now_ns += TICK_NS
@@ -52,6 +58,7 @@ class Bench:
         frames: list[Frame] = []
         for _ in range(int(seconds * SECOND / TICK_NS)):
             self.tick()
+            self.controller.poll()
             frames += self.source.frames(self.now_ns)
         return frames
 

@@ -8,11 +8,11 @@ import sys
 import time
 from typing import Any
 
-from collectors.doctor import cuda
-from collectors.gpu.nvidia.devices import device_facts, list_devices, visible_to
-from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.gpu.nvidia.sampler import DeviceSampler
-from collectors.gpu.nvidia.sampler_thread import GaugeThread
+from collectors import doctor as cuda
+from collectors.gpu.devices import device_facts, list_devices, visible_to
+from collectors.gpu.nvml import NvmlUnavailable, close_nvml, open_nvml
+from collectors.gpu.sampler import DeviceSampler
+from collectors.gpu.sampler_thread import GaugeThread
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import Metric
 

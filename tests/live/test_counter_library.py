@@ -61,20 +61,6 @@ def test_without_the_binding_the_path_decides(tmp_path: Path, torchs: Path) -> N
     assert candidates([str(torchs), str(tmp_path / "ours")]) == [torchs / LIB, ours]
 
 
-def test_what_lies_beside_the_binding_is_found_without_metadata(
-    tmp_path: Path, torchs: Path
-) -> None:
-    ours = tmp_path / "ours" / LIB
-    ours.parent.mkdir(parents=True)
-    ours.write_bytes(b"not a library")
-    (tmp_path / "ours" / "cupti").mkdir()
-    (tmp_path / "ours" / "cupti" / "__init__.py").touch()
-    for search in ([torchs, tmp_path / "ours"], [tmp_path / "ours", torchs]):
-        assert candidates([str(s) for s in search]) == [ours, torchs / LIB]
-    install(tmp_path / "torch", "cupti-python", "13.4.0")
-    assert candidates([str(torchs), str(tmp_path / "ours")]) == [ours, torchs / LIB]
-
-
 def test_files_that_are_listed_but_gone_and_other_files_are_passed_over(tmp_path: Path) -> None:
     install(tmp_path, "nvidia-cuda-cupti", "13.4.92", LIB).unlink()
     install(tmp_path, "nvidia_cuda.cupti", "13.5.0", "nvidia/cu13/lib/libcheckpoint.so")

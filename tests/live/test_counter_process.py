@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.sources.samplers import Feeds
+from brrrtop.sources.live import Feeds
 from collectors.gpu.counters import process as counter_process
 from collectors.gpu.counters.process import CounterProcess, worker_command
-from collectors.gpu.nvidia.devices import tenants
+from collectors.gpu.devices import tenants
 from collectors.process.proc import end_with
 from collectors.protocol.frames import OBSERVED, Frame, Kind
 from collectors.vocabulary import Metric
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from collectors.gpu.counters.worker import serve
+from collectors.gpu.counters.process import serve
 from collectors.gpu.counters.sampler import CounterThread
 from collectors.process.proc import end_with
 from tests.live.counter_hardware import Hardware
@@ -40,7 +40,7 @@ serve(counters, sys.stdin.buffer, sys.stdout.buffer)
 HANGS = f"""
 import ctypes, sys
 sys.path.insert(0, {str(ROOT)!r})
-from collectors.gpu.counters import worker as counter_worker
+from collectors.gpu.counters import process as counter_worker
 class Hangs:
     def start(self):
         print("hangs", file=sys.stderr, flush=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from collectors.gpu.counters import notes as counter_notes
+from collectors.gpu.counters import bursts as counter_notes
 from collectors.gpu.counters import sampler as counters
-from collectors.gpu.counters.bursts import MARGIN_NS
+from collectors.gpu.counters.bursts import MARGIN_NS, Coverage
+from collectors.gpu.counters.cupti_python import sentence
 from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
-from collectors.gpu.counters.notes import Coverage, sentence
 from collectors.gpu.counters.sampler import CounterThread, bin_means
 from collectors.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.vocabulary import Metric
@@ -371,7 +371,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
     better.worker = 4712
-    bench.source._feeds._feeds.append(better)
+    bench.source.feeds._feeds.append(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
@@ -386,7 +386,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
 def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True
-    bench.source._feeds._feeds.append(sampler)
+    bench.source.feeds._feeds.append(sampler)
     buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
     assert not any("burst" in body for body in buffered)
     sampler.settling = False

@@ -10,8 +10,9 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
-from brrrtop.session.restart import RestartedProcess, RestartingSession
-from brrrtop.session.session import Session
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
+from brrrtop.session.restart import RestartedProcess, Succession
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad
 
@@ -28,22 +29,24 @@ class Line:
         self.successor: RestartedProcess | None = None
         self.refuses: str | None = None
         self.entered: list[int] = []
-        self.source = self._started(4711)
-        self.driver = RestartingSession(
-            Session(self.source), self.source, self, lambda: self.now_ns
-        )
+        self.driver = self.driven(Succession(self))
 
-    def _started(self, pid: int) -> LiveSource:
+    def driven(self, succession: Succession) -> Live:
+        first = alone(self._started(4711))
+        return Live([first], succession=succession, now_ns=lambda: self.now_ns)
+
+    def _started(self, pid: int) -> Controller:
         self.agent, self.load = FakeAgent(self.now_ns, pid=pid), FakeLoad()
-        return LiveSource(
+        source = LiveSource(
             self.agent, pid, [FakeFeed()], self.load,  # type: ignore[arg-type]
-            Governor(Limits()), None, lambda: self.now_ns,
+            None, lambda: self.now_ns,
         )  # fmt: skip
+        return Controller(source, Governor(Limits()))
 
     def find(self) -> RestartedProcess | None:
         return self.successor
 
-    def enter(self, pid: int) -> LiveSource:
+    def enter(self, pid: int) -> Controller:
         self.entered.append(pid)
         if self.refuses:
             raise BrrrtopError(self.refuses)
@@ -172,7 +175,8 @@ def test_without_a_successor_there_is_nothing_to_follow(line: Line) -> None:
 
 def test_a_program_that_was_started_here_has_no_successor() -> None:
     line = Line()
-    line.driver = RestartingSession(Session(line.source), line.source, None, lambda: line.now_ns)
+    line.driver.close()
+    line.driver = line.driven(Succession())
     line.watch(10)
     ended = line.end()
     assert "follow" not in line.driver.can

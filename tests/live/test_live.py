@@ -9,13 +9,12 @@ import pytest
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness
-from brrrtop.session.live import LiveSession
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
 from collectors.protocol.frames import Frame, Kind
 from collectors.protocol.requests import Op
-from collectors.protocol.status import StatusCode
-from collectors.vocabulary import Metric
+from collectors.vocabulary import Metric, StatusCode
 from tests.live.agents import SECOND
 from tests.live.bench import START_NS, Bench, bench, kinds, say, statuses
 from tests.memory_source import MemorySource
@@ -71,7 +70,7 @@ def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:
 def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
     bench.read(3)
     assert bench.agent is not None
-    assert bench.source.tier == "bursts"
+    assert bench.controller.tier == "bursts"
     assert "every step" in bench.driver.continuous(True)
     assert bench.agent.orders[-1][:2] == (Op.CONTINUOUS, 1)
     assert bench.source.info.tier == "continuous"
@@ -92,7 +91,7 @@ def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
     assert Kind.END not in kinds(frames)
     assert not bench.source.ended
     with pytest.raises(BrrrtopError, match="nothing can be traced: the agent is gone"):
-        bench.source.continuous(True)
+        bench.controller.continuous(True)
 
 
 def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench: Bench) -> None:
@@ -140,7 +139,7 @@ def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
     bench.read(2)
     assert bench.agent is not None
     bench.agent.closed = True
-    bench.source.exited("the program exited: exit code 3")
+    bench.controller.exited("the program exited: exit code 3")
     frames = bench.read(0.25)
     assert frames[-1].body == {"reason": "the program exited: exit code 3"}
     assert bench.source.info.notes == ("the program exited: exit code 3",)
@@ -154,7 +153,7 @@ def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     body = {"by": "agent", "tier": "nvml", "state": "yielded", "says": says}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
     assert statuses(bench.read(0.5))["says"] == says
-    assert bench.source.tier == "nvml"
+    assert bench.controller.tier == "nvml"
     before = bench.agent.count(Op.BURST)
     bench.read(10)
     assert bench.agent.count(Op.BURST) == before
@@ -171,14 +170,14 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     bench.read(4)
     before = bench.agent.count(Op.BURST)
     text = statuses(say(bench, "ready", says, StatusCode.GRAPHS_UNKNOWN))
-    assert (text["state"], text["tier"], bench.source.tier) == ("ready", "nvml", "nvml")
+    assert (text["state"], text["tier"], bench.controller.tier) == ("ready", "nvml", "nvml")
     assert "cannot trace" in str(text["sampling"])
     bench.read(10)
     assert bench.agent.count(Op.BURST) == before
     assert bench.source.info.notes == (says,)
     say(bench, "tracing", "tracing a burst")
     say(bench, "ready", "kernel tracing is ready")
-    assert bench.source.tier == "bursts"
+    assert bench.controller.tier == "bursts"
     bench.read(4)
     assert bench.agent.count(Op.BURST) > before
 
@@ -247,7 +246,7 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
     span = recorded.span
     assert span is not None
     session = Session(recorded, keep_ns=None)
-    driver = LiveSession(session, bench.source, lambda: span.t1_ns)
+    driver = Live([alone(bench.controller, session)], now_ns=lambda: span.t1_ns)
     kind = driver.advance().advisories[0].kind
     driver.pause()
     assert "for good: --silence" in driver.silence(kind)
@@ -265,10 +264,10 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
 def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> None:
     bench.watch(10)
     assert bench.agent is not None
-    while bench.source.governor.tracing:
+    while bench.controller.governor.tracing:
         bench.watch(0.25)
     before = bench.agent.count(Op.BURST)
-    assert bench.source.governor._pause_ns > SECOND
+    assert bench.controller.governor._pause_ns > SECOND
     assert "tracing" in bench.driver.burst()
     bench.watch(0.5)
     assert bench.agent.count(Op.BURST) == before + 1

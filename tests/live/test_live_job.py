@@ -22,9 +22,9 @@ from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
-from brrrtop.session.job_session import Member
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LOOK_S, LiveJob
+from brrrtop.session.controller import Controller
+from brrrtop.session.driver import Member
+from brrrtop.session.live import LOOK_S, Live
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.text.ranks import sentence
@@ -87,7 +87,7 @@ class Bench:
             ranks.append(Member("9", "pid 9", len(late_ns), None, "traced by gdb already"))
         for agent in self.agents:
             agent.hello["world"] = max(len(ranks), 2)
-        self.job = LiveJob(ranks, self._newcomers, clock=lambda: self.now_ns / SECOND)
+        self.job = Live(ranks, self._newcomers, now_ns=lambda: self.now_ns)
 
     def rank(self, number: int, late_ns: int, agent: RankAgent | None = None) -> Member:
         agent, load = agent or RankAgent(self.now_ns, number, late_ns), FakeLoad()
@@ -95,12 +95,11 @@ class Bench:
         self.loads.append(load)
         source = LiveSource(
             agent, agent.hello["pid"], [FakeFeed()], load,  # type: ignore[arg-type]
-            Governor(Limits(max_overhead=0.01 / (1 + number))), None, lambda: self.now_ns,
+            None, lambda: self.now_ns,
         )  # fmt: skip
-        session = Session(source)
         key = f"{len(self.agents)}"
-        driver = LiveSession(session, source, lambda: self.now_ns)
-        return Member(key, f"pid {key}", number, session, driver=driver)
+        controller = Controller(source, Governor(Limits(max_overhead=0.01 / (1 + number))))
+        return Member(key, f"pid {key}", number, Session(source), controller=controller)
 
     def _newcomers(self) -> list[Member]:
         fresh, self.fresh = self.fresh, []
@@ -247,7 +246,7 @@ def test_all_ranks_are_let_go_at_once() -> None:
     ranks = [bench.rank(rank, 0, agent) for rank, agent in enumerate(companions)]
     for agent in companions:
         agent.peers = tuple(companions)
-    LiveJob(ranks).close()
+    Live(ranks).close()
     assert [agent.left for agent in companions] == [True] * 4
 
 
@@ -315,17 +314,15 @@ def test_a_rank_is_opened_and_paused(late: Bench) -> None:
 
 
 def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: Bench) -> None:
-    host, key = Host(Options(), "node"), ("127.0.0.1", "29500", "2")
+    host, key = Host(Options(), "node", lambda: late.now_ns), ("127.0.0.1", "29500", "2")
     host.watched = {}
-    ranks = [one for one in late.job.job.members if one.driver is not None]
-    first, second = ranks
+    ranks = [one for one in late.job.members if one.controller is not None]
     for one in ranks:
         process = SimpleNamespace(pid=int(one.key), still_the_same=lambda: False)
-        watched = Watched(process, {"pid": one.key}, driver=one.driver)  # type: ignore[arg-type]
+        attached = SimpleNamespace(leave=lambda: None)
+        watched = Watched(process, {"pid": one.key}, attached=attached)  # type: ignore[arg-type]
         host.watched[process.pid] = watched
-        if one is first:
-            host._join(watched, key, one)
-    host._join(host.watched[int(second.key)], key, second)
+        host.join(watched, one, key)
 
     def gauge(name: str) -> dict[str, float]:
         return {s.labels["pid"]: s.value for s in host.newest if s.name == name}
@@ -383,7 +380,7 @@ def test_two_real_ranks_are_found_attached_to_and_left(
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
         processes = JobProcesses(pids[1], options, verb.agent_files())
-        job = LiveJob(processes.open(candidates))
+        job = Live(processes.open(candidates))
         try:
             end_s = time.monotonic() + PATIENCE_S
             while True:
@@ -408,10 +405,10 @@ def test_two_real_ranks_are_found_attached_to_and_left(
         try:
             assert debugger.stdout is not None and debugger.stdout.readline() == b"holds\n"
             buffered, free = processes.open(candidates)
-            assert buffered.driver is None
+            assert buffered.controller is None
             assert "another debugger holds process" in (buffered.why or "")
-            assert free.driver is not None
-            free.driver.close()
+            assert free.controller is not None
+            free.controller.source.close()
         finally:
             debugger.kill()
             debugger.communicate()

@@ -9,10 +9,11 @@ import pytest
 from brrrtop.errors import BrrrtopError
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
+from brrrtop.session.controller import Controller
 from brrrtop.sources.live import LiveSource
 from collectors.attach import agent_library
 from collectors.protocol.frames import Decoder, Frame, Kind, WireError, encode
-from collectors.protocol.status import StatusCode
+from collectors.vocabulary import StatusCode
 from tests.live.agents import FakeAgent, FakeLoad
 from tests.live.bench import START_NS, Bench, bench, say, statuses
 
@@ -65,7 +66,7 @@ def met_with(bench: Bench, *missing: str) -> None:
     assert bench.agent is not None
     for key in missing:
         bench.agent.hello.pop(key)
-        bench.source._hello.pop(key)
+        bench.source.hello.pop(key)
 
 
 def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> None:
@@ -84,7 +85,7 @@ def test_keys_that_trace_say_why_not_where_no_kernels_will_come(bench: Bench) ->
     for asked in (lambda: bench.driver.continuous(True), bench.driver.burst, bench.driver.shapes):
         with pytest.raises(BrrrtopError, match=r"traced: its torch .* without CUDA"):
             asked()
-    assert bench.source.tier == "bursts" and not bench.source.governor.continuous
+    assert bench.controller.tier == "bursts" and not bench.controller.governor.continuous
     say(bench, "off", "CUPTI 99 has records of a layout not known here: counters only")
     with pytest.raises(BrrrtopError, match="nothing can be traced: CUPTI 99"):
         bench.driver.burst()
@@ -142,9 +143,10 @@ def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
 
 def test_a_limit_that_allows_nothing_is_a_note() -> None:
     governor = Governor(Limits(max_overhead=0.0))
-    source = LiveSource(FakeAgent(START_NS), 4711, [], FakeLoad(), governor)  # type: ignore[arg-type]
+    source = LiveSource(FakeAgent(START_NS), 4711, [], FakeLoad())  # type: ignore[arg-type]
+    controller = Controller(source, governor)
     assert any("limit of 0" in note for note in source.info.notes)
-    source.continuous(True)
+    controller.continuous(True)
     assert source.info.notes == ()
     source.close()
 
@@ -171,7 +173,7 @@ def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
 
 def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
     bench.read(0.5)
-    governor = bench.source.governor
+    governor = bench.controller.governor
     assert governor.tracing
     assert bench.agent is not None
     bench.agent.orders.clear()

@@ -15,7 +15,8 @@ from brrrtop.cli.live import left
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.live import LiveSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource
@@ -84,15 +85,17 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(
         sink=Full(),
         now_ns=lambda: bench.now_ns,  # type: ignore[arg-type]
     )
+    controller = Controller(source)
     frames = []
     for _ in range(12):
         bench.tick()
+        controller.poll()
         frames += source.frames(bench.now_ns)
         time.sleep(0.01)
     source.close()
     assert "No space left" in str(statuses(frames)["recording"])
     assert any("No space left" in note for note in source.info.notes)
-    left(LiveSession(Session(source), source))
+    left(Live([alone(controller)]))
     assert "No space left" in capsys.readouterr().err
     assert Kind.GAUGES in kinds(frames)
 
@@ -107,7 +110,7 @@ def test_a_disk_that_is_full_from_the_start_costs_the_recording_only(
     options = Options(record=str(tmp_path / "run.brrr"))
     with monkeypatch.context() as patched:
         patched.setattr(live, "RecordingWriter", full)
-        live.open_live(None, None, options, "").close()
+        live.open_live(None, None, options, "").source.close()
     assert "No space left on device; make room" in capsys.readouterr().err
     (tmp_path / "run.brrr").touch()
     with pytest.raises(UsageError, match="never overwrites"):

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.process import loader_workers
-from collectors.process.load import HostLoad
-from collectors.process.loader_workers import LEAST_LOOKS, YOUNG_S, LoaderWorkers, _children
+from collectors.process import load as loader_workers
+from collectors.process.load import LEAST_LOOKS, YOUNG_S, HostLoad, LoaderWorkers, _children
 from collectors.vocabulary import Metric
 from tests.attach.children import SLEEPING, child, python
 

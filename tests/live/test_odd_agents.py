@@ -9,7 +9,8 @@ import pytest
 
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
-from brrrtop.session.live import LiveSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.timeline.timeline import Timeline
@@ -54,7 +55,7 @@ def test_a_frame_that_cannot_be_taken_costs_its_agent_and_not_the_monitor(
     bench.agent.say(odd)
     snapshot = last(bench, 3)
     assert snapshot.freshness is Freshness.LIVE
-    if bench.source.tier == "nvml":  # else it was harmless as it was
+    if bench.controller.tier == "nvml":  # else it was harmless as it was
         assert "counters only" in says(snapshot)
     assert snapshot.gauges
 
@@ -65,7 +66,7 @@ def test_a_fault_of_the_agents_connection_costs_the_agent(
     bench.watch(3)
     monkeypatch.setattr(bench.agent, "frames", lambda: 1 / 0)
     snapshot = last(bench, 2)
-    assert bench.source.tier == "nvml" and "counters only" in says(snapshot)
+    assert bench.controller.tier == "nvml" and "counters only" in says(snapshot)
     assert snapshot.freshness is Freshness.LIVE
 
 
@@ -79,7 +80,7 @@ def test_a_fault_of_what_follows_costs_the_agent(
     bench.driver.advance()
     monkeypatch.undo()
     snapshot = last(bench, 2)
-    assert bench.source.tier == "nvml" and "counters only" in says(snapshot)
+    assert bench.controller.tier == "nvml" and "counters only" in says(snapshot)
     assert snapshot.freshness is Freshness.LIVE and snapshot.gauges
 
 
@@ -108,7 +109,7 @@ def test_records_of_any_bits_leave_the_monitor_watching(bench: Bench) -> None:
             bench.agent.say(Frame(kind, noise, bench.now_ns))
             bench.watch(0.5)
     assert last(bench, 1).freshness is Freshness.LIVE
-    assert bench.source.tier == "bursts"
+    assert bench.controller.tier == "bursts"
 
 
 def set_back(bench: Bench, by_ns: int) -> None:
@@ -128,7 +129,7 @@ def test_a_clock_set_back_does_not_blank_the_view(bench: Bench, by_s: int) -> No
     set_back(bench, by_s * SECOND)
     bursts = bench.agent.count(Op.BURST)
     after = last(bench, 30)
-    assert bench.source.tier == "bursts"
+    assert bench.controller.tier == "bursts"
     assert after.freshness is Freshness.LIVE and after.gauges
     assert bench.agent.count(Op.BURST) > bursts
     assert after.estimate is not None and after.estimate.account.busy_ns > 0
@@ -148,7 +149,7 @@ def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
     assert snapshot.freshness is Freshness.LIVE
     assert snapshot.estimate is not None
     assert abs(snapshot.estimate.span.t1_ns - bench.now_ns) < 20 * SECOND
-    assert bench.source.governor.cost.step_ns == STEP_NS
+    assert bench.controller.governor.cost.step_ns == STEP_NS
     newest = bench.session.timeline.newest_ns
     assert newest is not None and newest <= bench.now_ns + TICK_NS
 
@@ -166,7 +167,7 @@ def test_frames_that_come_out_are_never_stamped_after_now(bench: Bench) -> None:
 def test_a_watching_driver_follows_a_fall_and_waits_for_a_small_one() -> None:
     now = [1_000 * SECOND]
     source = LiveSource(None, None, [FakeFeed()], now_ns=lambda: now[0])  # type: ignore[list-item]
-    driver = LiveSession(Session(source), source, lambda: now[0])
+    driver = Live([alone(Controller(source))], now_ns=lambda: now[0])
     driver.advance()
     now[0] -= 2 * SECOND
     assert driver.advance().now_ns > 1_000 * SECOND

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READ = """
 import json, sys
 from collectors.vocabulary import Metric
-from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.gpu.sampler_thread import GpuOverview
 overview = GpuOverview()
 overview.start()
 assert overview.ready.wait(20)
@@ -41,7 +41,7 @@ def test_every_gpu_has_its_figures_and_its_processes(fake_nvml: Path) -> None:
         LD_LIBRARY_PATH=str(fake_nvml), FAKE_NVML_DEVICES="2", FAKE_NVML_GPM="2=31",
         FAKE_NVML_UTIL="98", FAKE_NVML_PIDS="100,200",
     )  # fmt: skip
-    assert host == {"gpus": [[i, 0.98, 317 / 1024, [100, 200]] for i in (0, 1)], "notes": []}
+    assert host == {"gpus": [[i, 1004 / 1024, 317 / 1024, [100, 200]] for i in (0, 1)], "notes": []}
 
 
 def test_without_a_driver_it_says_why(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ranks: list[int] = []
 
     def counted(judged: Analysis, *others: Any) -> Advice:
-        ranks.append(judged.window.hello["rank"])
+        ranks.append(judged.facts.window.hello["rank"])
         return advise(judged, *others)
 
     monkeypatch.setattr(verdict, "advise", counted)
@@ -39,7 +39,7 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def judged(bench: Bench) -> list[int]:
     """How often each rank was."""
-    sessions = [one.session for one in bench.job.job.members]
+    sessions = [one.session for one in bench.job.members]
     return [one.verdicts for one in sessions if one is not None]
 
 
@@ -72,7 +72,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     bench.job.select_rank(OTHER)
     shown = bench.job.advance()
     assert priced == [2] and shown.source.rank == 2
-    session = bench.job.job.session
+    session = bench.job.session
     assert session.judged is not None
     own = advise(session.judged, session._run)
     assert {one.kind for one in own.given} and {one.edit for one in own.whatif}
@@ -81,7 +81,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
         "overlap-communication"
     }
     assert shown.picture is not None and shown.estimate is not None
-    acts, kernels = session.judged.window.activities, shown.estimate.kernels
+    acts, kernels = session.judged.facts.window.activities, shown.estimate.kernels
     assert sum(row.total_ns for row in kernels) == (acts.ends_ns - acts.starts_ns).sum()
     assert shown.estimate.neighbours.keys() <= {row.name for row in kernels}
     assert "baseline" in bench.job.mark_baseline()
@@ -92,7 +92,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
 def test_advice_of_when_a_rank_was_last_seen_is_not_shown_as_that_of_now(bench: Bench) -> None:
     bench.job.select_rank(FIRST)
     bench.watch(8)
-    session = bench.job.job.session
+    session = bench.job.session
     assert "exposed-communication" in kinds(session.in_full(bench.watch(0.25)))
     bench.job.select_rank(OTHER)
     bench.agents[0]._late_ns = 12 * MS

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from brrrtop.model.snapshot import Event
-from brrrtop.session.live import LiveSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
@@ -57,7 +58,7 @@ def traced(frames: Sequence[Frame]) -> list[Frame]:
     return result
 
 
-class Live:
+class Watched:
     """fp32 products, a baseline marked, then 16-bit ones; at last the trainer exits."""
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +71,7 @@ class Live:
             Played(traced(run.frames), lambda: self.now_ns), 4711, [], self.load,  # type: ignore[arg-type]
             sink=RecordingWriter(path), now_ns=lambda: self.now_ns,
         )  # fmt: skip
-        self.driver = LiveSession(Session(self.source), self.source, lambda: self.now_ns)
+        self.driver = Live([alone(Controller(self.source))], now_ns=lambda: self.now_ns)
         marked = False
         while self.now_ns < run.now_ns:
             self.now_ns += LOOK_NS
@@ -85,15 +86,15 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Live, Path]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Path]:
     path = tmp_path_factory.mktemp("log") / "run.brrr"
-    return Live(path), path
+    return Watched(path), path
 
 
-def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Live, Path]) -> None:
+def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Watched, Path]) -> None:
     one, path = live
     kinds = [event.kind for event in one.events]
-    for kind in ("regime", "baseline", "change", "experiment", "trainer"):
+    for kind in ("regime", "baseline", "change", "trainer"):
         assert kind in kinds, one.events
     assert any(" for " in event.says for event in one.events if event.kind == "regime")
     for look_ns in (LOOK_NS, 7 * SECOND):
@@ -106,7 +107,7 @@ def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Live, Pat
         session.source.close()
 
 
-def test_a_line_is_not_told_before_its_time(live: tuple[Live, Path]) -> None:
+def test_a_line_is_not_told_before_its_time(live: tuple[Watched, Path]) -> None:
     one, path = live
     session = Session(RecordingSource(path), keep_ns=None)
     before = session.advance(one.marked_ns - SECOND).events
@@ -118,7 +119,7 @@ def test_a_line_is_not_told_before_its_time(live: tuple[Live, Path]) -> None:
     session.source.close()
 
 
-def test_a_recording_still_ends_with_its_end(live: tuple[Live, Path]) -> None:
+def test_a_recording_still_ends_with_its_end(live: tuple[Watched, Path]) -> None:
     _, path = live
     frames = list(RecordingSource(path).frames())
     assert frames[-1].kind == Kind.END

@@ -18,7 +18,7 @@ from tests.live.bench import Bench
 def _quiet(bench: Bench) -> None:
     """Until no burst is under way."""
     bench.watch(3)
-    while bench.source.governor.tracing:
+    while bench.controller.governor.tracing:
         bench.watch(0.25)
 
 
@@ -53,20 +53,22 @@ def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_b
         _quiet(bench)
         bench.watch(10)
         _quiet(bench)
-    measured = len(asked.source.governor.cost.measured)
+    measured = len(asked.controller.governor.cost.measured)
     asked.driver.shapes()
     assert asked.agent is not None
     began = asked.now_ns + STEP_NS
     asked.agent.say(_disturbed(began, began + 7 * STEP_NS, asked.now_ns))
-    while asked.source.governor.tracing:
+    while asked.controller.governor.tracing:
         asked.watch(0.25)
-    burst = asked.source.governor.cost._touched[-1]
-    assert len(asked.source.governor.cost.measured) == measured
+    burst = asked.controller.governor.cost._touched[-1]
+    assert len(asked.controller.governor.cost.measured) == measured
     ends = np.arange(began - STEP_NS, began + 12 * STEP_NS, STEP_NS)
-    assert asked.source.governor.cost._is_traced(ends).all()
+    assert asked.controller.governor.cost._is_traced(ends).all()
     assert burst[1] > began
     asked.watch(30)
-    assert len(asked.source.governor.cost.measured) > measured, "later bursts are measured again"
+    assert len(asked.controller.governor.cost.measured) > measured, (
+        "later bursts are measured again"
+    )
     plain.source.close()
     asked.source.close()
 
@@ -77,9 +79,9 @@ def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> N
     bench.agent = FakeAgent(bench.now_ns)
     governor = Governor()
     bench.source = LiveSource(
-        bench.agent, 4711, [bench.feed], bench.load, governor, None, lambda: bench.now_ns,
-        shapes=True,
+        bench.agent, 4711, [bench.feed], bench.load, None, lambda: bench.now_ns,
     )  # fmt: skip
+    bench.control(governor, shapes=True)
     bench.read(0.5)
     assert bench.agent.count(Op.SHAPES) == 0
     bench.read(20)

@@ -11,8 +11,6 @@ from brrrtop.model.tables import Span
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Act, Decision, Limits
 from brrrtop.scheduling.requests import LASTS_NS, REST_NS, TRIES, Requests
-from brrrtop.session.live import LiveSession
-from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from collectors.protocol.frames import MARK, Frame, Kind
 from collectors.protocol.requests import Op
@@ -31,10 +29,9 @@ class Bare(Bench):
         self.agent = FakeAgent(START_NS)
         self.source = LiveSource(
             self.agent, 4711, [self.feed], self.load,  # type: ignore[arg-type,list-item]
-            Governor(limits or Limits()), None, lambda: self.now_ns, shapes=shapes,
+            None, lambda: self.now_ns,
         )  # fmt: skip
-        self.session = Session(self.source)
-        self.driver = LiveSession(self.session, self.source, lambda: self.now_ns)
+        self.control(Governor(limits or Limits()), shapes)
 
     @property
     def asked(self) -> int:

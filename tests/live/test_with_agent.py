@@ -13,7 +13,8 @@ import pytest
 
 from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.live import LiveSession
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
@@ -28,7 +29,7 @@ FILE = "run.brrr"
 
 
 @pytest.fixture
-def watching(trainer: Trainer, tmp_path: Path) -> Iterator[LiveSession]:
+def watching(trainer: Trainer, tmp_path: Path) -> Iterator[Live]:
     """A driver on a trainer that trains in a thread of its own: 20 kernels a step, 2 ms a step."""
     trainer.load().start()
     trainer.do(
@@ -37,12 +38,12 @@ def watching(trainer: Trainer, tmp_path: Path) -> Iterator[LiveSession]:
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     writer = RecordingWriter(tmp_path / FILE)
     source = LiveSource(client, trainer.process.pid, sink=writer)
-    driver = LiveSession(Session(source), source)
+    driver = Live([alone(Controller(source))])
     yield driver
     driver.close()
 
 
-def until(driver: LiveSession, done: Callable[[Snapshot], bool], limit_s: float = 15.0) -> Snapshot:
+def until(driver: Live, done: Callable[[Snapshot], bool], limit_s: float = 15.0) -> Snapshot:
     """Advances four times a second until `done`."""
     deadline = time.monotonic() + limit_s
     while not done(snapshot := driver.advance()):
@@ -51,7 +52,7 @@ def until(driver: LiveSession, done: Callable[[Snapshot], bool], limit_s: float 
     return snapshot
 
 
-def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: LiveSession) -> None:
+def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: Live) -> None:
     began = time.monotonic()
     first = until(watching, lambda s: s.estimate is not None)
     assert time.monotonic() - began < 5
@@ -75,7 +76,7 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
     )
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     source = LiveSource(client, trainer.process.pid)
-    driver = LiveSession(Session(source), source)
+    driver = Live([alone(Controller(source))])
     try:
         began = time.monotonic()
         judged = until(driver, lambda s: s.estimate is not None)
@@ -89,9 +90,10 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
         driver.close()
 
 
-def test_bursts_are_counted_alike_on_both_sides(watching: LiveSession, trainer: Trainer) -> None:
-    source = watching.source
-    until(watching, lambda s: trainer.stats()["bursts"] >= 2 and not source.governor.tracing)
+def test_bursts_are_counted_alike_on_both_sides(watching: Live, trainer: Trainer) -> None:
+    controller = watching.shown
+    source = controller.source
+    until(watching, lambda s: trainer.stats()["bursts"] >= 2 and not controller.governor.tracing)
     time.sleep(0.6)
     watching.advance()
     frames = source.tee.ring.frames()
@@ -102,15 +104,15 @@ def test_bursts_are_counted_alike_on_both_sides(watching: LiveSession, trainer: 
     assert trainer.stats()["lost"] == 0
 
 
-def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: LiveSession) -> None:
+def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: Live) -> None:
     until(watching, lambda s: s.estimate is not None)
     time.sleep(3.5)  # longer than the agent waits for a ping
     watching.advance()
-    assert watching.source.tier == "bursts"
-    assert not watching.source.ended
+    assert watching.shown.tier == "bursts"
+    assert not watching.shown.source.ended
 
 
-def test_what_was_recorded_replays(watching: LiveSession, tmp_path: Path) -> None:
+def test_what_was_recorded_replays(watching: Live, tmp_path: Path) -> None:
     last = until(watching, lambda s: s.overhead.step_cost_share is not None)
     now_ns = last.now_ns
     watching.close()
@@ -126,12 +128,12 @@ def test_what_was_recorded_replays(watching: LiveSession, tmp_path: Path) -> Non
     replayed.close()
 
 
-def test_leaving_leaves_the_trainer_untraced(watching: LiveSession, trainer: Trainer) -> None:
+def test_leaving_leaves_the_trainer_untraced(watching: Live, trainer: Trainer) -> None:
     until(watching, lambda s: s.estimate is not None)
     watching.continuous(True)
     time.sleep(0.5)
     watching.advance()
-    assert watching.source.tier == "continuous"
+    assert watching.shown.tier == "continuous"
     watching.close()
     time.sleep(0.5)
     before = trainer.stats()
@@ -141,7 +143,7 @@ def test_leaving_leaves_the_trainer_untraced(watching: LiveSession, trainer: Tra
     assert after["kernels"] == before["kernels"]
 
 
-def test_the_trainers_death_ends_the_source(watching: LiveSession, trainer: Trainer) -> None:
+def test_the_trainers_death_ends_the_source(watching: Live, trainer: Trainer) -> None:
     until(watching, lambda s: s.estimate is not None)
     trainer.process.kill()
     trainer.process.wait()
@@ -160,7 +162,7 @@ def test_what_is_undecided_about_graphs_holds_bursts_back_until_it_is_known(
     )
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     source = LiveSource(client, trainer.process.pid)
-    driver = LiveSession(Session(source), source)
+    driver = Live([alone(Controller(source))])
     try:
         waiting = until(driver, lambda s: s.source.tier == "nvml")
         assert any("--no-trace-graphs" in note for note in waiting.source.notes)

@@ -15,8 +15,9 @@ from textual.pilot import Pilot
 
 from brrrtop.cli import find_restarted
 from brrrtop.cli.commands import attach as verb
-from brrrtop.cli.live import followed, open_live
+from brrrtop.cli.live import open_live, plain
 from brrrtop.cli.options import Options
+from brrrtop.session.restart import Succession
 from brrrtop.tui.app import BrrrtopApp
 from collectors.attach.attach import attach
 from collectors.process.process import read
@@ -49,8 +50,8 @@ async def watch(pid: int) -> None:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
         heirs = find_restarted.RestartedProcesses(read(pid), options, agent=True)
-        source = open_live(attached.client, pid, options, "train.py")
-        app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
+        controller = open_live(attached.client, pid, options, "train.py")
+        app = BrrrtopApp(plain(controller, options, Succession(heirs)), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(
                 app, pilot, "main", "-BOUND", "idle: input", "DataLoader(", "nvidia-smi says 3",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.analysis.ranks.collectives import UNKNOWN_SIZE, Collectives
+from brrrtop.analysis.facts.collectives import UNKNOWN_SIZE, Collectives
 from brrrtop.analysis.ranks.matching import offset_of
 from brrrtop.model.intervals import EMPTY, Cover
 

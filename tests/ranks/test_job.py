@@ -16,11 +16,11 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
-from brrrtop.analysis.ranks.waited_for import own_line
+from brrrtop.analysis.ranks.lateness import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from brrrtop.text import ranks as words
-from brrrtop.views.ranks import lines
+from brrrtop.views.text import job_lines
 from tests.ranks.reads import job, moved, row, views
 
 JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work", "fsdp-sleep")
@@ -203,7 +203,7 @@ def test_while_ranks_are_missing_nobody_is_late_and_times_are_bounds(
     missing = ", ".join(str(rank) for rank in range(8) if rank not in given)
     says = words.sentence(judged)
     assert says.startswith(f"{8 - len(given)} of 8 ranks are missing ({missing})")
-    report = "\n".join(lines(judged))
+    report = "\n".join(job_lines(judged))
     assert "at most" in report and "GB/s" not in report
 
 

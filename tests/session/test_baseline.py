@@ -131,38 +131,17 @@ def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
 
 
-def test_a_doubled_batch_is_noticed_predicted_and_read() -> None:
+def test_a_doubled_batch_is_noticed() -> None:
     result, last = changed(
         Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
     )
-    (test,) = result.experiments
-    assert test.name == "batch" and test.alone
-    assert test.predicted is not None and test.measured is not None
-    measured = float(test.measured.split()[0])
-    assert measured == pytest.approx(27.8 / 14, rel=0.03)
-    assert float(test.predicted.split()[-4 if " to " in test.predicted else 0]) == pytest.approx(
-        measured, rel=0.06
+    assert any(
+        "1.99 times the blocks" in one or "2.00 times the blocks" in one for one in result.changes
     )
-    assert "the GPU sets the pace" in test.says
-    message = [event.says for event in last.events if event.kind == "experiment"]
-    assert len(message) == 1 and "predicted" in message[0] and "measured" in message[0]
+    assert any(event.kind == "change" and "blocks" in event.says for event in last.events)
 
 
-def test_a_doubled_batch_that_takes_no_longer_means_overhead() -> None:
-    result, _ = changed(
-        Run().steps(300, us=300, pointwise_us=30, blocks=2_000, wait_us=20_000),
-        {"us": 600, "pointwise_us": 60, "blocks": 4_000, "wait_us": 18_500},
-        steps=500,
-    )
-    (test,) = result.experiments
-    assert "overhead set the pace" in test.says
-
-
-def test_sixteen_bit_products_are_noticed_and_read() -> None:
+def test_sixteen_bit_products_are_noticed() -> None:
     result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
-    (test,) = result.experiments
-    assert test.name == "precision"
-    assert "fp32 to bf16" in test.changed
-    assert test.predicted is not None and test.predicted.startswith("at most")
-    assert "CUDA cores" in test.says
+    assert any("fp32 to bf16" in one for one in result.changes)
     assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.signals.host_activity import pauses
+from brrrtop.analysis.facts.host_activity import pauses
 from brrrtop.model.tables import Window
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session

@@ -18,11 +18,10 @@ import zstandard
 from brrrtop.errors import BadInput
 from brrrtop.sources import files
 from brrrtop.sources.files import Budget
-from brrrtop.sources.importers.jax import xplane
+from brrrtop.sources.importers.jax import profile as xplane
 from brrrtop.sources.importers.kineto import source as kineto
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import columns, reader
-from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
 from collectors.protocol.frames import DTYPES, Frame, Kind, encode
@@ -102,8 +101,8 @@ def test_an_event_with_a_list_without_end_is_given_up() -> None:
     with pytest.raises(BadInput, match="without an end"):
         for run in runs:
             read += len(run)
-            with pytest.raises(kineto_events.Torn):
-                kineto_events.decode_run(run)
+            with pytest.raises(columns.Torn):
+                columns.decode_run(run)
             runs.refuse(run)
     assert blocks.taken_bytes <= 4 * reader.MOST_RUN_BYTES
     assert read <= 8 * reader.MOST_RUN_BYTES
@@ -112,16 +111,16 @@ def test_an_event_with_a_list_without_end_is_given_up() -> None:
 def test_what_is_read_to_save_a_damaged_run_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto, "_MOST_SALVAGED_BYTES", 4 * MB)
     read = 0
-    real = kineto_events.broken_at
+    real = kineto.take
 
-    def counted(text: bytes) -> int | None:
+    def counted(collected: columns.Collected, text: bytes) -> None:
         nonlocal read
         read += len(text)
-        return real(text)
+        real(collected, text)
 
-    monkeypatch.setattr(kineto_events, "broken_at", counted)
+    monkeypatch.setattr(kineto, "take", counted)
     run = b'{"ph":"X","args":{"a":[' + b'{"a":1},' * (MB // 8) + b"!!"
-    kineto.salvage(columns.Collected(), run)
+    kineto._read_start(run, columns.Collected(), "damaged")
     assert read <= 8 * MB
 
 
@@ -329,4 +328,4 @@ def test_a_profile_of_jax_takes_no_more_memory_than_it_may(
 
 def test_events_of_jax_that_say_nothing_are_not_kept() -> None:
     line = tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x00" * 100)
-    assert [one.events for one in xplane.read(tagged(1, DEVICE + line)).lines] == [[]]
+    assert [one.events for one in xplane.read_xplane(tagged(1, DEVICE + line)).lines] == [[]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.sources.agent_state import disturbances
+from brrrtop.scheduling.requests import disturbances
 from brrrtop.timeline import timeline as timelines
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.timeline import Timeline

@@ -83,13 +83,6 @@ def test_no_report_has_any_of_it(
 
 
 @WHOLE
-@given(lines)
-def test_no_screen_shows_any_of_it(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    snapshot = _judged(_hostile(tmp_path_factory.mktemp("run"), text))
-    asyncio.run(_through_all_screens(snapshot))
-
-
-@WHOLE
 @given(texts)
 def test_no_screen_shows_any_of_it_were_it_let_in(text: str) -> None:
     asyncio.run(_through_all_screens(_with(text)))

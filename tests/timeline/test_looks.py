@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.signals import stack_samples
+from brrrtop.analysis.facts import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot

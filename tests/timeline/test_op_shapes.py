@@ -53,9 +53,9 @@ def test_kernels_before_and_after_get_the_op_of_their_place() -> None:
     assert dims == _of(*STEP) * (4 + 3 + 4), "the step recorded, and those behind, are out"
     judged = _judged(timeline)
     assert judged.estimate.evidence_shares["L2"] == pytest.approx(1.0)
-    products = {g.inner for g in judged.labels.groups if g.inner}
+    products = {g.inner for g in judged.facts.labels.groups if g.inner}
     assert products == {(4096, 4096, 4096), (4096, 4096, 16384), (4096, 4096, 512)}
-    assert {g.precision for g in judged.labels.groups} == {"bf16"}, "the kernel's name tells"
+    assert {g.precision for g in judged.facts.labels.groups} == {"bf16"}, "the kernel's name tells"
 
 
 def test_without_the_recording_the_same_kernels_rest_on_their_names() -> None:
@@ -80,7 +80,7 @@ def test_a_step_of_another_length_lends_its_ops_only_where_the_count_agrees() ->
     other = (FORWARD, ADD, DEEP, FORWARD, GRADIENT, GRADIENT)
     trainer = Trainer().steps(5, shapes=2).pause().steps(3, step=other)
     judged = _judged(_read(trainer))
-    late = _dims(judged.window)[-3 * len(other) :]
+    late = _dims(judged.facts.window)[-3 * len(other) :]
     assert late == [None if one is ADD else one.dims for one in other] * 3
 
 
@@ -89,7 +89,7 @@ def test_a_kernel_that_was_not_in_the_recorded_step_has_no_op() -> None:
         one if one is not FORWARD else type(one)(one.name, one.op, one.dims, 2_640) for one in STEP
     )
     judged = _judged(_read(Trainer().steps(5, shapes=2).pause().steps(2, step=larger)))
-    late = _dims(judged.window)[-2 * len(STEP) :]
+    late = _dims(judged.facts.window)[-2 * len(STEP) :]
     assert [one is None for one in late] == [one.blocks == 2_640 or one.blocks == 1_320
                                              for one in larger] * 2  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_a_host_far_ahead_of_its_device_changes_nothing() -> None:
 
 def test_the_backward_thread_is_known_by_its_launches() -> None:
     judged = _judged(_read(Trainer().steps(5, shapes=2).pause().steps(3)))
-    assert Counter(_dims(judged.window)[-3 * len(STEP) :])[GRADIENT.dims] == 6
+    assert Counter(_dims(judged.facts.window)[-3 * len(STEP) :])[GRADIENT.dims] == 6
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_second_recording_replaces_the_first() -> None:
     trainer = Trainer().steps(5, shapes=2).pause().steps(5, shapes=2, step=longer).pause()
     trainer.steps(3, step=longer)
     judged = _judged(_read(trainer))
-    assert _dims(judged.window)[-3 * len(longer) :] == _of(*longer) * 3
+    assert _dims(judged.facts.window)[-3 * len(longer) :] == _of(*longer) * 3
 
 
 def test_a_recording_of_it_replays_to_the_same(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Sampler(FakeFeed):
 
 def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end() -> None:
     bench, sampler = Bench(), Sampler()
-    bench.source._feeds._feeds.append(sampler)
+    bench.source.feeds._feeds.append(sampler)
     bench.read(10)
     assert sampler.expected[0] is not None and sampler.expected[0] > bench.now_ns - 10 * SECOND
     assert sampler.spans >= len(sampler.expected) - 1 > 0

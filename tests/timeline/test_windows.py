@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.analysis.account.steps import find_steps
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts.steps import find_steps
 from brrrtop.model.tables import Span
 from brrrtop.session.session import Session
 from brrrtop.timeline import windows
-from brrrtop.timeline.correlation import call_of
 from brrrtop.timeline.timeline import Timeline
 from collectors.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
 from collectors.vocabulary import MarkClass
@@ -128,7 +128,7 @@ def test_the_steps_around_one_burst_tell_the_pace_of_a_trainer_that_nobody_recor
     timeline.add(Frame(Kind.MARKS, rows, run.now_ns))
     timeline.add(Frame(Kind.OBSERVED, np.array([(T0_NS, run.now_ns, 0, 0)], OBSERVED), run.now_ns))
     window = timeline.window(Span(T0_NS, run.now_ns), 0)
-    steps = find_steps(window, call_of(window.activities, window.calls))
+    steps = find_steps(facts_of(window))
     assert steps.step_ns == 4_000_000
     assert steps.count == len(steps.spans) == 4, "those that were traced"
     assert steps.run_mean_ns is not None and steps.run_mean_ns < 4_300_000, "none of the burst's"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, PromiseResult
+from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
 from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.screens.compare import comparison_lines
 from brrrtop.views import comparison as compare_text
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
-from tests.tui.test_pictures import against, greenwich
 
-assert greenwich, "the log and marks show local time"
 MS = 1e6
 BASELINE = Baseline("marked 12:04:31", snapshots.T0_NS, snapshots.estimate(), snapshots.ADVISORIES)
 COMPARISON = Comparison(
@@ -36,17 +32,13 @@ COMPARISON = Comparison(
     changes=("shapes or batch: 2.00 times the blocks in the same kernels",),
     says="1.80x as fast: 45% of the step is gone",
     verdicts=("WAITS FOR DATA (input)", "COMPUTE-BOUND"),
-    experiments=(
-        Experiment("batch", "2.00 times the blocks", "1.50 to 1.80 times the time",
-                   "0.55 times the time", "2.0 times the work: overhead set the pace", True),
-    ),
     steps=(9.6, 118.0),
     regimes=(Regime.OVERHEAD, Regime.COMPUTE),
 )  # fmt: skip
 
 
 def compared(**changes: object) -> Snapshot:
-    result = replace(COMPARISON, **changes)  # type: ignore[arg-type]
+    result = replace(COMPARISON, **changes)
     return snapshots.snapshot(baseline=BASELINE, comparison=result)
 
 
@@ -59,21 +51,12 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
     assert "1.80x as fast: 45% of the step is gone" in text
     assert "WAITS FOR DATA (input)" in text and "36.6 ms a step" in text
     assert "COMPUTE-BOUND" in text and "20.3 ms a step" in text
-    assert "mean of 9.6 steps" in text and "now, mean of 118 steps" in text
+    assert "mean of 9.6 steps" in text and "mean of 118 steps, now" in text
     assert "per step, mean " in text
     assert "promised 42% at most; won: 44%" in text
-    assert "predicted 1.50 to 1.80" in " ".join(text.split())
     assert "idle: input" in text and "15.4 ms" in text
     assert "kernels by family" in text and "nvjet" in text
     assert "misleading-util" not in text, "it promised nothing"
-
-
-@pytest.mark.parametrize("width", [40, 60, 78, 100, 118, 160, 198])
-def test_no_line_is_wider_than_the_screen_and_columns_line_up(width: int) -> None:
-    lines = comparison_lines(COMPARISON, BASELINE.label, Palette(), width)
-    assert max(line.cell_len for line in lines) <= width
-    rows = [line.plain for line in lines if " ms" in line.plain and "a step" not in line.plain]
-    assert len({row.index(" ms") for row in rows if row.split()[0] in "CM"}) == 1
 
 
 @pytest.mark.parametrize("palette", [Palette(colour=False), Palette(colour=False, ascii=True)])
@@ -128,14 +111,6 @@ async def test_the_screen_says_what_the_command_line_says() -> None:
         text = " ".join((await screen.press("b")).split())
     for sentence in (*compare_text.promises(COMPARISON), COMPARISON.says, *COMPARISON.changes):
         assert sentence in lines and sentence in text
-    assert phrases.experiment(COMPARISON.experiments[0]) in lines
-    assert phrases.experiment(COMPARISON.experiments[0]) in text
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_it_looks_as_it_did(size: tuple[int, int]) -> None:
-    async with shown(compared(), size=size) as screen:
-        against(f"compare-{size[0]}x{size[1]}", await screen.press("b"))
 
 
 def test_a_promise_that_was_beaten_says_that_more_changed() -> None:

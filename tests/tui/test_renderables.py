@@ -31,14 +31,16 @@ from brrrtop.tui.renderables.line import (
     wrapped,
 )
 from brrrtop.tui.renderables.roofline_plot import roofline
+from brrrtop.tui.renderables.table import header_line
 from brrrtop.tui.screens.details import launch_facts
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, flow
 from brrrtop.tui.widgets.frame import pace, subject
 from brrrtop.tui.widgets.pane import runs
-from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.time_spent import column_edges, phase_line, step_line
 from brrrtop.tui.widgets.verdict import headline, nothing_yet, run_bar
+from brrrtop.views import tables
+from brrrtop.views.table import text_lines
 from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -310,13 +312,14 @@ def test_advice_is_whole_where_there_is_room_and_else_each_has_its_line() -> Non
 
 
 def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsewhere() -> None:
-    kernel = snapshots.KERNELS[0]
-    whole, part = (kernel_line(kernel, 80, Palette(), steps).plain for steps in (None, 40.0))
-    assert "27.9 ms" in whole and " 96 " in whole
-    assert "698 µs" in part and " 2.4 " in part and "291 µs" in part
-    assert "a step▼" in header_line(80, "total", False, Palette(), 40.0).plain
-    assert "total▼" in header_line(80, "total", False, Palette()).plain
     estimate = snapshots.estimate()
+    without = replace(estimate, steps=Steps())
+    whole, part = ("\n".join(text_lines(tables.kernels(one))) for one in (without, estimate))
+    assert "27.9 ms" in whole and " 96 " in whole and "   total " in whole
+    assert "6.84 ms" in part and "291 µs" in part and " a step " in part
+    table = tables.kernels(estimate)
+    assert "a step▼" in header_line(table, Palette(), 80, "total").plain
+    assert "total▼" in header_line(tables.kernels(without), Palette(), 80, "total").plain
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
     assert step_ns is not None
     message = replace(estimate, steps=replace(estimate.steps, spans=()))

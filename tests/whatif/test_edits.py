@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.traits import Role
+from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
@@ -160,7 +160,7 @@ def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need() -> None:
 
 def test_edits_compose() -> None:
     judged = mixed().judged()
-    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None and roofs is not None
     bases = [(guess, step) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
     rows = {
@@ -210,7 +210,7 @@ def test_the_work_of_a_step_is_told_now_and_then() -> None:
 
 def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None:
     judged = mixed().judged()
-    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None
     assert price(("loader-ready", "loader-ready"), [(MIDDLE, step)], roofs) is None
     assert price(("tf32", "sdpa"), [(MIDDLE, step)], roofs) is None
@@ -337,7 +337,7 @@ def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
 
     def kernels(waits: bool) -> int:
         judged = looped(lambda s: body(s, waits)).judged()
-        step, roofs = step_of(judged), roofs_of(judged.ceilings)
+        step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
         assert step is not None and roofs is not None
         edited = EDITS["compile"].make(step, roofs, MIDDLE)
         assert edited is not None
@@ -366,7 +366,7 @@ def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for() -> None:
 
 def test_a_wider_guess_is_a_wider_range() -> None:
     judged = mixed().judged()
-    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None and roofs is not None
     narrow = price(("compile",), [(MIDDLE, step)], roofs)
     wide = price(("compile",), [(g, step) for g in (MIDDLE, CAUTIOUS, HOPEFUL)], roofs)
@@ -422,8 +422,8 @@ def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(
 ) -> None:
     judged = mixed().judged()
     step = step_of(judged)
-    assert step is not None and judged.ceilings is not None
-    roofs = roofs_of(replace(judged.ceilings, capability=capability))
+    assert step is not None and judged.facts.ceilings is not None
+    roofs = roofs_of(replace(judged.facts.ceilings, capability=capability))
     assert (price(("compile",), [(MIDDLE, step)], roofs) is not None) is compiles
 
 

@@ -126,7 +126,7 @@ def test_the_last_live_report_and_that_of_the_recording_agree(recording: Path) -
 def test_a_burst_that_records_shapes_does_not_make_the_host_set_the_pace() -> None:
     """It holds the host up twelve times as long; the step between bursts is the GPU's all the same."""
     made = judged("h200/resnet50_fp32")
-    step, roofs = step_of(made), roofs_of(made.ceilings)
+    step, roofs = step_of(made), roofs_of(made.facts.ceilings)
     assert step is not None
     usual = replace(step, undisturbed_ns=period_ns(step), profiled=False)
     known = {row.edit: row.saves for row in price_all(usual, roofs).rows}

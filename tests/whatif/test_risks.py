@@ -86,7 +86,7 @@ def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None
             s.mark(MarkClass.OP, 5.0, name)
         s.kernel(SGEMM, 100.0)
 
-    assert own_functions(looped(body).judged().window) == ("Swish",)
+    assert own_functions(looped(body).judged().facts.window) == ("Swish",)
 
 
 def test_a_risk_lowers_the_range_and_never_the_row_without_one() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import COMPUTE, Finding, edit, finding, rule
-from brrrtop.analysis.kernels.traits import Role, Trait, traits_of
-from brrrtop.analysis.signals.joined import LaunchTable
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.kernel_names.traits import Role, Trait, traits_of
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Bool
 from brrrtop.text import units
@@ -123,7 +123,7 @@ def tensor_core_alignment(context: Context) -> Finding | None:
     )
 
 
-def _odd_sizes(joined: LaunchTable, rows: Bool) -> list[int]:
+def _odd_sizes(joined: Facts, rows: Bool) -> list[int]:
     """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first, four at most."""
     window = joined.window
     ids, counts = np.unique(

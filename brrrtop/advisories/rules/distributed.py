@@ -1,18 +1,28 @@
-"""Rules about collectives on one rank, and about the ranks of a job beside each other."""
+"""Rules about collectives on one rank; of several ranks beside each other the advice, and the price of a step
+with no rank later than the others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
 from brrrtop.advisories.context import Context
-from brrrtop.advisories.job import straggler
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
-from brrrtop.analysis.signals.transfers import collectives
-from brrrtop.model.advice import WhatIf
+from brrrtop.analysis.facts.transfers import collectives
+from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.ranks import JobSnapshot
 from brrrtop.text import units
+from brrrtop.whatif.price import doubt_of
 
 MOSTLY = 0.5
 """Of exposed communication: more of it in exchanges of activations has a remedy of its own."""
 SHORT_A_STEP = 50
 """Collectives under 50 us."""
+ALONE = "; one rank alone cannot tell a slow link from a late peer"
+_MANY_STEPS = 3
+_LINE = "find what makes the last rank late"
 
 
 @edit(
@@ -62,6 +72,93 @@ def tiny_collectives(context: Context) -> Finding | None:
         saves=context.share(min(exposed, 20_000 * seen.short)),
         short_a_step=context.a_step(seen.short),
         collectives_a_step=context.a_step(seen.count),
+    )
+
+
+def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobSnapshot:
+    """The job with its advice and what-ifs."""
+    row = peers_in_step(job)
+    given = straggler(job)
+    return replace(
+        job,
+        advisories=(given,) if given is not None and given.kind not in silenced else (),
+        whatif=(row,) if row is not None else (),
+    )
+
+
+def straggler(job: JobSnapshot) -> Advisory | None:
+    """One rank that the others wait for in every step."""
+    from brrrtop.text import ranks as words  # one rank alone, which most are, has no use for these
+
+    waited = job.waited_for
+    if waited is None or not waited.is_slow:
+        return None
+    gain = waited.gain or 0.0
+    row = peers_in_step(job)
+    return Advisory(
+        kind="straggler",
+        says=words.sentence(job),
+        confidence=0.95 if (job.steps or 0) >= _MANY_STEPS else 0.8,
+        saves_at_most=round(row.saves_high if row else gain, 4),
+        evidence={
+            "rank": waited.rank,
+            "cause": waited.cause,
+            "late_ms": waited.late_ns / 1e6,
+            "others_wait_ms": waited.others_wait_ns / 1e6,
+            "last_in": waited.last_in,
+            "collectives": waited.of,
+        },
+        suggests=words.fix(waited),
+        waste="a faster link or larger buckets: the others wait for that rank, not for the wire",
+        saves=round(gain, 4),
+        saves_low=round(row.saves_low if row else gain, 4),
+    )
+
+
+def beside_peers(given: Sequence[Advisory], job: JobSnapshot) -> tuple[Advisory, ...]:
+    """A rank's own advice, now that its peers are known: exposed communication is told from waiting."""
+    if not job.together_ns:
+        return tuple(given)
+    kept = []
+    for one in given:
+        if one.kind == "exposed-communication":
+            if job.waited_for is not None and job.waited_for.is_slow:
+                continue
+            moved = f"; {units.duration(job.transfer_ns)} of it is transfer on every rank"
+            if job.missing:
+                moved = "; ranks are missing, so a slow link is not told from a late peer"
+            one = replace(one, says=one.says.replace(ALONE, moved if job.transfer_ns else ""))
+        kept.append(one)
+    return tuple(kept)
+
+
+def peers_in_step(job: JobSnapshot) -> WhatIf | None:
+    """The price of `peers-in-step`; None where the ranks were not seen together for a whole step.
+
+    Everybody waits for the latest: a step is as much shorter as that one's own work is longer.
+    """
+    if not job.together_ns or not job.steps or job.steps < 1:
+        return None
+    late = [row.late_ns for row in job.ranks if row.late_ns is not None]
+    if len(late) < 2:
+        return None
+    lengths = [row.step_ns for row in job.ranks if row.step_ns]
+    # One recorded step may lack what lies before its first collective.
+    present = max(job.together_ns / job.steps, float(np.median(lengths)) if lengths else 0.0)
+    waited = job.waited_for
+    most = min(max(late), present)
+    saves = most / present
+    waits = waited.others_wait_ns if waited is not None and waited.is_slow else most
+    doubt = doubt_of(saves)
+    low, high = sorted((saves, min(waits / present, 1.0)))
+    return WhatIf(
+        edit="peers-in-step",
+        step_ns=present - most,
+        saves=saves,
+        saves_low=min(low, saves - doubt),
+        saves_high=min(max(high, saves + doubt), 0.99),
+        advisory="straggler" if waited is not None and waited.is_slow else None,
+        line=_LINE,
     )
 
 

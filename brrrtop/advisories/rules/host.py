@@ -6,8 +6,8 @@ import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
-from brrrtop.analysis.signals.host_activity import cpu_work, pauses, recompiles, retries
-from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
+from brrrtop.analysis.facts.host_activity import cpu_work, pauses, recompiles, retries
+from brrrtop.analysis.facts.stack_samples import LEAST_SAMPLES
 from brrrtop.model.estimate import Line
 from brrrtop.text import phrases, units
 from collectors.vocabulary import CallClass, MarkClass

@@ -5,9 +5,9 @@ from __future__ import annotations
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import MEMORY, Finding, edit, finding, rule
 from brrrtop.advisories.rules.overhead import ROOMY, compile_line
-from brrrtop.analysis.kernels.traits import Role, Trait
-from brrrtop.analysis.signals.joined import of_sequences
-from brrrtop.analysis.signals.training import dense_gradients
+from brrrtop.analysis.facts.table import of_sequences
+from brrrtop.analysis.facts.training import dense_gradients
+from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 from collectors.vocabulary import CopyKind

@@ -1,12 +1,13 @@
-"""Rules about whether what is seen can be trusted, and whether anything is worth an edit at all."""
+"""Rules about the GPU itself, whether what is seen can be trusted, and whether anything is worth an edit."""
 
 from __future__ import annotations
 
-from brrrtop.advisories.context import HEALTHY_GAIN, Context
+from brrrtop.advisories.context import HEALTHY_GAIN, WORTH_SHARE, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
-from brrrtop.analysis.account.launches import loading_ns
-from brrrtop.analysis.account.steps import LOADING_SHARE, WARM_UP_STEPS
-from brrrtop.analysis.signals.host_activity import recompiles
+from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
+from brrrtop.analysis.facts.host_activity import recompiles
+from brrrtop.analysis.facts.launches import loading_ns
+from brrrtop.analysis.facts.steps import LOADING_SHARE, WARM_UP_STEPS
 from brrrtop.model.estimate import Regime
 from brrrtop.model.run import PhaseKind, Run
 from brrrtop.text import phrases, units
@@ -31,6 +32,15 @@ MOST_IDLE = 0.15
 """Of the time: with more of it idle something holds the GPU up, whether an edit is known or not."""
 LARGE_KERNEL, LOW_ROOF = 0.2, 0.5
 """A kernel with a fifth of the time at less than half its roof is worth a look."""
+THROTTLED = 0.1
+"""Share of readings with a thermal or hardware slowdown reason."""
+LOW_CLOCK = 0.8
+"""Of the largest SM clock."""
+FOREIGN = 0.15
+"""Utilisation by others: nvidia-smi's less our own busy share."""
+_HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
+_NEIGHBOURS = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of them"
+_WASTE = "kernel tuning: the neighbour takes turns with you"
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
@@ -49,7 +59,7 @@ def warming_up(context: Context) -> Finding | None:
     window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
     if not context.estimate.steps.warming_up or recompiles(window) or _is_under_way(context.run):
         return None
-    loading = context.share(loading_ns(window, context.joined.launch_rows))
+    loading = context.share(loading_ns(context.joined))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
     if (context.steps or 0) >= 6 and not shaped:
         return None
@@ -131,7 +141,7 @@ def _useful_share(context: Context) -> float | None:
     time = sum(spent for spent, _ in known)
     if not time or time < 0.5 * sum(r.total_ns for r in rows):
         return None
-    worked = context.share(context.estimate.account.worked_ns)
+    worked = context.share(context.estimate.account.busy_ns)
     return worked * sum(spent * share for spent, share in known) / time
 
 
@@ -185,6 +195,104 @@ def monitor_cost(context: Context) -> Finding | None:
 
 
 @rule(
+    "throttled", TRUST, "The clocks are held down",
+    when="a thermal or hardware slowdown in 10 % of the readings",
+    unless="the power cap alone, which is normal at full load",
+)  # fmt: skip
+def throttled(context: Context) -> Finding | None:
+    readings = context.readings
+    worst = max(_HOT, key=lambda name: readings.reason_shares.get(name, 0.0))
+    share = readings.reason_shares.get(worst, 0.0)
+    if share < THROTTLED:
+        return None
+    clock, most = readings.mean(Metric.SM_CLOCK_HZ), readings.mean(Metric.SM_CLOCK_MAX_HZ)
+    lost = 1 - clock / most if clock and most and clock < most else 0.0
+    saves = context.share(context.estimate.account.compute_ns) * lost
+    return finding(
+        f"the clocks are held down ({worst}) in {units.share(share)} of the readings"
+        + (f", by {units.share(lost)}" if lost else ""),
+        "check airflow and cooling, then the power limit: nvidia-smi -q -d PERFORMANCE",
+        waste="changing code: the same kernels run slower",
+        confidence=0.85, saves=saves if saves >= WORTH_SHARE else None,
+        reason=worst, reason_share=share, sm_clock_hz=clock,
+        temperature_c=readings.mean(Metric.TEMPERATURE_C),
+    )  # fmt: skip
+
+
+@rule(
+    "idle-clocks", TRUST, "Low clocks while working",
+    when="clocks under 80 % of the most, held by application clocks or by idling",
+    unless="idling is a symptom of gaps, and says so",
+)  # fmt: skip
+def idle_clocks(context: Context) -> Finding | None:
+    readings, account = context.readings, context.estimate.account
+    clock, most = readings.mean(Metric.SM_CLOCK_HZ), readings.mean(Metric.SM_CLOCK_MAX_HZ)
+    reasons = readings.reason_shares
+    if not clock or not most or clock >= LOW_CLOCK * most or context.share(account.busy_ns) < 0.05:
+        return None
+    by_setting = reasons.get("application clocks", 0.0) >= reasons.get("gpu idle", 0.0)
+    if max(reasons.get("application clocks", 0.0), reasons.get("gpu idle", 0.0)) < 0.5:
+        return None
+    lost = context.share(account.compute_ns) * (1 - clock / most)
+    return finding(
+        f"the SMs run at {units.rate(clock, 'Hz')} of {units.rate(most, 'Hz')}: "
+        + ("application clocks hold them" if by_setting else "the GPU idles between bursts"),
+        "nvidia-smi -rac (as root)"
+        if by_setting
+        else "close the gaps between launches first; the clocks follow",
+        waste="tuning kernels before the clocks are up",
+        confidence=0.7, saves=lost if by_setting and context.worth(lost) else None,
+        sm_clock_hz=clock, sm_clock_max_hz=most,
+    )  # fmt: skip
+
+
+@rule(
+    "shared-gpu", TRUST, "Somebody else computes here",
+    when="other compute processes, and kernels that were stopped for them, or 15 points more "
+    "utilisation than this trainer's",
+    unless="display servers and monitors, which use nothing; kernels long by nature",
+    covers=("misleading-util", "inefficient-kernel"),
+)  # fmt: skip
+def shared_gpu(context: Context) -> Finding | None:
+    readings, account = context.readings, context.estimate.account
+    others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
+    if context.estimate.shared:  # kernels stopped for others are recorded as running
+        return finding(
+            phrases.SHARED, f"{_NEIGHBOURS}; MPS would let both run side by side",
+            waste=_WASTE, confidence=0.9, others=others,
+        )  # fmt: skip
+    util, busy = readings.mean(Metric.SMI_UTIL), context.share(account.busy_ns)
+    if not others or util is None or util - busy < FOREIGN:
+        return None
+    return finding(
+        f"{others:.0f} other processes compute on this GPU: it is in use {units.share(util)} "
+        f"of the time, by this trainer {units.share(busy)}",
+        _NEIGHBOURS,
+        waste=_WASTE, confidence=0.8,
+        others=others, smi_util=util, busy_share=busy,
+    )  # fmt: skip
+
+
+@rule(
+    "gpu-faults", TRUST, "The GPU reports errors",
+    when="uncorrected memory errors or an XID",
+    unless="–",
+)  # fmt: skip
+def gpu_faults(context: Context) -> Finding | None:
+    errors = context.readings.largest.get(int(Metric.ECC_UNCORRECTED_COUNT))
+    xid = context.readings.largest.get(int(Metric.XID))
+    if not errors and not xid:
+        return None
+    return finding(
+        f"the GPU reports {errors or 0:.0f} uncorrected memory errors"
+        + (f" and XID {xid:.0f}" if xid else ""),
+        "drain this GPU: nvidia-smi -q -d ECC,PAGE_RETIREMENT",
+        waste="tuning anything on this device",
+        confidence=0.8, uncorrected=errors, xid=xid,
+    )  # fmt: skip
+
+
+@rule(
     "none-healthy", COMPUTE, "Nothing worth an edit", is_last=True,
     when="no edit that was simulated wins 5 %, no other advice does, the GPU is idle for 15 % of the time at "
     "most, and no kernel with a fifth of it is below half its roof",
@@ -195,6 +303,8 @@ def none_healthy(context: Context) -> Finding | None:
     if context.simulated is None or context.ceilings is None or any(map(context.matters, rows)):
         return None
     if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
+        return None
+    if context.kernels < LEAST_ACTIVITIES:
         return None
     if context.share(estimate.account.idle_total_ns) > MOST_IDLE or _is_below_its_roof(context):
         return None

@@ -1,8 +1,7 @@
 """Books every nanosecond of a window exactly once, for one device.
 
 Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
-nanosecond, and cutting a window in two gives the same totals but for other processes' turns, which are
-found by comparing launches.
+nanosecond, and cutting a window in two gives the same totals.
 """
 
 from __future__ import annotations
@@ -12,59 +11,45 @@ from typing import TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import idle_causes, time_slices
-from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
-from brrrtop.analysis.signals import stack_samples
+from brrrtop.analysis.account import idle_causes
+from brrrtop.analysis.facts.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
+from brrrtop.analysis.facts.stack_samples import io_part
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, Account, Split
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import F8, I8, Activities, Bool, Calls, Marks, Window, edges
-from collectors.vocabulary import NAMED
 
 Table = TypeVar("Table", Activities, Calls, Marks)
 
 
-def book(window: Window, labels: Labels, call_rows: I8) -> Account:
-    """The account of a window.
-
-    Args:
-        window: One device's slice.
-        labels: Of `window.activities`.
-        call_rows: Launching call of each activity, -1 unknown.
-    """
-    span = window.span
-    acts, calls, marks = window.activities, window.calls, window.marks
+def book(facts: Facts) -> Account:
+    """The account of a window."""
+    span = facts.window.span
     low, high = span.t0_ns, span.t1_ns
-    others = time_slices.others_there(window)
-    taken = (
-        (window.time_slices.starts_ns, window.time_slices.ends_ns)
-        if window.time_slices
-        else time_slices.NOBODY
-    )
-    if window.observed is not None:
-        clock = Cover(*edges(window.observed))  # spans nobody traced take no time
-        acts, calls, marks = (
-            _on_clock(acts, clock), _on_clock(calls, clock), _on_clock(marks, clock)
-        )  # fmt: skip
+    others = idle_causes.others_there(facts.window)
+    if facts.window.observed is not None:
+        clock = Cover(*edges(facts.window.observed))  # spans nobody traced take no time
         others = intervals.merge(*(clock.up_to(times) for times in others))
-        taken = intervals.merge(*(clock.up_to(times) for times in taken))
         low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
+        window = facts.window
+        on_clock = replace(
+            window,
+            activities=_on_clock(window.activities, clock),
+            calls=_on_clock(window.calls, clock),
+            marks=_on_clock(window.marks, clock),
+        )
+        facts = replace(facts, window=on_clock)
+    acts = facts.window.activities
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
-    buckets = charge(starts, ends, labels)
-    own = intervals.merge(starts, ends)
-    both = zip(own, intervals.clip(*taken, low, high), strict=True)
-    busy = intervals.merge_unsorted(*(np.concatenate(pair) for pair in both))
-    gaps = idle_causes.by_gap(acts, calls, marks, call_rows, busy, (low, high), others)
+    buckets = charge(starts, ends, facts.labels)
+    busy = intervals.merge(starts, ends)
+    gaps = idle_causes.by_gap(facts, busy, (low, high), others)
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
-    io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
-    causes["io"] = int(causes["host"] * io_part)
+    causes["io"] = int(causes["host"] * io_part(facts.looks))
     causes["host"] -= causes["io"]
-    causes, unknown_ns = _with_losses(causes, buckets["unknown"], window, acts)
-    taken_ns = intervals.total(*busy) - intervals.total(*own)
-    # What a kernel waits for in its middle is what queued work waits for.
-    causes["other_process"] += taken_ns
-    mechanical = gaps.mechanical_ns | {"device_wait": gaps.mechanical_ns["device_wait"] + taken_ns}
+    causes, unknown_ns = _with_losses(causes, buckets["unknown"], facts.window)
     return Account(
         duration_ns=high - low,
         compute_ns=buckets["compute"],
@@ -74,9 +59,8 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         exposed_copy_ns=buckets["copy"],
         idle_ns=causes,
         unknown_ns=unknown_ns + gaps.unrecorded_ns,
-        mechanical_ns=mechanical,
+        mechanical_ns=gaps.mechanical_ns,
         busy_ns=intervals.total(*busy),
-        taken_ns=taken_ns,
         unrecorded_ns=gaps.unrecorded_ns,
     )
 
@@ -87,12 +71,13 @@ def _on_clock(table: Table, clock: Cover) -> Table:
 
 
 def _with_losses(
-    causes: dict[str, int], unknown_ns: int, window: Window, acts: Activities
+    causes: dict[str, int], unknown_ns: int, window: Window
 ) -> tuple[dict[str, int], int]:
     """Idle time less the part that lost records may have filled, which is nobody's to name.
 
     What a file lacks that breaks off is taken to have been as long as what it has.
     """
+    acts = window.activities
     records, lost, torn = len(acts), max(0, window.lost_records), window.torn_records
     idle = sum(causes.values())
     if not records or not idle or not (lost or torn):

@@ -21,12 +21,13 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.launches import AHEAD_NS, call_times, unrecorded_from
+from brrrtop.analysis.facts.launches import AHEAD_NS, blocking, call_times, unrecorded_from
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
 from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Marks
-from collectors.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
+from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
+from collectors.vocabulary import PAINT, CallClass, MarkClass, Metric
 
 BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000
@@ -36,10 +37,6 @@ REFILL_NS = 3_000_000
 """Python and the first launches after a wait take a millisecond or two; who launches nothing for
 longer is away. Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read
 values back, and 3.3 to 42 ms where the host worked on what it had read."""
-WAIT_NS = 20_000
-"""A copy call that takes longer than this blocked on the device: an asynchronous one returns in
-a few microseconds."""
-
 _CALLS = {"allocator": CallClass.ALLOC, "compile": CallClass.MODULE}
 """Driver calls that name a cause as marks do."""
 Causes = defaultdict[str, I8]
@@ -60,26 +57,30 @@ def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     return intervals.paint(layers)
 
 
-def blocking(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
-    """Which calls made the host wait for the device: synchronisations and blocking copies."""
-    waits: Bool = calls.classes == CallClass.SYNC
-    copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
-    copies &= (activities.copy_kinds == CopyKind.DTOH) | (
-        (activities.src_kinds == MemoryKind.PAGEABLE)
-        | (activities.dst_kinds == MemoryKind.PAGEABLE)
-    )
-    rows = call_rows[copies]
-    long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
-    waits[rows[long]] = True
-    return waits
-
-
 def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
     """The idle intervals of `[low, high)`, given the merged busy ones inside it."""
     starts = np.concatenate(([low], busy[1])).astype(np.int64)
     ends = np.concatenate((busy[0], [high])).astype(np.int64)
     keep = ends > starts
     return starts[keep], ends[keep]
+
+
+def others_there(window: Window) -> tuple[I8, I8]:
+    """When other processes were on the device, merged; never where nobody counted them.
+
+    A count holds until the next one, the first one also before itself. It says that they were
+    there, not that they computed.
+    """
+    gauges, span = window.gauges, window.span
+    rows = (gauges.metrics == Metric.FOREIGN_PROCESS_COUNT) & np.isfinite(gauges.values)
+    rows &= np.isin(gauges.device_ids, (window.device.device_id, -1))
+    if not rows.any():
+        return intervals.EMPTY, intervals.EMPTY
+    starts = gauges.times_ns[rows].astype(np.int64)
+    ends = np.append(starts[1:], max(span.t1_ns, starts[-1]))
+    starts[0] = min(span.t0_ns, starts[0])
+    there = gauges.values[rows] > 0
+    return intervals.merge(starts[there], ends[there])
 
 
 class GapCauses(Struct, frozen=True, eq=False):
@@ -97,28 +98,22 @@ class GapCauses(Struct, frozen=True, eq=False):
 
 
 def by_gap(
-    activities: Activities,
-    calls: Calls,
-    marks: Marks,
-    call_rows: I8,
-    busy: tuple[I8, I8],
-    span: tuple[int, int],
-    others: tuple[I8, I8],
+    facts: Facts, busy: tuple[I8, I8], span: tuple[int, int], others: tuple[I8, I8]
 ) -> GapCauses:
     """Every idle nanosecond of the span, by cause and by mechanics; `io` is part of `host`.
 
     Args:
-        call_rows: Launching call of each activity, -1 unknown.
         busy: Merged, and clipped to the span.
         others: When another process was on the device, merged.
     """
+    calls, marks = facts.window.calls, facts.window.marks
     starts, ends = gaps_of(busy, *span)
     causes: Causes = defaultdict(lambda: np.zeros(len(starts), np.int64))
     if not len(starts):
         return GapCauses(starts, ends, causes, dict.fromkeys(MECHANICAL_CLASSES, 0))
-    call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
+    call_starts, call_ends, known = _next_call(facts, starts, ends)
     full_ends = ends
-    ends = unrecorded_from(activities, calls, call_rows, (starts, full_ends), (call_ends, known))
+    ends = unrecorded_from(facts, (starts, full_ends), (call_ends, known))
     ends = np.where(Cover(*others).between(ends, full_ends) > 0, full_ends, ends)
     length = ends - starts
     late = known & (call_starts > starts)
@@ -141,9 +136,7 @@ def by_gap(
         covered = Cover(*layer).between(starts, host_ends)
         causes[cause] += covered
         rest = rest - covered
-    rest, launch_part = _sync_times(
-        causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
-    )
+    rest, launch_part = _sync_times(causes, facts, busy, (starts, rest, launch_part))
     away = np.where(known, _absences(marks, starts, host_ends, rest), 0)
     causes["launch"] += launch_part + np.where(known, rest - away, 0)
     causes["host"] += away
@@ -151,27 +144,21 @@ def by_gap(
     return GapCauses(starts, ends, causes, mechanical, int((full_ends - ends).sum()))
 
 
-def _next_call(
-    activities: Activities, calls: Calls, call_rows: I8, starts: I8, ends: I8
-) -> tuple[I8, I8, Bool]:
+def _next_call(facts: Facts, starts: I8, ends: I8) -> tuple[I8, I8, Bool]:
     """Start and end of the call that launched what ended each gap, and whether it is known."""
+    activities = facts.window.activities
     if not len(activities):
         zero = np.zeros(len(starts), np.int64)
         return zero, zero, np.zeros(len(starts), np.bool_)
     order = np.argsort(activities.starts_ns, kind="stable")
     at = np.searchsorted(activities.starts_ns[order], ends, "left")
     rows = order[np.minimum(at, len(order) - 1)]
-    call_starts, call_ends, known = call_times(activities, calls, call_rows)
+    call_starts, call_ends, known = call_times(facts)
     return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
 
 
 def _sync_times(
-    causes: Causes,
-    activities: Activities,
-    calls: Calls,
-    call_rows: I8,
-    busy: tuple[I8, I8],
-    gaps: tuple[I8, I8, I8],
+    causes: Causes, facts: Facts, busy: tuple[I8, I8], gaps: tuple[I8, I8, I8]
 ) -> tuple[I8, I8]:
     """Charges the refill after a wait to the wait; returns what is left of host and launch parts.
 
@@ -182,7 +169,8 @@ def _sync_times(
     wait's.
     """
     starts, rest, launch_part = gaps
-    waits = np.flatnonzero(blocking(activities, calls, call_rows))
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    waits = np.flatnonzero(blocking(facts))
     if not len(waits):
         return rest, launch_part
     drained, away = _drain_times(calls, waits, starts, rest)

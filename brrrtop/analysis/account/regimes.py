@@ -13,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.account.idle_causes import others_there
+from brrrtop.analysis.facts.labels import WORK
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Regime, Side
 
@@ -23,6 +27,7 @@ FLOOR = 0.30
 """Below this confidence no verdict is given."""
 MOST_UNKNOWN = 0.35
 LEAST_ACTIVITIES = 8
+"""With fewer, a verdict is no surer than of a run that begins: the next one may change it."""
 _CLEAR_SLOPE = 1.2
 """Confidence per share of lead."""
 _MIXED_SLOPE = 2.0
@@ -30,6 +35,9 @@ _MOST = 0.99
 MOST_AT_START = 0.5
 """While a run warms up, whose first steps say little of the others: of 52 verdicts that were called 95 % sure
 and more, the nine wrong ones were of such traces (`docs/confidence.md`)."""
+STOPPED_NS, STOPPED_TIMES, STOPPED_NAMES = 1_000_000, 2, 3
+"""Kernels of so many names that last so much beyond twice their like were stopped for another process: beside
+a busy one on an H200 by 2.5 ms each."""
 _SIDE = {
     Regime.COMPUTE: Side.COMPUTE,
     Regime.MEMORY: Side.MEMORY,
@@ -46,17 +54,22 @@ class Verdict(Struct, frozen=True):
 
 def judge(
     account: Account, split: Split, uncertainty_by_bound: Mapping[Side, float], activities: int,
-    warming_up: bool = False,
+    warming_up: bool = False, shared: bool = False,
 ) -> Verdict:  # fmt: skip
     """The regime of a window.
 
     Args:
         uncertainty_by_bound: Of each side's kernel time, the part that may well be on another side.
         activities: Records behind it; a handful says nothing.
+        shared: Another process has turns of the device (`is_shared`).
         warming_up: The window is of the run's first steps, or something was compiled or loaded in it.
     """
-    if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
+    if (
+        account.duration_ns <= 0 or activities < 2
+    ):  # a span that ends with its one activity says nothing
         return Verdict(Regime.UNKNOWN, None, 0.0, None)
+    if shared:
+        return Verdict(Regime.UNKNOWN, "other_process", 0.0, None)
     shares = {
         Regime.COMPUTE: split.compute,
         Regime.MEMORY: split.memory,
@@ -75,7 +88,7 @@ def judge(
     overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
     cause = _cause(account) if overhead_counts else None
     sure = confidence(shares, open_, split.unknown)
-    if warming_up:
+    if warming_up or activities < LEAST_ACTIVITIES:
         sure = min(sure, MOST_AT_START)
     if split.unknown > MOST_UNKNOWN or sure < FLOOR:
         # What is not known may be anything: it has to be less than what is nearest.
@@ -84,6 +97,23 @@ def judge(
     if lead < MARGIN:
         return Verdict(Regime.MIXED, cause, sure, first)
     return Verdict(first, cause, sure, second)
+
+
+def is_shared(facts: Facts) -> bool:
+    """Whether the device stopped kernels for turns of another process, which their records hold.
+
+    Without MPS processes run one at a time: the account then says when kernels were resident, not when
+    they ran.
+    """
+    window, labels, acts = facts.window, facts.labels, facts.window.activities
+    if window.mps or not len(acts) or not len(others_there(window)[0]):
+        return False
+    lengths = acts.ends_ns - acts.starts_ns
+    order = np.lexsort((lengths, labels.group_of))
+    counts = np.bincount(labels.group_of, minlength=len(labels.groups))
+    usual = lengths[order][np.minimum(np.cumsum(counts) - (counts + 1) // 2, len(order) - 1)]
+    stopped = lengths - STOPPED_TIMES * usual[labels.group_of] >= STOPPED_NS
+    return len(np.unique(acts.name_ids[stopped & (labels.classes == WORK)])) >= STOPPED_NAMES
 
 
 def confidence(

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.signals.joined import gaps
-from brrrtop.model.estimate import Steps
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.intervals import Cover
 from brrrtop.model.snapshot import LeftOut, Once
 from brrrtop.model.tables import I8, Bool, Span, Window
@@ -35,24 +33,24 @@ RECURRING = ("input", "logging", "evaluation", "gc")
 """Causes that come again: a trace that holds one such wait is a sample of them."""
 
 
-def steady_part(judged: Analysis) -> tuple[Span, tuple[LeftOut, ...]]:
+def steady_part(facts: Facts) -> tuple[Span, tuple[LeftOut, ...]]:
     """What to judge of a trace, and what is left out of it; all of it and nothing where no part is odd."""
-    window, steps = judged.window, judged.estimate.steps
+    window, steps = facts.window, facts.steps
     if window.observed is not None or steps.source == "marks":
         return window.span, ()
-    span, out = _without_startup(window, steps)
+    span, out = _without_startup(facts)
     if len(steps.spans) >= LEAST_STEPS:
-        span, odd = _without_odd_step(window, steps, span)
+        span, odd = _without_odd_step(facts, span)
         out = (*out, *odd)
     elif not steps.warming_up:  # a trace of a start is a trace of a start
-        span, hole = _without_hole(window, span)
+        span, hole = _without_hole(facts, span)
         out = (*out, *hole)
     rows = (window.activities.starts_ns < span.t1_ns) & (window.activities.ends_ns > span.t0_ns)
     return (span, out) if rows.sum() >= LEAST_ACTIVITIES else (window.span, ())
 
 
-def _without_startup(window: Window, steps: Steps) -> tuple[Span, tuple[LeftOut, ...]]:
-    span = window.span
+def _without_startup(facts: Facts) -> tuple[Span, tuple[LeftOut, ...]]:
+    span, steps = facts.window.span, facts.steps
     if len(steps.spans) < LEAST_STEPS or not steps.step_ns or steps.source != "annotations":
         return span, ()
     begin = steps.spans[0].t0_ns
@@ -62,8 +60,9 @@ def _without_startup(window: Window, steps: Steps) -> tuple[Span, tuple[LeftOut,
     return Span(begin, span.t1_ns), (LeftOut(Span(span.t0_ns, begin), Once.START_UP),)
 
 
-def _without_odd_step(window: Window, steps: Steps, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
+def _without_odd_step(facts: Facts, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
     """The longer side of one step that is far longer than all others."""
+    window, steps = facts.window, facts.steps
     lengths = np.array([one.duration_ns for one in steps.spans], np.int64)
     at = int(np.argmax(lengths))
     usual = float(np.median(np.delete(lengths, at)))
@@ -75,7 +74,7 @@ def _without_odd_step(window: Window, steps: Steps, span: Span) -> tuple[Span, t
     cause = _cause(window, odd, excess)
     if cause in RECURRING:
         return span, ()
-    what = Once.CHECKPOINT if cause == "checkpoint" or _saves(window, steps, at) else Once.ODD_STEP
+    what = Once.CHECKPOINT if cause == "checkpoint" or _saves(facts, at) else Once.ODD_STEP
     if at == 0 and what is Once.ODD_STEP:
         what = Once.START_UP
     left = LeftOut(odd, what, cause, at + 1)
@@ -83,9 +82,9 @@ def _without_odd_step(window: Window, steps: Steps, span: Span) -> tuple[Span, t
     return (before if at > len(lengths) - 1 - at else after), (left,)
 
 
-def _without_hole(window: Window, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
+def _without_hole(facts: Facts, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
     """The busier side of the one gap that is most of what the device idles."""
-    _, begins, ends = gaps(window)
+    window, (_, begins, ends) = facts.window, facts.gaps
     within = begins > span.t0_ns  # what a step's mark begins with is the step's
     begins, ends = begins[within], ends[within]
     if not len(begins):
@@ -116,11 +115,11 @@ def _cause(window: Window, span: Span, least_ns: float) -> str | None:
     return None
 
 
-def _saves(window: Window, steps: Steps, at: int) -> bool:
+def _saves(facts: Facts, at: int) -> bool:
     """Whether a step copies tensor after tensor to pageable memory, as no other one does."""
-    acts = window.activities
+    acts = facts.window.activities
     down = (acts.copy_kinds == CopyKind.DTOH) & (acts.dst_kinds == MemoryKind.PAGEABLE)
-    counts = [_rows_in(acts.starts_ns[down], one) for one in steps.spans]
+    counts = [_rows_in(acts.starts_ns[down], one) for one in facts.steps.spans]
     sizes = acts.size_bytes[down][counts[at]]
     usual = float(np.median([int(rows.sum()) for i, rows in enumerate(counts) if i != at]))
     return len(sizes) >= usual + SAVED_COPIES and int(sizes.sum()) >= SAVED_BYTES

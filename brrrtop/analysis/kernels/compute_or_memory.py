@@ -6,25 +6,24 @@ recorded shapes, L3 hardware counters (`counters`). The rules are those of `roof
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
-from brrrtop.analysis.ceilings import Ceilings
-from brrrtop.analysis.counters.readings import mean_reading
-from brrrtop.analysis.kernels import roofline
+from brrrtop.analysis.facts.labels import BUCKETS, BYTES, NAME, NOTHING, SHAPES, Group, Labels
+from brrrtop.analysis.facts.ranges import decode_tokens
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.kernels import counters, roofline
 from brrrtop.analysis.kernels.ops import STREAMING, Work, work_of
 from brrrtop.analysis.kernels.roofline import Bound
+from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import ActivityType, Window
-from collectors.vocabulary import Metric
-
-EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
-NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
-"""Into `EVIDENCE`."""
-
+from brrrtop.model.tables import F8, I8, Activities, ActivityType, Window
 
 IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
@@ -33,54 +32,15 @@ _NEW_TORCH = (2, 7)
 """From this release on vectorised kernels give each thread 8 elements whatever their vectors' width."""
 
 
-class Group(Struct, frozen=True):
-    """Kernels of one name, geometry and op, and the verdict on them."""
-
-    name: str
-    family: Family
-    facts: NameFacts
-    count: int
-    total_ns: int
-    blocks: int
-    waves: float | None
-    fills: float
-    """Share of the SMs its grid reaches; 1 for a full grid."""
-    side: Side
-    certainty: float
-    """How sure its side is, 0..1 (`roofline`)."""
-    level: int
-    """Into `EVIDENCE`."""
-    flop: float | None = None
-    size_bytes: float | None = None
-    precision: str | None = None
-    compute_share_of_roof: float | None = None
-    memory_share_of_roof: float | None = None
-    inner: tuple[int, ...] = ()
-    channels: int | None = None
-    """Of a convolution's image; None for all else."""
-    op: str | None = None
-
-    @property
-    def mean_ns(self) -> float:
-        return max(self.total_ns / self.count, 1.0)
-
-    @property
-    def share_of_own_roof(self) -> float | None:
-        """Of its side's ceiling, as its amounts count; None where none sets its time, or nobody tells."""
-        if self.side is Side.COMPUTE:
-            return self.compute_share_of_roof
-        return self.memory_share_of_roof if self.side is Side.MEMORY else None
-
-
 class Classifier:
     """Decides group by group; holds what the decisions share.
 
     Args:
-        window: Its names, ops and torch version are used.
-        ceilings: Of the device; None: nothing is known of it, and grids say nothing either.
+        facts: Without ceilings nothing is known of the device, and grids say nothing either.
     """
 
-    def __init__(self, window: Window, ceilings: Ceilings | None) -> None:
+    def __init__(self, facts: Facts) -> None:
+        window, ceilings = facts.window, facts.ceilings
         self._window = window
         self._ceilings = ceilings
         self._device = window.device
@@ -88,8 +48,7 @@ class Classifier:
             self._device = replace(window.device, capability=ceilings.capability)
         self._sms = window.device.sm_count or (ceilings.sm_count if ceilings else None)
         self._torch_new = _is_new(window.hello.get("torch"))
-        clock = mean_reading(window, Metric.SM_CLOCK_HZ)
-        self._clock = ceilings.clock_ratio(clock) if ceilings else 1.0
+        self._clock = facts.clock_ratio
         """Sides are told at the clock the GPU ran at; what is shown is over the datasheet."""
 
     def group(
@@ -272,3 +231,65 @@ def amounts(
         size = work.size_bytes - (work.written if facts.only_reads else 0.0)
         return None, size, facts.precision, SHAPES
     return None, None, facts.precision, NAME
+
+
+U8 = npt.NDArray[np.uint64]
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def label(facts: Facts) -> Labels:
+    """Labels of all activities of the window: kernels are judged in groups of one name, geometry and op."""
+    acts, op_ids = facts.window.activities, _ops_of(facts.window)
+    attention, scores = written_attention(facts), np.zeros(len(acts), np.bool_)
+    if attention is not None:
+        scores[attention.products] = True
+    decoded = decode_tokens(facts)
+    tokens = np.zeros(len(acts), np.int64) if decoded is None else decoded
+    key = one_number(
+        acts.name_ids, scores, tokens, acts.blocks, acts.threads, acts.registers, acts.shared_bytes,
+        acts.copy_kinds, op_ids,
+    )  # fmt: skip
+    _, first, group_of, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0).astype(np.float64)
+    totals = np.bincount(group_of, durations, len(first)).astype(np.int64)
+    judge = Classifier(facts)
+    sizes = _mean_sizes(acts, group_of, counts)
+    columns = (first, counts, totals, op_ids[first], scores[first], sizes, tokens[first])
+    plain = tuple(judge.group(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
+    groups = counters.refined(facts, plain, group_of)
+    return Labels(
+        group_of,
+        groups,
+        np.array([BUCKETS.index(g.side) for g in groups], np.int8)[group_of],
+        np.array([max(g.fills, 1e-3) for g in groups], np.float64)[group_of],
+    )
+
+
+def _mean_sizes(acts: Activities, group_of: I8, counts: I8) -> F8:
+    """Bytes that a copy of each group moves in the mean; 0 where that of any is not known."""
+    known = np.bincount(group_of[acts.size_bytes > 0], minlength=len(counts))
+    total = np.bincount(group_of, np.maximum(acts.size_bytes, 0), len(counts))
+    return np.where(known == counts, total / np.maximum(counts, 1), 0.0)
+
+
+def _ops_of(window: Window) -> I8:
+    """Op that launched each activity and tells what it does; -1 without one."""
+    acts = window.activities
+    op_ids = window.links.ops_of(acts.correlations)
+    if len(window.links):
+        # An op without shapes says nothing of its kernels, and would only part them.
+        telling = [op_id for op_id, op in window.ops.items() if op.dims]
+        op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1
+        # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
+        op_ids[acts.graph_ids > 0] = -1
+    return op_ids
+
+
+def one_number(*columns: npt.NDArray[Any]) -> U8:
+    """A number for each row of columns that is the same for equal rows alone, shape (n,)."""
+    key = columns[0].astype(np.uint64)
+    for column in columns[1:]:
+        key = key * _MIX + column.astype(np.int64).view(np.uint64)
+    return key

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from brrrtop.analysis.ceilings import Ceilings, highest
-from brrrtop.analysis.kernels.compute_or_memory import EVIDENCE, SHAPES, Group
-from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
+from brrrtop.analysis.facts.labels import COMM, EVIDENCE, SHAPES, TRANSFER, Group
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.kernel_names import families
 from brrrtop.model.estimate import KernelRow, Neighbours, Side, Steps
 from brrrtop.model.intervals import holders
-from brrrtop.model.tables import F8, I8, Window, edges
+from brrrtop.model.tables import F8, I8, edges
 
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
@@ -27,14 +27,15 @@ _NO_ROOF = {
 }
 
 
-def rows_of(labels: Labels, durations_ns: I8, ceilings: Ceilings | None) -> tuple[KernelRow, ...]:
+def rows_of(facts: Facts) -> tuple[KernelRow, ...]:
     """One row a name and side, largest first.
 
     The same function can be on either side by its shape, so a name may have two rows.
     """
+    labels = facts.labels
     if not labels.groups:
         return ()
-    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
+    totals = _time_of_groups(facts)
     counts = np.bincount(labels.group_of, minlength=len(labels.groups))
     merged: dict[tuple[str, Side], list[int]] = defaultdict(list)
     for index, group in enumerate(labels.groups):
@@ -42,7 +43,13 @@ def rows_of(labels: Labels, durations_ns: I8, ceilings: Ceilings | None) -> tupl
             merged[(group.name, group.side)].append(index)
     whole = float(totals.sum()) or 1.0
     rows = [
-        _row([labels.groups[m] for m in members], totals[members], counts[members], whole, ceilings)
+        _row(
+            [labels.groups[m] for m in members],
+            totals[members],
+            counts[members],
+            whole,
+            facts.ceilings,
+        )
         for members in merged.values()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name)))
@@ -157,11 +164,17 @@ def _rate(
     return None if peak is not None and rate > peak else rate
 
 
-def uncertainty_by_bound(labels: Labels, durations_ns: I8) -> dict[Side, float]:
+def _time_of_groups(facts: Facts) -> F8:
+    lengths, size = facts.lengths_ns.astype(np.float64), len(facts.labels.groups)
+    return np.asarray(np.bincount(facts.labels.group_of, lengths, size), np.float64)
+
+
+def uncertainty_by_bound(facts: Facts) -> dict[Side, float]:
     """Of the kernel time of each side the part that may well be on another: what certainty leaves."""
+    labels = facts.labels
     if not labels.groups:
         return {}
-    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
+    totals = _time_of_groups(facts)
     shares: dict[Side, float] = {}
     for side in {g.side for g in labels.groups}:
         mine = np.array([g.side is side for g in labels.groups])
@@ -171,8 +184,9 @@ def uncertainty_by_bound(labels: Labels, durations_ns: I8) -> dict[Side, float]:
     return shares
 
 
-def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:
+def evidence_shares(facts: Facts) -> dict[str, float]:
     """Share of the kernel time behind each level of evidence, transfers left out."""
+    labels, durations_ns = facts.labels, facts.lengths_ns
     shares: dict[str, float] = {}
     if not labels.groups:
         return shares
@@ -195,13 +209,13 @@ NEAR = 64
 """Activities searched on either side for those of the same stream."""
 
 
-def find_neighbours(window: Window, names: Iterable[str], steps: Steps) -> dict[str, Neighbours]:
+def find_neighbours(facts: Facts, names: Iterable[str]) -> dict[str, Neighbours]:
     """The surroundings of each kernel name that ran lately.
 
     Args:
         names: Dearest first; more than `NAMES` are not looked at.
     """
-    acts = window.activities
+    window, acts = facts.window, facts.window.activities
     ids = acts.name_ids[-LATEST:]
     if not len(ids):
         return {}
@@ -210,7 +224,7 @@ def find_neighbours(window: Window, names: Iterable[str], steps: Steps) -> dict[
     known, first = np.unique(ids[order], return_index=True)
     groups = dict(zip(known.tolist(), np.split(order, first[1:]), strict=True))
     ids_of = {window.names[i]: i for i in known.tolist()}
-    places = _places(starts, steps)
+    places = _places(starts, facts.steps)
     neighbours: dict[str, Neighbours] = {}
     for name in list(dict.fromkeys(names))[:NAMES]:
         if name not in ids_of:

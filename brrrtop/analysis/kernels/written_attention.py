@@ -14,7 +14,8 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.kernels.traits import Role, Trait, tables, used
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.kernel_names.traits import Role, Trait, used
 from brrrtop.model.tables import I8, Bool, OpSignature, Window
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
@@ -52,10 +53,10 @@ class _Products(Struct, frozen=True, eq=False):
     op_ids: I8
 
 
-def written_attention(window: Window) -> WrittenAttention | None:
+def written_attention(facts: Facts) -> WrittenAttention | None:
     """Attention written out in the window; None when there is none."""
-    acts = window.activities
-    by_name, named_traits = tables(window)
+    window, acts = facts.window, facts.window.activities
+    by_name, named_traits = facts.roles_by_name, facts.traits_by_name
     softmax = by_name == Role.SOFTMAX
     for name_id in used(acts.name_ids):
         if by_name[name_id] == Role.FUSED:

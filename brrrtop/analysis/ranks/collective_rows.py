@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brrrtop.analysis.ranks.collectives import TYPES, UNKNOWN_SIZE, algorithm_of, name_of
+from brrrtop.analysis.facts.collectives import TYPES, UNKNOWN_SIZE, algorithm_of, name_of
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.model.ranks import CollectiveRow
 from brrrtop.model.tables import I8

@@ -8,12 +8,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.ranks import accounts, matching
-from brrrtop.analysis.ranks.accounts import RankActivity
+from brrrtop.analysis.facts.collectives import Collectives, collectives_of
+from brrrtop.analysis.ranks import lateness, matching
 from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
-from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
+from brrrtop.analysis.ranks.lateness import RankActivity, rank_waited_for
 from brrrtop.analysis.ranks.matching import Matched
-from brrrtop.analysis.ranks.waited_for import rank_waited_for
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
 from brrrtop.model.tables import F8, Bool, Span, Window
 from brrrtop.text import units
@@ -116,9 +115,9 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     offsets = matching.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
     step_ns = usual_step_ns(inputs)
-    spans, steps = accounts.shared_spans(windows, offsets, matched, step_ns)
+    spans, steps = lateness.shared_spans(windows, offsets, matched, step_ns)
     deeds = [
-        accounts.deeds(window, spans, offset) if spans and offset is not None else None
+        lateness.deeds(window, spans, offset) if spans and offset is not None else None
         for window, offset in zip(windows, offsets, strict=True)
     ]
     together_ns = sum(span.duration_ns for span in spans)
@@ -181,14 +180,14 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
     last = np.bincount(matched.last, minlength=count)
     per = job.steps if job.steps and job.steps >= 1 else 1.0
     known = np.array([offset is not None for offset in job.offsets])
-    late = accounts.later_than_peers(np.where(known, stays, np.nan)) / per
+    late = lateness.later_than_peers(np.where(known, stays, np.nan)) / per
     began = _began(job)
     rows = []
     for place, one in enumerate(job.inputs):
         if not seen[place]:
             rows.append(replace(one.row, clock_offset_ns=job.offsets[place]))
             continue
-        more = accounts.excess_by_cause_ns(job.deeds, place) if job.spans else {}
+        more = lateness.excess_by_cause_ns(job.deeds, place) if job.spans else {}
         mine = matched.rank == place
         blame = np.bincount(matched.last[matched.collective[mine]], matched.wait_ns[mine], count)
         rows.append(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.ranks.collectives import EXCHANGE, UNKNOWN_SIZE, Collectives
+from brrrtop.analysis.facts.collectives import EXCHANGE, UNKNOWN_SIZE, Collectives
 from brrrtop.model.intervals import EMPTY, holders
 from brrrtop.model.tables import F8, I8, Bool
 

@@ -7,18 +7,16 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.ranks.collectives import UNKNOWN_SIZE, algorithm_of, collectives_of, name_of
-from brrrtop.analysis.signals.inference import phase_of
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts.collectives import UNKNOWN_SIZE, algorithm_of, collectives_of, name_of
+from brrrtop.analysis.facts.ranges import phase_of
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.tables import ops, python_frames
-from brrrtop.analysis.tables.launched import (
-    DeviceWork,
-    device_work,
+from brrrtop.analysis.tables.ops import (
     named_sides,
     nested_in_same,
     sides_by,
     sums,
-    unjudged_work,
     with_ancestors,
 )
 from brrrtop.kernel_names.facts import name_facts
@@ -35,7 +33,7 @@ from brrrtop.model.host_tables import (
     Queue,
 )
 from brrrtop.model.intervals import Nest
-from brrrtop.model.tables import F8, I8, ActivityType, Marks, Window, picked
+from brrrtop.model.tables import F8, I8, ActivityType, Marks, Span, Window, picked
 from brrrtop.text.units import is_users
 from collectors.vocabulary import CallClass, MarkClass
 
@@ -51,7 +49,7 @@ _MOST_ALIVE = 20
 
 
 def host_tables(
-    judged: Analysis,
+    facts: Facts,
     details: HostDetails | None = None,
     recorded: tuple[Window, HostDetails] | None = None,
 ) -> HostTables:
@@ -61,23 +59,28 @@ def host_tables(
         details: Of the whole source; None: it has no ops, frames and memory events.
         recorded: The one step that was recorded with shapes, and its ops: what a live run has.
     """
-    work = device_work(judged)
-    annotations, phases = annotation_rows(work)
+    annotations, phases = annotation_rows(facts)
     tables = HostTables(
-        queue=launch_queue(work),
-        copies=tuple(copy_rows(work)),
-        collectives=tuple(collective_rows(work.window)),
+        queue=launch_queue(facts),
+        copies=tuple(copy_rows(facts)),
+        collectives=tuple(collective_rows(facts.window)),
         annotations=tuple(annotations),
         phases=tuple(phases),
     )
     if details is not None:
-        return _with_details(tables, work, details)
+        return _with_details(tables, facts, details)
     if recorded is not None:
-        return _with_details(tables, unjudged_work(recorded[0]), recorded[1])
+        return _with_details(tables, _whole(recorded[0]), recorded[1])
     return tables
 
 
-def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) -> HostTables:
+def _whole(window: Window) -> Facts:
+    """The facts of a window with all that it holds, also what ran after its span."""
+    last_ns = max(window.span.t1_ns, int(window.activities.ends_ns.max()))
+    return facts_of(replace(window, span=Span(window.span.t0_ns, last_ns)))
+
+
+def _with_details(tables: HostTables, work: Facts, details: HostDetails) -> HostTables:
     """The tables and those of ops, modules, frames and memory."""
     times = ops.op_times(details, work)
     modules = python_frames.FrameNest(details, python_frames.is_module)
@@ -100,7 +103,7 @@ def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) ->
     )
 
 
-def launch_queue(work: DeviceWork) -> Queue | None:
+def launch_queue(work: Facts) -> Queue | None:
     """How far launches were ahead, stream by stream; None where no launch is known."""
     acts, calls = work.window.activities, work.window.calls
     launched = picked(calls.classes, work.call_rows, -1) == CallClass.LAUNCH
@@ -129,7 +132,7 @@ def launch_queue(work: DeviceWork) -> Queue | None:
     )
 
 
-def copy_rows(work: DeviceWork) -> list[CopyRow]:
+def copy_rows(work: Facts) -> list[CopyRow]:
     """Copies and memsets by kind of memory, most time first."""
     acts = work.window.activities
     rows = np.flatnonzero(acts.types != ActivityType.KERNEL)
@@ -180,7 +183,7 @@ def collective_rows(window: Window) -> list[OwnCollectiveRow]:
     return sorted(rows, key=lambda row: -row.total_ns)
 
 
-def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRow]]:
+def annotation_rows(work: Facts) -> tuple[list[AnnotationRow], list[PhaseRow]]:
     """Ranges by name, and those that are phases of inference.
 
     What a thread without ranges launches, as autograd's does, belongs to the ranges of the thread that
@@ -193,7 +196,7 @@ def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRo
         return [], []
     nest = Nest(marks.tids, marks.starts_ns, marks.ends_ns)
     tids, counts = np.unique(marks.tids, return_counts=True)
-    rows, call_tids, starts, ends = work.calls
+    rows, call_tids, starts, ends = work.known_launches
     call_tids = np.where(np.isin(call_tids, tids), call_tids, tids[counts.argmax()])
     at = nest.holder(call_tids, starts, ends)
     rows, at = rows[at >= 0], at[at >= 0]
@@ -234,7 +237,7 @@ class _ActiveTime:
         marks: By place in `nest`.
     """
 
-    def __init__(self, work: DeviceWork, nest: Nest, rows: I8, at: I8, marks: Marks) -> None:
+    def __init__(self, work: Facts, nest: Nest, rows: I8, at: I8, marks: Marks) -> None:
         acts, span = work.window.activities, work.window.span
         self._starts, self._ends = intervals.clip(
             acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns

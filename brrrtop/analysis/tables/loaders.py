@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.signals.stack_samples import by_line, reading
+from brrrtop.analysis.facts.stack_samples import by_line, reading
 from brrrtop.model import intervals
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Line

@@ -8,13 +8,67 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.tables.launched import DeviceWork, nested_in_same, sums, with_ancestors
+from brrrtop.analysis.facts.labels import BUCKETS
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import OpRow
 from brrrtop.model.tables import F8, I8, Bool
 
 _MOST_SHAPES = 200
 """Characters of a row's shapes."""
+
+
+def with_ancestors(own: F8 | I8, parents: I8) -> F8:
+    """Each row's own amount and that of all below it.
+
+    Args:
+        own: Shape (n,) or (n, k), of rows in which a parent comes before what it holds.
+        parents: -1: none.
+    """
+    total: F8 = own.astype(np.float64)
+    depths = depths_of(parents)
+    for depth in range(int(depths.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depths == depth)
+        np.add.at(total, parents[rows], total[rows])
+    return total
+
+
+def depths_of(parents: I8) -> I8:
+    """0 for outermost rows."""
+    depths = np.zeros(len(parents), np.int64)
+    at, rows = parents.copy(), np.flatnonzero(parents >= 0)
+    while len(rows):
+        depths[rows] += 1
+        at[rows] = parents[at[rows]]
+        rows = rows[at[rows] >= 0]
+    return depths
+
+
+def nested_in_same(parents: I8, keys: I8) -> Bool:
+    """Rows with another row of the same key around them."""
+    inside = np.zeros(len(parents), np.bool_)
+    at, rows = parents.copy(), np.flatnonzero(parents >= 0)
+    while len(rows):
+        inside[rows] |= keys[at[rows]] == keys[rows]
+        at[rows] = parents[at[rows]]
+        rows = rows[(at[rows] >= 0) & ~inside[rows]]
+    return inside
+
+
+def sums(keys: I8, size: int, values: I8 | F8) -> I8:
+    """Summed values by key, as integers."""
+    return np.rint(np.bincount(keys, values, size)).astype(np.int64)
+
+
+def sides_by(keys: I8, size: int, work: Facts, rows: I8) -> I8:
+    """Shape (size, sides): device time of activities by key and side."""
+    flat = keys * len(BUCKETS) + work.sides[rows]
+    return sums(flat, size * len(BUCKETS), work.durations_ns[rows]).reshape(size, len(BUCKETS))
+
+
+def named_sides(row: I8) -> dict[str, int]:
+    """The sides that have any time."""
+    return {side: int(ns) for side, ns in zip(BUCKETS, row.tolist(), strict=True) if ns}
 
 
 class OpTimes(Struct, frozen=True, eq=False):
@@ -33,7 +87,7 @@ class OpTimes(Struct, frozen=True, eq=False):
     """Lies in the window."""
 
 
-def op_times(details: HostDetails, work: DeviceWork) -> OpTimes:
+def op_times(details: HostDetails, work: Facts) -> OpTimes:
     """What each call of an op took; ops outside the window have nothing."""
     ops, span = details.ops, work.window.span
     count = len(ops)

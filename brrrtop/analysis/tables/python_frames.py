@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import by_name
-from brrrtop.analysis.signals.joined import gaps
-from brrrtop.analysis.tables.launched import (
-    DeviceWork,
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.tables.ops import (
+    OpTimes,
     depths_of,
     named_sides,
     nested_in_same,
@@ -17,7 +16,7 @@ from brrrtop.analysis.tables.launched import (
     sums,
     with_ancestors,
 )
-from brrrtop.analysis.tables.ops import OpTimes
+from brrrtop.kernel_names.traits import by_name
 from brrrtop.model.host_details import HostDetails, HostOps
 from brrrtop.model.host_tables import FrameRow, ModuleRow, StallRow
 from brrrtop.model.intervals import Nest
@@ -54,9 +53,7 @@ def is_module(name: str) -> bool:
     return name.startswith(_MODULE)
 
 
-def homes(
-    nest: FrameNest, details: HostDetails, times: OpTimes, work: DeviceWork
-) -> tuple[I8, Bool]:
+def homes(nest: FrameNest, details: HostDetails, times: OpTimes, work: Facts) -> tuple[I8, Bool]:
     """Position of the frame that each activity of `times.rows` came from, and what is of the backward pass.
 
     Work of the backward pass belongs to the frame in which the op ran that it is the backward of.
@@ -103,7 +100,7 @@ def _forward_ops(ops: HostOps, rows: I8) -> tuple[I8, Bool]:
 
 
 def module_rows(
-    nest: FrameNest, details: HostDetails, times: OpTimes, work: DeviceWork,
+    nest: FrameNest, details: HostDetails, times: OpTimes, work: Facts,
     homes_of: tuple[I8, Bool],
 ) -> list[ModuleRow]:  # fmt: skip
     """Each module, outer ones first; none where no module was recorded."""
@@ -141,7 +138,7 @@ def module_rows(
 
 
 def _roofs(
-    at: I8, rows: I8, work: DeviceWork, parents: I8, keys: I8, outer: Bool, size: int
+    at: I8, rows: I8, work: Facts, parents: I8, keys: I8, outer: Bool, size: int
 ) -> list[float | None]:
     shares, ns = work.roof_shares[rows], work.durations_ns[rows].astype(np.float64)
     is_known = ~np.isnan(shares)
@@ -191,7 +188,7 @@ def _outer_first(above: I8, totals: I8) -> list[int]:
 
 
 def frame_rows(
-    nest: FrameNest, details: HostDetails, times: OpTimes, work: DeviceWork, frames: I8
+    nest: FrameNest, details: HostDetails, times: OpTimes, work: Facts, frames: I8
 ) -> list[FrameRow]:
     """Device time by the user's own functions, largest total first."""
     if not len(nest.name_ids):
@@ -212,10 +209,10 @@ def frame_rows(
     ]
 
 
-def stall_rows(users: FrameNest, details: HostDetails, work: DeviceWork) -> list[StallRow]:
+def stall_rows(users: FrameNest, details: HostDetails, work: Facts) -> list[StallRow]:
     """Where the thread with most frames was in gaps for which the host was late, by evenly spaced samples."""
     window = work.window
-    ends, low, high = gaps(window)
+    ends, low, high = work.gaps
     high = np.minimum(high, picked(window.calls.starts_ns, work.call_rows[ends], high))
     kept = high - low >= _LEAST_GAP_NS
     low, high = low[kept], high[kept]

@@ -60,8 +60,8 @@ def watch(process: Process, options: Options) -> int:
         successors = RestartedProcesses(process, options, agent=True)
         try:
             cmdline = " ".join(process.cmdline)
-            source = live.open_live(attached.client, process.pid, options, cmdline)
-            return live.watch(source, options, successors)
+            controller = live.open_live(attached.client, process.pid, options, cmdline)
+            return live.watch(controller, options, successors)
         finally:
             successors.close()
     finally:

@@ -8,8 +8,7 @@ from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from collectors.attach.agent_library import agent_files
 from collectors.attach.files import AgentFiles
-from collectors.doctor.cuda import Check, Status
-from collectors.doctor.doctor import Report, doctor
+from collectors.doctor import Check, Report, Status, doctor
 from collectors.errors import CollectorError
 
 WIDTH = 80

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from brrrtop.cli import live, live_job, output
+from brrrtop.cli import live_job, output
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.in_browser import address_of
 from brrrtop.cli.options import Options
@@ -17,9 +17,8 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.prometheus import PrometheusServer, Sample, samples
 from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.job_session import Member
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob
+from brrrtop.session.driver import Member
+from brrrtop.session.live import Live
 from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
@@ -40,15 +39,16 @@ class Watched:
     """One trainer, and what is known of it now."""
 
     process: Process
-    job: dict[str, str]
+    labels: dict[str, str]
+    job: tuple[str, ...] = ()
+    """The key of its job: that of several ranks, or its own."""
     attached: Attached | None = None
-    driver: LiveSession | None = None
+    """None: it is not watched any more."""
     snapshot: Snapshot | None = None
-    left_s: float = 0.0
-    """When it was left, on the monotonic clock."""
     row: RankRow | None = None
     """Beside the other ranks of its job."""
-    job_key: tuple[str, ...] | None = None
+    left_s: float = 0.0
+    """When it was left, on the monotonic clock."""
 
     def is_forgotten(self) -> bool:
         """It ended a while ago; one that lives and could not be entered is not tried again."""
@@ -61,9 +61,10 @@ class Host:
 
     options: Options
     hostname: str = field(default_factory=platform.node)
+    now_ns: Callable[[], int] = time.time_ns
     newest: tuple[Sample, ...] = ()
     watched: dict[int, Watched] = field(default_factory=dict)
-    jobs: dict[tuple[str, ...], LiveJob] = field(default_factory=dict)
+    jobs: dict[tuple[str, ...], Live] = field(default_factory=dict)
     _fresh: dict[tuple[str, ...], list[Member]] = field(default_factory=dict)
     """Ranks that are to join their job."""
 
@@ -78,92 +79,77 @@ class Host:
 
     def _add(self, process: Process, candidate: Candidate | None) -> None:
         pid = process.pid
-        one = self.watched[pid] = Watched(process, job_of(process))
+        one = self.watched[pid] = Watched(process, labels_of(process))
         try:
             one.attached = attach(pid, agent_files())
-            number = candidate.rank if candidate is not None else None
             rank = live_job.opened(
-                one.attached.client, pid, number, self.options, " ".join(process.cmdline),
-                self.options.gpu,
+                one.attached.client, pid, candidate.rank if candidate is not None else None,
+                self.options, " ".join(process.cmdline), self.options.gpu,
             )  # fmt: skip
-            if rank.driver is None:
+            if rank.controller is None:
                 raise BrrrtopError(rank.why or "")
-            one.driver = rank.driver
-            if candidate is not None and (key := job_key(candidate)) is not None:
-                self._join(one, key, rank)
+            key = job_key(candidate) if candidate is not None else None
+            self.join(one, rank, key)
             output.say(f"brrrtop: watching process {pid}")
         except Exception as fault:  # noqa: BLE001 - of one trainer, and there are others
             self._leave(one)
             output.say(f"brrrtop: process {pid} is not watched: {_reason(fault)}")
 
-    def _join(self, one: Watched, key: tuple[str, ...], rank: Member) -> None:
-        """Compares a rank with the others of its job on this host."""
-        one.job_key = key
+    def join(self, one: Watched, rank: Member, key: tuple[str, ...] | None) -> None:
+        """Watches a rank beside the others of its job on this host; None: it is of none."""
+        if key is None:
+            one.job = (rank.key,)
+            self.jobs[one.job] = Live([rank], now_ns=self.now_ns)
+            return
+        one.job = key
         if key in self.jobs:
             self._fresh[key].append(rank)
             return
         fresh = self._fresh[key] = []
-        self.jobs[key] = LiveJob(
-            [rank], lambda: [fresh.pop(0) for _ in fresh[:]], look_s=0.0, all_in_view=True
-        )
+        self.jobs[key] = Live(
+            [rank], lambda: [fresh.pop(0) for _ in fresh[:]], look_s=0.0, all_in_view=True,
+            now_ns=self.now_ns,
+        )  # fmt: skip
 
     def advance(self) -> None:
         """New snapshots, and the samples of all."""
-        rows: list[Sample] = []
         for key, job in list(self.jobs.items()):
             self._advance_job(key, job)
+        rows: list[Sample] = []
         for pid, one in list(self.watched.items()):
-            if one.driver is not None:
-                if one.job_key is None:
-                    self._advance(one, one.driver)
-            elif one.is_forgotten():
+            if one.attached is None and one.is_forgotten():
                 del self.watched[pid]
-                continue
-            rows += samples(one.snapshot, one.job, self.hostname, one.row)
+            else:
+                rows += samples(one.snapshot, one.labels, self.hostname, one.row)
         self.newest = tuple(rows)
 
-    def _advance_job(self, key: tuple[str, ...], job: LiveJob) -> None:
+    def _advance_job(self, key: tuple[str, ...], job: Live) -> None:
         """The ranks of a job, each beside the others; one that ends is left, and the others go on."""
         rows: dict[str, RankRow] = {}
         says = "it does not answer"
         try:
             whole = job.advance()
             rows = {row.key: row for row in (whole.job.ranks if whole.job else ())}
-        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
+        except Exception as fault:  # noqa: BLE001 - what one does to us is no reason to leave others
             job.snapshots, says = {}, _reason(fault)
-        ranks = [w for w in self.watched.values() if w.job_key == key and w.driver is not None]
+        ranks = [one for one in self.watched.values() if one.job == key and one.attached]
         for one in ranks:
             name = str(one.process.pid)
             one.snapshot, one.row = job.snapshots.get(name), rows.get(name)
-            if one.snapshot is not None and one.snapshot.freshness is Freshness.ENDED:
-                job.lose(name, "it ended")
-            self._leave_if_over(one, (one.row.why if one.row else None) or says)
-        if all(one.driver is None for one in ranks):
-            del self.jobs[key], self._fresh[key]
-
-    def _advance(self, one: Watched, driver: LiveSession) -> None:
-        """What one trainer does to us is no reason to leave the others."""
-        why = ""
-        try:
-            one.snapshot = driver.advance()
-        except Exception as fault:  # noqa: BLE001 - of one job or trainer, as above
-            one.snapshot, why = None, _reason(fault)
-        self._leave_if_over(one, why)
-
-    def _leave_if_over(self, one: Watched, why: str) -> None:
-        """Leaves a process that ended, or of which there is no snapshot, for the reason `why`."""
-        if one.snapshot is not None and one.snapshot.freshness is not Freshness.ENDED:
-            return
-        end = "ended" if one.snapshot is not None else f"is no longer watched: {why}"
-        output.say(f"brrrtop: process {one.process.pid} {end}")
-        self._leave(one)
+            if one.snapshot is None or one.snapshot.freshness is Freshness.ENDED:
+                why = (one.row.why if one.row else None) or says
+                end = "ended" if one.snapshot else f"is no longer watched: {why}"
+                output.say(f"brrrtop: process {name} {end}")
+                self._leave(one)
+        if all(one.attached is None for one in ranks):
+            self.jobs.pop(key)
+            self._fresh.pop(key, None)
 
     def _leave(self, one: Watched) -> None:
-        driver, attached = one.driver, one.attached
-        one.driver = one.attached = None
+        attached, one.attached = one.attached, None
         one.left_s = time.monotonic()
-        if driver is not None:
-            live.left(driver)
+        if (job := self.jobs.get(one.job)) is not None:
+            job.lose(str(one.process.pid), "it ended")
         if attached is not None:
             attached.leave()
 
@@ -212,7 +198,7 @@ def _begin(host: Host, options: Options) -> Callable[[], None]:
     return server.close
 
 
-def job_of(process: Process) -> dict[str, str]:
+def labels_of(process: Process) -> dict[str, str]:
     """Whose process it is, as Slurm and Kubernetes tell: values of `JOB_LABELS`.
 
     They are its own words: its environment says what its user wants it to.

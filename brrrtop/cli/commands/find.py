@@ -19,8 +19,8 @@ from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
 from brrrtop.model.host import Host, HostTrainer
 from collectors.errors import CollectorError
-from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.gpu.nvidia.sampler_thread import GpuOverview
+from collectors.gpu.nvml import NvmlUnavailable, close_nvml, open_nvml
+from collectors.gpu.sampler_thread import GpuOverview
 from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, ranks_of, short_name

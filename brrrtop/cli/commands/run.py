@@ -1,33 +1,25 @@
 """`brrrtop run -- COMMAND`: starts a program with the agent in it and watches beside it.
 
-The program keeps the terminal and its exit code is passed on. With `--screen` the screen takes
-the terminal, and what the program prints goes to a file. Where there is no agent to be had, the
-program runs all the same, and the counters of its GPUs are all that is seen.
+The program keeps the terminal and its exit code is passed on. Where there is no agent to be had, it
+runs all the same, and the counters of its GPUs are all that is seen.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import live, output, show
+from brrrtop.cli import live, output
 from brrrtop.cli.live_job import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.live import LiveSession
-from brrrtop.session.live_job import LiveJob
-from brrrtop.sources.live import LiveSource
+from brrrtop.session.controller import Controller
+from brrrtop.session.live import Live
 from brrrtop.views.text import to_text
 from collectors.attach import agent_library
 from collectors.attach.client import Client
@@ -37,14 +29,6 @@ from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
 from collectors.process.proc import status_text
 
-if TYPE_CHECKING:
-    from brrrtop.tui.driver import Driver
-
-FIRST_AGENT_S = 600.0
-TAIL_LINES = 20
-_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Colours and cursor movements in what a program prints (ECMA-48, 5.4)."""
-
 
 def run(options: Options) -> int:
     if not options.command:
@@ -52,8 +36,6 @@ def run(options: Options) -> int:
     gates = options.gates
     live.refuse_taken_file(options)
     files = _agent_files()
-    if options.screen and show.on_a_terminal():
-        return _under_the_screen(options, files)
     launched = _launch(options.command, files)
     try:
         beside = _Beside(launched, options)
@@ -99,9 +81,7 @@ class _Beside:
         self._launch = launched
         self._options = options
         self._gates = list(options.gates)
-        self._driver: LiveSession | LiveJob | None = None
-        self._exited: Callable[[str], None] | None = None
-        """Takes the word of the program's end."""
+        self._driver: Live | None = None
         self._next_s = 0.0
         self._opened_s = 0.0
         self._latest: Snapshot | None = None
@@ -126,8 +106,8 @@ class _Beside:
     def finish(self) -> None:
         """The last look, and the report on stderr: stdout is the program's."""
         for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
-            if self._exited is not None:
-                self._exited(self._end())
+            if self._driver is not None:
+                self._driver.exited(self._end())
             self._next_s = 0.0
             self.check()
         if self._driver is not None:
@@ -145,21 +125,19 @@ class _Beside:
     def _connect(self) -> None:
         self._opened_s = time.monotonic()
         if self._launch.folder is None:
-            self._watch(_counters(self._launch, self._options))
+            command = " ".join(self._options.command)
+            counters = live.open_live(None, self._launch.pid, self._options, command)
+            self._driver = live.plain(counters, self._options)
             return
         for pid in _first_rank_first(self._launch.sockets()):
             with suppress(CollectorError):
                 client = self._launch.connect(pid)
                 if (client.hello.get("world") or 1) > 1:
-                    job = LaunchedRanks(self._launch, self._options).job(client, pid)
-                    self._driver, self._exited = job, job.exited
+                    self._driver = LaunchedRanks(self._launch, self._options).job(client, pid)
                 else:
-                    self._watch(_open(client, pid, self._options))
+                    self._driver = live.plain(_open(client, pid, self._options), self._options)
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
-
-    def _watch(self, source: LiveSource) -> None:
-        self._driver, self._exited = live.plain(source, self._options), source.exited
 
     def _judge(self, snapshot: Snapshot) -> None:
         if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
@@ -202,82 +180,9 @@ def _first_rank_first(sockets: dict[int, str]) -> list[int]:
     return sorted(sockets, key=rank)
 
 
-def _open(client: Client, pid: int, options: Options) -> LiveSource:
+def _open(client: Client, pid: int, options: Options) -> Controller:
     try:
         return live.open_live(client, pid, options, " ".join(options.command))
     except BaseException:
         client.close()
         raise
-
-
-def _counters(launched: Launched, options: Options) -> LiveSource:
-    return live.open_live(None, launched.pid, options, " ".join(options.command))
-
-
-def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
-    """The screen, while the program writes to a file; the program outlives the screen."""
-    with (
-        tempfile.NamedTemporaryFile(prefix="brrrtop-run-", suffix=".log", delete=False) as log,
-        _streams_to(log.fileno()),
-    ):
-        try:
-            launched = _launch(options.command, files)
-        except BaseException:
-            Path(log.name).unlink(missing_ok=True)
-            raise
-    try:
-        driver = _first_driver(launched, options, log.name)
-        if driver is not None:
-            show.screen(driver, options, " ".join(options.command))
-        if launched.exit_code is None:
-            output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
-        code = launched.wait()
-        _tell_the_end(Path(log.name), code)
-        if driver is None:
-            output.say(_saw_nothing(options))
-        return code
-    finally:
-        launched.remove()
-
-
-def _first_driver(launched: Launched, options: Options, log: str) -> Driver | None:
-    """What the screen shows; None: the program ended before there was anything."""
-    if launched.folder is None:
-        output.say(f"the program writes to {log}")
-        return live.followed(_counters(launched, options), options)
-    output.say(f"the program writes to {log}; waiting until it uses its GPU")
-    client = launched.first_agent(FIRST_AGENT_S)
-    if client is None:
-        return None
-    pid = int(client.hello.get("pid") or launched.pid)
-    if (client.hello.get("world") or 1) > 1:
-        return LaunchedRanks(launched, options).job(client, pid)
-    return live.followed(_open(client, pid, options), options)
-
-
-def _tell_the_end(log: Path, code: int) -> None:
-    """The last of what the program printed; all of it is kept only where the program failed."""
-    lines = _SEQUENCE.sub("", log.read_text("utf-8", "replace")).splitlines()
-    output.say("\n".join(lines[-TAIL_LINES:]))
-    if code:
-        output.say(f"brrrtop: the program ended with code {code}; all it printed: {log}")
-    else:
-        log.unlink(missing_ok=True)
-
-
-@contextmanager
-def _streams_to(descriptor: int) -> Iterator[None]:
-    """Our standard streams as a child shall inherit them: no input, output to a file."""
-    sys.stdout.flush()
-    kept = [os.dup(number) for number in (0, 1, 2)]
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    try:
-        os.dup2(nothing, 0)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        yield
-    finally:
-        for number, was in enumerate(kept):
-            os.dup2(was, number)
-            os.close(was)
-        os.close(nothing)

@@ -8,17 +8,19 @@ from rich.text import Text
 
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.run import Phase, Run
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import percentile
 from brrrtop.text import phrases, units
 from brrrtop.text.figures import throttle
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import booked, jitter, why_unjudged
+from brrrtop.tui.parts import jitter, why_unjudged
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
-from brrrtop.tui.renderables.line import facts, fitted, paragraph, stacked
+from brrrtop.tui.renderables.line import facts, paragraph, stacked
+from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.views import tables
 from collectors.vocabulary import Metric
 
 SOURCES = {
@@ -33,8 +35,6 @@ IN_TIME_NS = 10_000
 WAITS = frozenset(IDLE_CAUSES) - {"device", "other_process", "unknown"}
 """Causes of idle time for which the host is late."""
 LABEL, BAR, TREND = 22, 24, 40
-WHERE = 44
-"""Cells of the longest place of a phase."""
 
 
 class Details(Scrolled):
@@ -46,10 +46,12 @@ class Details(Scrolled):
         run, estimate, palette = snapshot.run, snapshot.estimate, self.palette
         sections: list[tuple[str, list[Text]]] = []
         if run is not None:
-            sections.append(("phases", phase_lines(run.phases, palette, width)))
+            phases = tables.phases(run)
+            body = table_lines(phases, palette, width) if phases.rows else []
+            sections.append(("phases", body))
             sections.append(("known twice", _facts(witness(run), palette, width)))
         if estimate is not None:
-            sections.append(("where the time went", account_lines(estimate, palette)))
+            sections.append(("where the time went", account_lines(estimate, palette, width)))
             sections.append(("steps", _facts(step_facts(snapshot, estimate), palette, width)))
             sections.append(("launches", _facts(launch_facts(estimate), palette, width)))
         sections.append(("the GPU's own counters", counter_lines(snapshot, palette, width)))
@@ -71,26 +73,6 @@ def _facts(entries: Iterator[tuple[str, str]], palette: Palette, width: int) -> 
     return facts(entries, LABEL, palette, width)
 
 
-def phase_lines(phases: tuple[Phase, ...], palette: Palette, width: int) -> list[Text]:
-    """A row a phase, most time first: its line, share, time, steps, waits for data, GPU activity."""
-    where = min(WHERE, max([12, *(len(one.where) for one in phases)]), max(12, width - 70))
-    title = f"  {'what':<11}{'where':<{where}}{'share':>7}{'time':>9}{'times':>6}{'steps':>8}"
-    title += f"{'a step':>10}{'waits':>7}{'GPU':>6}"
-    lines = [palette.text(title, "muted")]
-    for one in phases:
-        text = palette.text(f"  {one.kind.value:<11}", "text", bold=True)
-        text.append(fitted(one.where or units.UNMEASURED, where), palette.style("text"))
-        text.append(f"{units.share(one.share):>7}", palette.style("text", bold=True))
-        text.append(
-            f"{units.clock(one.duration_ns):>9}{one.count:>6}{units.count(one.steps or None):>8}"
-            f"{units.duration(one.step_ns):>10}{units.share(one.waits_share):>7}"
-            f"{units.share(one.active):>6}",
-            palette.style("text"),
-        )
-        lines.append(text)
-    return lines
-
-
 def witness(run: Run) -> Iterator[tuple[str, str]]:
     """What two sources say of the same."""
     of = run.witness
@@ -105,26 +87,15 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     yield "traced", f"{units.share(traced)} of {units.clock(run.duration_ns)}"
 
 
-def account_lines(estimate: Estimate, palette: Palette) -> list[Text]:
+def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     """Every bucket with its share and its time in a step."""
-    lines, step_ns = [], estimate.mean_step_ns
-    if estimate.run is not None and estimate.run.step_ns:
-        step_ns = estimate.run.step_ns
-    for part in sorted(booked(estimate.account), key=lambda one: -one.share):
-        text = palette.text(f"{phrases.NAMES[part.bucket][0]:>{LABEL}}  ", "text")
-        text.append_text(meter(part.share, palette, BAR, part.bucket))
-        text.append(f" {units.share(part.share):>4}", palette.style("text", bold=True))
-        spent = (
-            f"{units.duration(part.share * step_ns)} a step"
-            if step_ns
-            else units.duration(part.spent_ns)
-        )
-        text.append(f"  {spent:<16}", palette.style("text"))
-        lines.append(text.append(phrases.meaning(part.bucket), palette.style("muted")))
+    step_ns = estimate.run.step_ns if estimate.run is not None else None
+    table = tables.account(estimate.account, step_ns or estimate.mean_step_ns)
+    lines = table_lines(table, palette, width)
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
-        words = f"{known} of the idle time that the host is late for has a known cause"
-        lines.append(palette.text(f"{'':>{LABEL}}  {words}", "muted"))
+        words = f"  {known} of the idle time that the host is late for has a known cause"
+        lines.append(palette.text(words, "muted"))
     return lines
 
 

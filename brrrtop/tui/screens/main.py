@@ -18,10 +18,9 @@ from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.devices import DeviceStrip
 from brrrtop.tui.widgets.frame import KeyLine
-from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.kernel_table import SORTABLE, KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.side import Side
-from brrrtop.tui.widgets.table_columns import SORTABLE
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
 from brrrtop.tui.widgets.verdict import Figures
 

@@ -9,16 +9,19 @@ from brrrtop.text import phrases, units
 from brrrtop.tui.palette import letter
 from brrrtop.tui.parts import booked, why_unjudged
 from brrrtop.tui.renderables.line import paragraph, stacked
+from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.screens.code import gutter
 from brrrtop.tui.widgets.loader import whole
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.widgets.side import code_lines, log_lines, no_samples
-from brrrtop.views import tables
+from brrrtop.views import host_tables
 
 NO_TABLES = (
     "Nothing to show: neither ops nor ranges nor memory were recorded here. Live, o records the ops of "
     "one step; a trace of torch.profiler has them, with modules where it was asked for (with_modules)."
 )
+MOST = 40
+"""Rows of one table on the screen."""
 MORE_ROWS = "All rows: brrrtop analyze FILE --json, or --export csv"
 NO_LOADER = (
     "No wait for a loader was recorded. Waits are marked where the loop draws from a torch DataLoader "
@@ -56,24 +59,18 @@ class Tables(Scrolled):
     topic = "ops, modules and memory"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        muted, heading = self.palette.style("muted"), self.palette.style("compute", bold=True)
+        muted = self.palette.style("muted")
         if snapshot.estimate is None:
             return paragraph(why_unjudged(snapshot), width, muted)
-        window_ns = snapshot.estimate.account.duration_ns
-        rows = list(tables.lines(snapshot.tables, window_ns, tables.ALL_OF_IT))
-        if not rows:
-            return paragraph(NO_TABLES, width, muted)
         lines: list[Text] = []
-        for row in rows[1:]:
-            if row.startswith(" "):
-                lines.append(self.palette.text(row, "text"))
-            else:  # a title, or a sentence
-                lines += (
-                    paragraph(row, width, heading)
-                    if len(row) > width
-                    else [Text.styled(row, heading)]
-                )
-        return stacked([*lines, Text(), *paragraph(MORE_ROWS, width, muted)], width)
+        for table in host_tables.of_host(snapshot.tables, snapshot.estimate.account.duration_ns):
+            if table.rows:
+                lines += [self.palette.text(table.title, "compute", bold=True)]
+                lines += table_lines(table, self.palette, width, most=MOST)
+                lines += [*paragraph(" ".join(table.notes), width, muted), Text()]
+        if words := host_tables.queue_words(snapshot.tables):
+            lines += [*paragraph(words, width, self.palette.style("text")), Text()]
+        return stacked([*lines, *paragraph(MORE_ROWS if lines else NO_TABLES, width, muted)], width)
 
 
 class Code(Scrolled):

@@ -14,22 +14,17 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason
-from brrrtop.tui.renderables.line import hanging, rule, under_cursor
+from brrrtop.tui.renderables.line import hanging, rule
+from brrrtop.tui.renderables.table import column_at, header_line, row_lines
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Chooser
-from brrrtop.tui.widgets.table_columns import (
-    SORTABLE,
-    column,
-    column_at,
-    header_line,
-    kernel_line,
-    matching,
-    ordered,
-)
 from brrrtop.tui.widgets.verdict import fits_whole
+from brrrtop.views import tables
+from brrrtop.views.table import Table
 
-SORTED_BY = {"side": "side", "total": "time", "count": "calls"}
-"""Columns whose titles do not name them."""
+SORTABLE = tuple(one.key for one in tables.kernels(None).columns if one.key)
+SORTED_BY = {"side": "side", "total": "time", "count": "calls", "evidence": "evid"}
+"""Columns that are not called by their keys."""
 HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
 
@@ -61,6 +56,24 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     if not ended and snapshot.source.tier not in (None, "nvml"):
         lines.append(palette.text(_ON_CPU, "muted"))
     return lines
+
+
+def ordered(table: Table, key: str, reverse: bool) -> list[KernelRow]:
+    """The kernels in a column's usual order, or the other way round; what was not measured last."""
+    chosen = next(one for one in table.columns if one.key == key)
+    measured = [row for row in table.rows if chosen.value(row) is not None]
+    unmeasured = [row for row in table.rows if chosen.value(row) is None]
+    return sorted(measured, key=chosen.value, reverse=chosen.words == reverse) + unmeasured
+
+
+def matching(kernels: Sequence[KernelRow], query: str) -> list[KernelRow]:
+    """Kernels in whose name, family or side every word of the query occurs."""
+    words = query.casefold().split()
+    return [
+        kernel
+        for kernel in kernels
+        if all(w in f"{kernel.name} {kernel.family} {kernel.side}".casefold() for w in words)
+    ]
 
 
 class KernelTable(Chooser, Pane):
@@ -100,9 +113,9 @@ class KernelTable(Chooser, Pane):
         return snapshot.estimate
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        known = snapshot.estimate.kernels if snapshot.estimate else ()
-        self._known = len(known)
-        self.kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
+        table = tables.kernels(snapshot.estimate)
+        self._known = len(table.rows)
+        self.kernels = matching(ordered(table, self.sort_key, self.reverse), self.wanted)
         self._keys = [key_of(kernel) for kernel in self.kernels]
         room = max(0, height - HEAD_LINES)
         self._first = max(0, min(self._first, len(self.kernels) - room))
@@ -111,19 +124,17 @@ class KernelTable(Chooser, Pane):
         if snapshot.estimate is None:
             return why_none(snapshot, self.palette, width)
         lines = [rule("kernels", self._note(room), self.palette, width)]
-        steps = snapshot.estimate.steps_covered
-        lines.append(header_line(width, self.sort_key, self.reverse, self.palette, steps))
+        lines.append(header_line(table, self.palette, width, self.sort_key, self.reverse, 0))
         inside = self.kernels[self._first : self._first + room]
-        lines += [kernel_line(kernel, width, self.palette, steps) for kernel in inside]
-        if self.has_focus and inside:
-            under_cursor(lines[HEAD_LINES + self.at - self._first], self.palette, width)
+        at = self.at - self._first if self.has_focus else None
+        lines += row_lines(table, inside, self.palette, width, at, 0)
         if not self.kernels:
             lines.append(self.palette.text(self._nothing(), "muted"))
         return lines
 
     def _note(self, room: int) -> str:
         count = len(self.kernels)
-        note = f"by {SORTED_BY.get(self.sort_key) or column(self.sort_key).title}"
+        note = f"by {SORTED_BY.get(self.sort_key, self.sort_key)}"
         if self.wanted:
             note = f'"{self.wanted}" {count} of {self._known}, {note}'
         if count > room > 0:
@@ -149,8 +160,8 @@ class KernelTable(Chooser, Pane):
 
     def on_click(self, event: events.Click) -> None:
         if event.y == HEAD_LINES - 1:
-            key = column_at(event.x, self.content_size.width)
-            if key:
+            table = tables.kernels(self.snapshot.estimate if self.snapshot else None)
+            if key := column_at(table, event.x, self.content_size.width):
                 self.sort_by(key, key == self.sort_key and not self.reverse)
                 self.app.keep_sort(key)
         elif event.y >= HEAD_LINES:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.regions import Roofs

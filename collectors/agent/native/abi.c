@@ -1,27 +1,12 @@
 /* The calls Python makes while the agent runs, and the options it gives at the start. */
-#include "brrrtop_agent.h"
-
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "agent.h"
-#include "clock.h"
-#include "inbox.h"
-#include "names.h"
-#include "requests.h"
-#include "safepoint.h"
-#include "server.h"
-#include "switch.h"
 #include "trace.h"
-#include "wire.h"
 
 #define ANSWER_MS 2000
 /* Young collections come hundreds of times a second and take microseconds: not worth a mark. */
 #define COLLECTION_WORTH_NS 200000
+
+/* To 256 ns: what jitters below that is a quarter of a recording. */
+#define MARK_GRAIN (~INT64_C(255))
 
 static _Atomic uint64_t step_count;
 static char last_error[512] = "no error yet";
@@ -142,7 +127,7 @@ void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t va
 {
     if (server_clients() == 0)
         return;
-    struct wire_mark mark = {start_ns, end_ns, value, tid, name_id, mark_class, 0, 0};
+    struct wire_mark mark = {start_ns & MARK_GRAIN, end_ns & MARK_GRAIN, value, tid, name_id, mark_class, 0, 0};
     marks_put(&mark);
 }
 

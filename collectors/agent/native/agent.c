@@ -1,32 +1,8 @@
 /* The agent's thread and the calls Python makes. */
-#include "agent.h"
-
-#include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "brrrtop_agent.h"
-#include "calls.h"
-#include "clock.h"
-#include "requests.h"
-#include "inbox.h"
-#include "safepoint.h"
-#include "names.h"
-#include "coverage.h"
-#include "outbox.h"
-#include "own_fd.h"
-#include "pool.h"
-#include "report.h"
-#include "server.h"
-#include "switch.h"
 #include "trace.h"
-#include "records.h"
 
 #define BEAT_NS (100 * NS_PER_MS)
 #define DETACH_PATIENCE_NS (2 * NS_PER_S) /* for Python's side to take its hooks out, where there is one */

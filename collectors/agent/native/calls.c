@@ -1,9 +1,4 @@
-#include "calls.h"
-
-#include <string.h>
-
-#include "names.h"
-#include "wire.h"
+#include "records.h"
 
 /* Ids from cupti_runtime_cbid.h and cupti_driver_cbid.h; they never change once given. */
 #define RUNTIME 0

@@ -1,9 +1,4 @@
-#include "coverage.h"
-
-#include <string.h>
-
-#include "server.h"
-#include "wire.h"
+#include "records.h"
 
 #define STREAMS 64
 #define DENSE 0.9

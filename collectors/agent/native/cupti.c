@@ -1,17 +1,8 @@
-#include "cupti.h"
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "clock.h"
-#include "world.h"
+#include "trace.h"
 
 static atomic_bool closed, inside;
 static _Atomic uint64_t faults;

@@ -1,10 +1,4 @@
-#include "inbox.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
+#include "records.h"
 
 #define MOST_BYTES (2u << 20)
 

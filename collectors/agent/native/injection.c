@@ -1,14 +1,7 @@
 /* The agent in a program that is not Python: loaded by CUDA itself, or by a thread that was put there. */
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "brrrtop_agent.h"
-#include "text.h"
-#include "wire.h"
+#include "records.h"
 
 #define PID "@PID@"
 #define COMMAND_BYTES 2048

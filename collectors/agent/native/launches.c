@@ -1,10 +1,4 @@
-#include "launches.h"
-
-#include <string.h>
-
-#include "clock.h"
-#include "switch.h"
-#include "wire.h"
+#include "trace.h"
 
 /* Every launch pays 0.5 us for the driver's rows (H200, CUPTI 13.0.85), and in many trainers nearly
  * all launches go through the runtime: a kernel in 20 may do without a launch row before the rest

@@ -1,4 +1,4 @@
-#include "layouts.h"
+#include "records.h"
 
 static const struct {
     uint8_t kind;

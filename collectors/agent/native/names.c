@@ -1,13 +1,8 @@
-#include "names.h"
-
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
+
+#include "records.h"
 
 #define MOST_IDS (1u << 16)
 #define MOST_BYTES (3u << 20)

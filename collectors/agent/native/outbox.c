@@ -1,16 +1,6 @@
-#include "outbox.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
-#include "agent.h"
-#include "clock.h"
-#include "coverage.h"
-#include "server.h"
+#include "records.h"
 
 #define RESERVE_BYTES (1u << 20)
 

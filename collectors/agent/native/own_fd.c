@@ -1,9 +1,7 @@
-#include "own_fd.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "base.h"
 
 /* Below the usual limit of 1024, far above what anybody opens by accident; lower where the limit is. */
 static const int FROM[] = {700, 200};

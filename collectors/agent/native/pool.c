@@ -1,10 +1,6 @@
-#include "pool.h"
-
-#include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "agent.h"
-#include "clock.h"
+#include "records.h"
 
 #define SLOTS 96
 #define SPARES 32

@@ -1,13 +1,4 @@
-#include "records.h"
-
-#include <string.h>
-
-#include "calls.h"
-#include "outbox.h"
-#include "names.h"
-#include "coverage.h"
-#include "launches.h"
-#include "wire.h"
+#include "trace.h"
 
 #define NAME_CELLS 4096u
 

@@ -1,20 +1,4 @@
-#include "report.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "brrrtop_agent.h"
-#include "clock.h"
-#include "outbox.h"
-#include "inbox.h"
-#include "names.h"
-#include "pool.h"
-#include "server.h"
-#include "text.h"
 #include "trace.h"
-#include "records.h"
-#include "wire.h"
 
 #define KEPT 17 /* the hello, and devices */
 #define STATUS_ROOM 4096

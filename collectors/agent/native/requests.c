@@ -1,12 +1,4 @@
-#include "requests.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#include "agent.h"
-#include "brrrtop_agent.h"
-#include "clock.h"
-#include "condition.h"
+#include "trace.h"
 
 enum { IDLE, STARTING, RUNNING };
 

@@ -1,17 +1,7 @@
-#include "safepoint.h"
-
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "agent.h"
-#include "brrrtop_agent.h"
-#include "clock.h"
-#include "condition.h"
-#include "world.h"
+#include "trace.h"
 
 #define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
 #define HELD_NS (300 * NS_PER_MS)     /* and so long, and so many steps, for it to be done: CUPTI may hang, */

@@ -1,23 +1,8 @@
-#include "server.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "agent.h"
-#include "brrrtop_agent.h"
-#include "clock.h"
-#include "names.h"
-#include "own_fd.h"
-#include "report.h"
-#include "requests.h"
 #include "trace.h"
-#include "wire.h"
 
 #define NAMES_BYTES (128u << 10)
 #define STALLED_NS (2 * NS_PER_S)

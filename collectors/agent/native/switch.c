@@ -1,15 +1,4 @@
-#include "switch.h"
-
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "calls.h"
-#include "clock.h"
-#include "condition.h"
-#include "pool.h"
-#include "records.h"
-#include "world.h"
+#include "trace.h"
 
 #define DEVICE_MEMORY_BYTES (64u << 20)
 #define DEVICE_BUFFERS 8

@@ -1,7 +1,4 @@
-#include "text.h"
-
-#include <stdarg.h>
-#include <stdio.h>
+#include "base.h"
 
 void text_add(struct text *text, const char *format, ...)
 {

@@ -1,27 +1,5 @@
 #include "trace.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-
-#include "agent.h"
-#include "brrrtop_agent.h"
-#include "clock.h"
-#include "coverage.h"
-#include "launches.h"
-#include "names.h"
-#include "outbox.h"
-#include "pool.h"
-#include "records.h"
-#include "report.h"
-#include "requests.h"
-#include "safepoint.h"
-#include "server.h"
-#include "switch.h"
-#include "wire.h"
-#include "world.h"
-
 #define SILENT_AFTER_NS (3 * NS_PER_S)
 #define SILENT_BURSTS 2
 #define ZERO_IN_GRAPHS 100

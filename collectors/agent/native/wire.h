@@ -108,7 +108,7 @@ enum allowed {
 };
 
 /* Where kernel tracing stands, for programs: the `code` beside a status frame's sentence. The monitor
- * decides by it alone (`StatusCode` in collectors/protocol/status.py), so no value changes its meaning. */
+ * decides by it alone (`StatusCode` in collectors/vocabulary.py), so no value changes its meaning. */
 #define STATUS_CODES(X)                                                                            \
     X(CODE_READY, "ready")                                                                         \
     X(CODE_TRACING, "tracing")                                                                     \

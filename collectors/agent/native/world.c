@@ -1,23 +1,18 @@
-#include "world.h"
-
-#if defined(__x86_64__) && defined(__linux__)
-
-#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "clock.h"
+#include "trace.h"
 #include "world_tracer.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+
 
 #define STACK_BYTES (128u << 10)
 #define RESUME_NS NS_PER_S         /* the child has been stopped alone, or gets no processor: the kernel lets go */

@@ -1,21 +1,20 @@
-#include "world_tracer.h"
-
-#if defined(__x86_64__) && defined(__linux__)
-
 #include <asm/ptrace-abi.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
-#include <time.h>
+
+#include "trace.h"
+#include "world_tracer.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
 
 #define MS 1000000LL
 #define SPIN_NS 20000

@@ -2,10 +2,9 @@
 #ifndef BRRR_WORLD_TRACER_H
 #define BRRR_WORLD_TRACER_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
+
+#include "base.h"
 
 #define CODE_RANGES 64
 

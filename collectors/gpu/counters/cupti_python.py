@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
@@ -21,8 +20,6 @@ from typing import Any
 
 BINDING, LIBRARY = "cupti-python", "nvidia-cuda-cupti"
 _FILE = re.compile(r"libcupti\.so(?:\.\d+)*$")
-_PLACE = "nvidia/*/lib/libcupti.so.*"
-"""In a folder of `sys.path`, as NVIDIA's wheels have it."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -70,35 +67,20 @@ def loaded_cupti() -> list[str]:
 
 
 def candidates(search: Sequence[str] | None = None) -> list[Path]:
-    """Installed libcupti files, the best first.
+    """Files of installed libcupti packages: first those that fit the binding, then the others; among
+    equals by `search`.
 
-    First what lies beside the binding, then those that are new enough for it, then those of which
-    nobody says how old they are, and last those known to be too old; among equals by `search`.
+    Another major version has another soname and would be loaded beside the binding's.
     """
-    folders = [Path(folder or ".") for folder in (sys.path if search is None else search)]
     binding = _installed_packages(BINDING, search)
     wanted = _version(binding[0].version)[:2] if binding else ()
-    home = next((f for f in folders if (f / "cupti" / "__init__.py").is_file()), None)
-    installed = [(_version(d.version), _files(d)) for d in _installed_packages(LIBRARY, search)]
-    versions = {file: version for version, files in reversed(installed) for file in files}
-    for folder in folders:
-        for file in sorted(folder.glob(_PLACE)):
-            if _FILE.fullmatch(file.name):
-                versions.setdefault(file.absolute(), ())
-
-    def rank(file: Path) -> tuple[int, int]:
-        version = versions[file]
-        place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
-        # Another major version has another soname and would be loaded beside it.
+    files: dict[Path, bool] = {}
+    for package in _installed_packages(LIBRARY, search):
+        version = _version(package.version)
         fits = version[:1] == wanted[:1] and version[:2] >= wanted
-        has_version = bool(version and wanted)
-        if has_version and not fits:
-            return 3, place
-        if home is not None and home.absolute() in file.parents:
-            return 0, place
-        return (1 if has_version else 2), place
-
-    return sorted(versions, key=rank)
+        for file in _files(package):
+            files.setdefault(file, fits)
+    return sorted(files, key=lambda file: not files[file])
 
 
 def _installed_packages(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:
@@ -237,3 +219,57 @@ def _with_one_end(sampling: Any) -> None:
     enable.is_counted = True  # type: ignore[attr-defined]
     collector.enable = enable
     collector._profiler_deinitialize = staticmethod(deinitialize)
+
+
+_ADMIN = (
+    "hardware counters are for administrators on this machine: run brrrtop as root, or load the "
+    "driver with NVreg_RestrictProfilingToAdminUsers=0"
+)
+_TAKEN = (
+    "another tool samples this GPU's hardware counters (DCGM, nsys, ncu or a second brrrtop): "
+    "stop it and start brrrtop again"
+)
+
+# Parts of CUPTI result names and of cupti-python's sentences → ours.
+_KNOWN: tuple[tuple[str, str], ...] = (
+    ("INSUFFICIENT_PRIVILEGES", _ADMIN),
+    ("already enabled", _TAKEN),
+    ("HARDWARE_BUSY", _TAKEN),
+    ("MULTIPLE_SUBSCRIBERS", _TAKEN),
+    ("VIRTUALIZED", "hardware counters are not to be had inside this virtual GPU"),
+    ("MIG", "hardware counters cannot be sampled on a MIG device"),
+    ("CONFIDENTIAL", "hardware counters are off in confidential computing mode"),
+    ("nvperf", "CUPTI's libnvperf libraries are missing: reinstall nvidia-cuda-cupti"),
+    ("libcuda.so.1", "hardware counters need the NVIDIA driver, which is not here"),
+    (
+        "INVALID_PARAMETER",
+        "the CUPTI library that was loaded is older than cupti-python expects: "
+        "`pip install --upgrade cupti-python nvidia-cuda-cupti` where brrrtop is installed",
+    ),
+    (
+        "not supported",
+        "this GPU has no counters that can be sampled by time (Ampere GA10x and newer)",
+    ),
+    (
+        "NOT_SUPPORTED",
+        "this GPU has no counters that can be sampled by time (Ampere GA10x and newer)",
+    ),
+)
+
+
+def sentence(fault: BaseException) -> str:
+    """One sentence for whatever stopped the counters."""
+    if isinstance(fault, ImportError):
+        return "hardware counters need the package cupti-python: `pip install cupti-python`"
+    if isinstance(fault, PermissionError):
+        return _ADMIN
+    text = str(fault)
+    for part, sentence in _KNOWN:
+        if part in text:
+            return sentence + (_loaded_libraries() if part == "INVALID_PARAMETER" else "")
+    return f"hardware counters stopped: {type(fault).__name__}: {text}"
+
+
+def _loaded_libraries() -> str:
+    libraries = loaded_cupti()
+    return f" (loaded is {', '.join(libraries)})" if libraries else ""

@@ -12,21 +12,22 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from collectors.gpu.counters.sampler import CounterThread
+from collectors.gpu.devices import OURS
 from collectors.gpu.feed import SamplerFeed
-from collectors.gpu.nvidia.devices import OURS
-from collectors.protocol.frames import Decoder, Kind, WireError
+from collectors.process.proc import end_with
+from collectors.protocol.frames import OBSERVED, Decoder, Frame, Kind, WireError, encode
 
 _WORKER = (
     "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; "
     "ours = {{name: type(sys)(name) for name in ('collectors', 'brrrtop')}}; "
     "[setattr(one, '__path__', [{root!r} + '/' + name]) for name, one in ours.items()]; "
-    "sys.modules.update(ours); from collectors.gpu.counters.worker import main; main()"
+    "sys.modules.update(ours); from collectors.gpu.counters.process import main; main()"
 )
 """Our packages by their own path, and what lies beside it only after the standard library."""
 _CHUNK_BYTES = 1 << 18
@@ -93,7 +94,6 @@ class CounterProcess(SamplerFeed):
 
     @property
     def says(self) -> list[str]:
-        """Why there are no counters, or what they cost."""
         return list(self._state.get("notes", ()))
 
     @property
@@ -104,7 +104,6 @@ class CounterProcess(SamplerFeed):
 
     @property
     def active(self) -> bool:
-        """Samples are coming."""
         return bool(self._state.get("active")) and not self._ended.is_set()
 
     @property
@@ -198,7 +197,6 @@ def _code_of(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
 
 
 def ended_how(code: int | None) -> str:
-    """In words, how the worker ended."""
     if code is None:
         return "the process that reads them does not end and was killed"
     if code >= 0:
@@ -209,3 +207,61 @@ def ended_how(code: int | None) -> str:
         name = f"signal {-code}"
     guess = ", most likely in CUPTI" if -code in _CRASHES else ""
     return f"the process that reads them died of {name}{guess}; the trainer goes on"
+
+
+_EVERY_S = 0.05
+
+
+def serve(counters: CounterThread, requests: BinaryIO, out: BinaryIO) -> None:
+    """Until `requests` ends, or nobody reads `out`."""
+    ended = threading.Event()
+    threading.Thread(target=_heed, args=(counters, requests, ended), daemon=True).start()
+    counters.start()
+    before: dict[str, Any] = {}
+    try:
+        while not ended.wait(_EVERY_S):
+            frames = counters.drain()
+            state = {
+                "notes": counters.says, "active": counters.active, "settling": counters.settling,
+            }  # fmt: skip
+            if state != before:
+                frames.append(Frame(Kind.STATUS, state, time.time_ns()))
+                before = state
+            out.write(b"".join(map(encode, frames)))
+            out.flush()
+    except BrokenPipeError:
+        pass
+    finally:
+        counters.close()
+
+
+def _heed(counters: CounterThread, requests: BinaryIO, ended: threading.Event) -> None:
+    try:
+        for line in requests:
+            _obey(counters, *next(iter(json.loads(line).items())))
+    except ValueError:  # a monitor that was killed in the middle of a line
+        pass
+    finally:
+        ended.set()
+
+
+def _obey(counters: CounterThread, what: str, value: Any) -> None:
+    if what == "match":
+        counters.match({int(number): uuid for number, uuid in value.items()})
+    elif what == "expect":
+        counters.expect(value)
+    elif what == "traced":
+        rows = np.zeros(len(value), OBSERVED)
+        for row, (start_ns, end_ns) in zip(rows, value, strict=True):
+            row["start_ns"], row["end_ns"] = start_ns, end_ns
+        counters.traced(rows)
+
+
+def main() -> None:
+    """Its argument is the number of the monitor, to whom the terminal's interrupt belongs."""
+    end_with(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    frames = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever CUPTI prints is no frame
+    serve(CounterThread(), sys.stdin.buffer, frames)
+    os._exit(0)  # a driver that hangs in its own end must not keep us

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectors.gpu.counters.bursts import Bursts
-from collectors.gpu.counters.cupti_python import sampling_module
+from collectors.gpu.counters.bursts import Bursts, Coverage
+from collectors.gpu.counters.cupti_python import sampling_module, sentence
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
-from collectors.gpu.counters.notes import Coverage, sentence
+from collectors.gpu.devices import bare_uuid, cuda_ordinals
 from collectors.gpu.feed import SamplerThread
-from collectors.gpu.nvidia.devices import bare_uuid, cuda_ordinals
 from collectors.protocol.frames import GAUGE, Frame, Kind, on_host_clock
 from collectors.vocabulary import Metric
 
@@ -110,7 +109,6 @@ class CounterThread(SamplerThread):
 
     @property
     def says(self) -> list[str]:
-        """Why there are no counters, or what they cost."""
         waits = not self._says and not self._known.is_set() and not self._stop.is_set()
         if waits and time.monotonic() - self._began_s > WAITS_S:
             return ["hardware counters wait: nobody said yet which GPU the trainer uses"]

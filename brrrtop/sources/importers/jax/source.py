@@ -6,8 +6,14 @@ from typing import Any
 
 from brrrtop.errors import BadInput
 from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.importers.jax import chrome, columns, xplane
-from brrrtop.sources.importers.jax.columns import Profile
+from brrrtop.sources.importers.jax.profile import (
+    ABSOLUTE_NS,
+    Malformed,
+    Profile,
+    collect,
+    read_chrome,
+    read_xplane,
+)
 from brrrtop.sources.importers.trace import names
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
@@ -25,7 +31,7 @@ class JaxSource(TraceSource):
 
     def _read(self) -> list[Frame]:
         profile = self._profile()
-        collected = columns.collect(profile)
+        collected = collect(profile)
         if not collected.has_gpu_work:
             raise self._without_gpu(profile)
         amd = any(facts.get("device_vendor") == "AMD" for facts in profile.planes.values())
@@ -35,7 +41,7 @@ class JaxSource(TraceSource):
         if amd or names.is_rocm({}, collected.names):
             notes.append(names.ROCM_NOTE)
         starts = [line.events[0].start_ns for line in profile.lines if line.events]
-        base_ns = profile.base_ns if max(starts) < xplane.ABSOLUTE_NS else 0
+        base_ns = profile.base_ns if max(starts) < ABSOLUTE_NS else 0
         hello = {"notes": notes}
         return self._framed(collected, base_ns, hello, lambda ids: _devices(profile, ids))
 
@@ -43,7 +49,7 @@ class JaxSource(TraceSource):
         file, size_bytes = open_input(self._path)
         with file:
             if file.read(1) != b"\n":
-                return chrome.read(self._path, self._force)
+                return read_chrome(self._path, self._force)
             if size_bytes > _MOST_BYTES and not self._force:
                 raise BadInput(
                     f"{self._path.name} has {size_bytes >> 20:,} MB",
@@ -52,8 +58,8 @@ class JaxSource(TraceSource):
             file.seek(0)
             budget = Budget(self._path.name, file, self._force)
             try:
-                return xplane.read(file.read(), budget.check_memory)
-            except xplane.Malformed as fault:
+                return read_xplane(file.read(), budget.check_memory)
+            except Malformed as fault:
                 raise BadInput(
                     f"{self._path.name} is no XSpace, or breaks off before its first plane",
                     "copy it again",

@@ -22,14 +22,18 @@ from brrrtop.sources.importers.trace.columns import (
     COLUMNS,
     EXTERNALS,
     FROM_OPS,
+    INTEGERS,
     KERNEL,
+    KEYS,
     ON_DEVICE,
     OP,
+    RAW,
+    THREES,
+    UNSHAPED,
     Array,
     Collected,
     device_of_pid,
 )
-from brrrtop.sources.importers.trace.events import INTEGERS, KEYS, RAW, THREES, UNSHAPED
 
 _SLOTS = {"start_ns": 0, "span_ns": 1, "name_id": 2, "pid": 3, "tid": 4, "signature": 5}
 """Of what every event has, as in `native/scan.h`; arguments follow."""

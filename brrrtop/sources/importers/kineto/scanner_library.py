@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from collectors.attach.c_library import CLibrary
+from collectors.attach.agent_library import CLibrary
 from collectors.errors import CollectorError
 
 LIBRARY = CLibrary(

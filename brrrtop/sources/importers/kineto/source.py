@@ -10,21 +10,17 @@ from brrrtop.errors import BadInput
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.sources.importers.trace import events as kineto_events
-from brrrtop.sources.importers.trace import names, reader
+from brrrtop.sources.importers.trace import columns, names, reader
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected
-from brrrtop.sources.importers.trace.events import Torn
+from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected, Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
 from collectors.vocabulary import CallClass
 
 _DEEPEST = 8
-_MOST_DAMAGES = 20
-"""Places of a run to look past; text with more of them is noise."""
 _MOST_SALVAGED_BYTES = 256 << 20
-"""What is read of a run, again and again, to find its whole events."""
+"""What is read of a run, again and again, to find its last whole event."""
 _DEVICE_FIELDS = {
     "name": "name",
     "numSms": "sm_count",
@@ -91,7 +87,7 @@ def _read_runs(
     try:
         runs.start()
         if not runs.bare:
-            facts.update(kineto_events.decode_object(runs.head + b"]}"))
+            facts.update(columns.decode_object(runs.head + b"]}"))
     except Torn:
         if _is_inside(runs.head):
             raise BadInput(
@@ -108,15 +104,19 @@ def _read_runs(
             ) from fault
         raise
     facts.pop("traceEvents", None)
+    damaged = None
     for run in runs:
         try:
             take(collected, run)
         except Torn as torn:
-            if torn.damaged:
-                salvage(collected, run)
-            else:
-                runs.refuse(run)
-    notes = _read_rest(runs, collected, facts, inflater.fault)
+            if torn.at is not None:
+                damaged = run
+                break
+            runs.refuse(run)
+    if damaged is None:
+        notes = _read_rest(runs, collected, facts, inflater.fault)
+    else:
+        notes = _read_start(damaged, collected, "the text is damaged")
     if scanned is not None:
         scanned.finish()
     if not collected.event_count:
@@ -130,7 +130,7 @@ def _is_inside(head: bytes) -> bool:
     """Whether the text before the events opens more than one object, and is sound."""
     for depth in range(1, _DEEPEST):
         with contextlib.suppress(Torn):
-            kineto_events.decode_object(head + b"]}" + b"}" * depth)
+            columns.decode_object(head + b"]}" + b"}" * depth)
             return True
     return False
 
@@ -143,36 +143,23 @@ def take(collected: Collected, run: bytes) -> None:
     """
     if collected.scan is not None and collected.scan(run):
         return
-    events, odd = kineto_events.decode_run(run)
-    collected.add(events, lambda: kineto_events.decode_times(run))
+    events, odd = columns.decode_run(run)
+    collected.add(events)
     collected.lose("not understood", odd)
 
 
-def salvage(collected: Collected, run: bytes, last: bool = False) -> None:
-    """Adds the whole events before and after the places where a run is damaged.
-
-    What follows the events of the `last` run is no damage.
-    """
-    text = kineto_events.repair(run)
-    left_bytes = _MOST_SALVAGED_BYTES
-    for _ in range(_MOST_DAMAGES):
-        at = kineto_events.broken_at(text)
-        if at is None:
-            take(collected, text)
-            return
-        for start in reader.without_torn_end(text[:at]):
-            left_bytes -= len(start)
-            if left_bytes < 0:
-                break
-            if kineto_events.broken_at(start) is None:
-                take(collected, start)
-                break
-        following = reader.first_cut(text, at)
-        if following is not None or not last:
-            collected.lose("damaged text", 1)
-        if following is None:
-            return
-        text = text[following:]
+def _read_start(text: bytes, collected: Collected, why: str) -> list[str]:
+    """The whole events before the place where a text breaks off or is damaged; returns notes."""
+    collected.broken_off = True
+    text, left_bytes = columns.repair(text), _MOST_SALVAGED_BYTES
+    for start in reader.without_torn_end(text[: columns.broken_at(text)]):
+        left_bytes -= len(start)
+        if left_bytes < 0:
+            break
+        with contextlib.suppress(Torn):
+            take(collected, start)
+            break
+    return [f"{why}: what came after event {collected.event_count:,} is missing"]
 
 
 def _read_rest(
@@ -184,16 +171,13 @@ def _read_rest(
         if runs.bare:
             take(collected, _without_end(rest))
         else:
-            run, after = kineto_events.decode_rest(rest)
+            run, after = columns.decode_rest(rest)
             take(collected, run)
             facts.update(after)
         return [] if fault is None else [f"{fault}; nothing seems to be missing"]
     except Torn:
         pass
-    salvage(collected, rest, last=True)
-    collected.broken_off = True
-    why = fault or "the text breaks off"
-    return [f"{why}: what came after event {collected.event_count:,} is missing"]
+    return _read_start(rest, collected, fault or "the text breaks off")
 
 
 def _without_end(text: bytes) -> bytes:

@@ -1,28 +1,236 @@
-"""Typed events → plain columns, one set a kind of event. The only pass over single events."""
+"""Trace events → plain columns, one set a kind of event. The only pass over single events.
+
+The native scanner makes such columns of plain text; here is the forgiving way, for what it declines, and
+for all where it cannot be had.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterable
-from operator import attrgetter
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Raw, Struct
 
-from brrrtop.model.tables import F8, I8, Bool
+from brrrtop.model.tables import I8
 from brrrtop.sources.importers.trace import names as kineto_names
-from brrrtop.sources.importers.trace.events import (
-    ABSENT,
-    BAD_NS,
-    INTEGERS,
-    LARGEST_US,
-    RAW,
-    THREES,
-    Args,
-    Event,
-    name_alone,
-)
+from collectors.protocol.bodies import FAULTS
 from collectors.protocol.frames import LONGEST_NS
+
+_LARGEST_US = 9.0e15
+LATEST_NS = 1000 * int(_LARGEST_US)
+BAD_NS = int(np.iinfo(np.int64).min)
+"""Stands for a time that is no time; `Collected.add_batch` drops it."""
+_INTEGERS = {
+    "external": ("External id", 0),
+    "old_external": ("external id", 0),
+    "device": ("device", -1),
+    "stream": ("stream", 0),
+    "correlation": ("correlation", 0),
+    "registers": ("registers per thread", 0),
+    "shared_bytes": ("shared memory", 0),
+    "size_bytes": ("bytes", 0),
+    "graph": ("graph id", 0),
+    "graph_node": ("graph node id", 0),
+    "channel": ("channel", 0),
+    "sequence": ("Sequence number", -1),  # of the autograd node that an op made or runs
+    "forward_tid": ("Fwd thread id", 0),  # not 0: an op of the backward pass
+    "device_type": ("Device Type", 0),
+    "memory_device": ("Device Id", -1),
+    "address": ("Addr", 0),
+    "memory_bytes": ("Bytes", 0),
+    "allocated": ("Total Allocated", -1),
+    "reserved": ("Total Reserved", -1),
+}
+INTEGERS = {name: default for name, (_, default) in _INTEGERS.items()}
+"""Arguments that are integers, with what stands where one is absent."""
+_RAW = {
+    "dims": "Input Dims",
+    "types": "Input type",
+    "concrete": "Concrete Inputs",
+    "strides": "Input Strides",
+    "elements": "In msg nelems",  # this and the next two: of a collective whose shapes nobody recorded
+    "element_type": "dtype",
+    "collective": "Collective name",
+}
+KEYS = {name: key for name, (key, _) in _INTEGERS.items()} | _RAW
+"""By the name of an argument here: its key in a trace."""
+RAW = tuple(_RAW)
+UNSHAPED = (b"",) * len(RAW)
+"""The raw arguments of a call that says nothing of its tensors."""
+THREES = ("grid", "block")
+
+
+class Event(Struct, gc=False):
+    """One entry of `traceEvents`."""
+
+    ph: str
+    cat: str
+    name: str
+    pid: int | str
+    tid: int | str
+    start_ns: int
+    span_ns: int
+    """Negative where it has no duration."""
+    args: dict[str, Any]
+
+    def integer(self, name: str) -> int:
+        """An argument of `INTEGERS`."""
+        key, default = _INTEGERS[name]
+        value: Any = self.args.get(key)
+        return value if _fits(value) else default
+
+    def three(self, key: str) -> tuple[int, int, int]:
+        """A grid or a block."""
+        value: Any = self.args.get(key)
+        if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
+            return value[0], value[1], value[2]
+        return 0, 0, 0
+
+    def signature(self) -> tuple[Any, ...]:
+        """Name and raw arguments, as JSON text."""
+        raw = [msgspec.json.encode(self.args[k]) if k in self.args else b"" for k in _RAW.values()]
+        dims, types, _, _, elements, *_ = raw
+        return (self.name, *raw) if dims or types or elements else name_alone(self.name)
+
+
+def name_alone(name: str) -> tuple[Any, ...]:
+    """A call of which nothing but its name is known."""
+    return (name, *UNSHAPED)
+
+
+_values = msgspec.json.Decoder(list[Any], float_hook=Decimal)
+_anything = msgspec.json.Decoder()
+_parts = msgspec.json.Decoder(dict[str, Raw])
+
+# What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
+_NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+"""Where msgspec's fault in a text is; it names none where all is sound up to the end of the text."""
+_LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_LONE_LOW = re.compile(
+    rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+class Torn(Exception):
+    """The text is not a list of whole events: it ends too early, or is damaged at byte `at`."""
+
+    def __init__(self, at: int | None = None) -> None:
+        super().__init__()
+        self.at = at
+
+
+def decode_run(run: bytes) -> tuple[list[Event], int]:
+    """The events of a run, and how many could not be understood.
+
+    Raises:
+        Torn: Not a list of whole values, even with odd encodings and numbers put right.
+    """
+    text = b"[" + run + b"]"
+    try:
+        values = _values.decode(text)
+    except FAULTS as fault:
+        if type(fault) is msgspec.DecodeError and _BYTE.search(str(fault)) is None:
+            raise Torn from fault
+        try:
+            values = _values.decode(repair(text))
+        except FAULTS as again:
+            place = _BYTE.search(str(again))
+            raise Torn(min(int(place[1]) - 1, len(run)) if place else None) from again
+    events = list(filter(None, map(_event, values)))
+    return events, len(values) - len(events)
+
+
+def broken_at(run: bytes) -> int | None:
+    """Where in the run the first thing is that cannot be; None: nowhere, or past its end."""
+    try:
+        decode_run(run)
+    except Torn as torn:
+        return torn.at
+    return None
+
+
+def _event(value: Any) -> Event | None:
+    """The event, with what it gets wrong of its arguments left out; None where its core makes no sense."""
+    if not isinstance(value, dict):
+        return None
+    ph, cat, name = (str(value.get(key) or "") for key in ("ph", "cat", "name"))
+    pid, tid = (v if isinstance(v := value.get(key), (int, str)) else 0 for key in ("pid", "tid"))
+    try:
+        times = _ns(value.get("ts", BAD_NS)), _ns(value.get("dur", -1))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    args = value.get("args")
+    return Event(ph, cat, name, pid, tid, *times, args if isinstance(args, dict) else {})
+
+
+def _ns(value_us: Any) -> int:
+    """Exact for any decimal."""
+    time_us = Decimal(value_us)
+    if not time_us.is_finite() or abs(time_us) >= _LARGEST_US:
+        return BAD_NS
+    return int((time_us * 1000).to_integral_value(ROUND_HALF_UP))
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
+
+
+def decode_object(text: bytes) -> dict[str, Any]:
+    """A JSON object of any shape.
+
+    Raises:
+        Torn: It is none.
+    """
+    try:
+        value = _anything.decode(repair(text))
+    except FAULTS as fault:
+        raise Torn from fault
+    if not isinstance(value, dict):
+        raise Torn
+    return value
+
+
+def repair(text: bytes) -> bytes:
+    """The text with bytes that are not UTF-8, lone surrogates and NaNs replaced."""
+    text = text.decode("utf-8", "replace").encode()
+    if any(word in text for word in (b"NaN", b"nan", b"Inf", b"inf")):
+        text = _NOT_A_NUMBER.sub(b"null", text)
+    if b"\\ud" in text or b"\\uD" in text:
+        text = _LONE_LOW.sub(rb"\1\\ufffd", _LONE_HIGH.sub(rb"\1\\ufffd", text))
+    return text
+
+
+def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Decodes the end of a file.
+
+    Returns:
+        The last run of events, and what follows `traceEvents`.
+
+    Raises:
+        Torn: The file does not end where it should.
+    """
+    text = b'{"traceEvents":[' + rest
+    try:
+        parts = _parts.decode(text)
+    except FAULTS:
+        try:
+            parts = _parts.decode(repair(text))
+        except FAULTS as fault:
+            raise Torn from fault
+    run = bytes(parts.pop("traceEvents")).strip()
+    facts: dict[str, Any] = {}
+    for key, raw in parts.items():
+        with contextlib.suppress(*FAULTS):
+            facts[key] = _anything.decode(repair(bytes(raw)))
+    return run[1:-1], facts
+
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -44,10 +252,6 @@ ON_DEVICE = frozenset({KERNEL, COPY})
 FROM_OPS = frozenset({KERNEL, COPY, CALL, OP})
 """What an op launched, or is one itself: these have an external id."""
 EXTERNALS = ("external", "old_external")
-EXACT_BELOW_US = 2.0**43
-"""Doubles below this are less than 0.49 ns off: the nearest nanosecond is the written one. Traces
-with a base time stay below it, since the base is moved every three months."""
-_LATEST_NS = 1000 * int(LARGEST_US)
 _ACTIVITY = ("device", "stream", "correlation", "graph")
 COLUMNS: dict[int, tuple[str, ...]] = {
     KERNEL: (*_ACTIVITY, "registers", "shared_bytes", "graph_node", "channel"),
@@ -60,9 +264,6 @@ COLUMNS: dict[int, tuple[str, ...]] = {
     MEMORY: ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved"),
 }
 """Integer arguments (`Args`) that become columns of the same name, by kind of event."""
-
-_cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
-_args, _pid = attrgetter("args"), attrgetter("pid")
 
 
 class _Codes(dict[str, int]):
@@ -136,18 +337,15 @@ class Collected:
         if count:
             self.losses[place] = self.losses.get(place, 0) + count
 
-    def add(self, events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> None:
-        """Takes in one run; `exact` gives its times by their text, where doubles lose nanoseconds."""
-        count = len(events)
-        codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
-        starts, spans = _times(events, exact)
-        self.event_count += count
+    def add(self, events: list[Event]) -> None:
+        """Takes in one run."""
+        self.event_count += len(events)
+        by_code: dict[int, list[Event]] = {}
+        for event in events:
+            by_code.setdefault(self._codes[event.cat], []).append(event)
         for code in COLUMNS:
-            rows = np.flatnonzero(codes == code)
-            if len(rows):
-                batch = self._batch(code, [events[row] for row in rows.tolist()])
-                batch["start_ns"], batch["span_ns"] = starts[rows], spans[rows]
-                self.add_events(code, batch)
+            if code in by_code:
+                self.add_events(code, self._batch(code, by_code[code]))
 
     def add_events(self, code: int, batch: Columns) -> None:
         """Rows as Kineto writes them: with `span_ns`, and `old_external` beside `external`."""
@@ -170,7 +368,7 @@ class Collected:
                 batch[name] = np.full(len(starts), INTEGERS[name])
         for name in THREES if code == KERNEL else ():
             batch.setdefault(name, np.zeros((len(starts), 3), np.int64))
-        good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -_LATEST_NS) & (starts < _LATEST_NS)
+        good = (spans >= 0) & (spans <= LONGEST_NS) & (starts > -LATEST_NS) & (starts < LATEST_NS)
         if not good.all():
             bad = int((~good).sum())
             self.lose("impossible time or duration", bad)
@@ -194,33 +392,27 @@ class Collected:
         return bool(self.tables[KERNEL] or self.tables[COPY])
 
     def _batch(self, code: int, events: list[Event]) -> Columns:
-        """Columns of events of one kind, without their times."""
-        args = list(map(_args, events))
-        batch: Columns = {"name_id": _numbers(self.names, map(_name, events), len(events))}
+        """Columns of events of one kind."""
+        batch: Columns = {
+            "name_id": _numbers(self.names[event.name] for event in events),
+            "start_ns": _numbers(event.start_ns for event in events),
+            "span_ns": _numbers(event.span_ns for event in events),
+        }
         if code not in ON_DEVICE:
-            batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
-            batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
+            batch["tid"] = _numbers(self.threads[event.tid] for event in events)
+            batch["pid"] = _numbers(self.processes[event.pid] for event in events)
         for name in (*COLUMNS[code], *(EXTERNALS if code in FROM_OPS else ())):
-            batch[name] = np.fromiter(map(attrgetter(name), args), np.int64, len(args))
+            batch[name] = _numbers(event.integer(name) for event in events)
         if code in ON_DEVICE and (batch["device"] < 0).any():
-            pids = np.array([device_of_pid(event.pid) for event in events])
+            pids = _numbers(device_of_pid(event.pid) for event in events)
             batch["device"] = np.where(batch["device"] < 0, pids, batch["device"])
         if code == KERNEL:
-            batch |= {key: np.array([getattr(a, key) for a in args], np.int64) for key in THREES}
+            batch |= {key: np.array([e.three(key) for e in events], np.int64) for key in THREES}
         if code in (CALL, OP):
             self.pids[events[0].pid]
         if code == OP:
-            batch["signature"] = self._signatures_of(events, args)
+            batch["signature"] = _numbers(self.signatures[event.signature()] for event in events)
         return batch
-
-    def _signatures_of(self, events: list[Event], args: list[Args]) -> I8:
-        keys: list[Any] = [name_alone(event.name) for event in events]
-        telling = (ABSENT, ABSENT, ABSENT)
-        shaped = [(a.dims, a.types, a.elements) != telling for a in args]
-        for row in np.flatnonzero(shaped).tolist():
-            a = args[row]
-            keys[row] = (events[row].name, *(bytes(getattr(a, name)) for name in RAW))
-        return _numbers(self.signatures, keys, len(keys))
 
     def split_ranges(self, ops: Columns) -> tuple[Columns, Columns]:
         """Ops that are ops, and ranges that old traces file under ops."""
@@ -239,27 +431,5 @@ def device_of_pid(pid: Any) -> int:
     return pid if isinstance(pid, int) and 0 <= pid < 1024 else 0
 
 
-def _numbers(known: dict[Any, int], keys: Iterable[Any], count: int) -> I8:
-    return np.fromiter(map(known.__getitem__, keys), np.int64, count)
-
-
-def _times(events: list[Event], exact: Callable[[], list[tuple[int, int]]]) -> tuple[I8, I8]:
-    """Starts, and what each lasts: integer nanoseconds of the microseconds that traces write."""
-    starts_us = np.fromiter(map(_ts, events), np.float64, len(events))
-    spans_us = np.fromiter(map(_dur, events), np.float64, len(events))
-    large: Bool = np.abs(starts_us) >= EXACT_BELOW_US
-    if (large & (starts_us != np.floor(starts_us))).any():
-        pairs = exact()
-        if len(pairs) == len(events):
-            both = np.array(pairs, np.int64)
-            return both[:, 0], both[:, 1]
-    return from_us(starts_us), from_us(spans_us)
-
-
-def from_us(values_us: F8) -> I8:
-    """Exact for whole microseconds below 2**53, and for three decimals below `EXACT_BELOW_US`."""
-    good = np.abs(values_us) < LARGEST_US
-    safe = np.where(good, values_us, 0.0)
-    whole = np.floor(safe)
-    ns = whole.astype(np.int64) * 1000 + np.rint((safe - whole) * 1000.0).astype(np.int64)
-    return np.where(good, ns, BAD_NS)
+def _numbers(values: Iterable[int]) -> I8:
+    return np.fromiter(values, np.int64)

@@ -279,12 +279,6 @@ def last_cut(text: bytes) -> int | None:
         reach *= 8
 
 
-def first_cut(text: bytes, at: int) -> int | None:
-    """Index where the first object begins that follows another after `at`; None: there is none."""
-    match = _CUT.search(text, at)
-    return match.end() if match else None
-
-
 def without_torn_end(text: bytes) -> Iterator[bytes]:
     """Shorter and shorter starts of `text` that may be whole events, longest first.
 

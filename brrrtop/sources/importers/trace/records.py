@@ -12,7 +12,6 @@ from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.trace import host
-from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import (
     CALL,
@@ -28,6 +27,7 @@ from brrrtop.sources.importers.trace.columns import (
     Collected,
     Columns,
 )
+from brrrtop.sources.importers.trace.host import records_of, rows_of
 from brrrtop.sources.importers.trace.joins import (
     correlate_by_external,
     in_u32,
@@ -35,7 +35,6 @@ from brrrtop.sources.importers.trace.joins import (
     part_processes,
     told_apart,
 )
-from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.names import sendable, signatures_of
 from collectors.protocol import frames as wire
 from collectors.protocol.frames import FARTHEST_NS, LINK, Kind
@@ -84,7 +83,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         [kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory]
     )
     names = list(collected.names)
-    range_marks = [kineto_marks.ranges(table, names) for table in (ranges, old_ranges)]
+    range_marks = [host.ranges(table, names) for table in (ranges, old_ranges)]
     sampled = host.stack_samples(frames, kernels, copies, collected.names, _begins(range_marks))
     names = list(collected.names)  # with those of the stacks
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
@@ -110,11 +109,11 @@ def build(collected: Collected, base_ns: int) -> Records:
     uploads = copies["correlation"][copy_kinds[copies["name_id"], 0] == CopyKind.HTOD]
     marks = [
         *range_marks,
-        kineto_marks.compiles([ops, ranges], names),
-        kineto_marks.of_class(overheads, MarkClass.OTHER),
+        host.compiles([ops, ranges], names),
+        host.of_class(overheads, MarkClass.OTHER),
         sampled,
-        kineto_marks.outermost(ops, nest),
-        kineto_marks.waits(nest, ops, calls, call_classes, uploads, names),
+        host.outermost(ops, nest),
+        host.waits(nest, ops, calls, call_classes, uploads, names),
     ]
     ops.clear()
     del nest

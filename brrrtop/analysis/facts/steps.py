@@ -1,0 +1,315 @@
+"""Where training steps begin and end: from marks, else from the period of the kernel sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from brrrtop.analysis.facts.launches import loading_ns
+from brrrtop.analysis.facts.ranges import HostSteps, host_steps, lies_within_ranges
+from brrrtop.analysis.facts.table import Facts
+from brrrtop.model.estimate import Steps
+from brrrtop.model.intervals import holders
+from brrrtop.model.tables import (
+    I8,
+    Bool,
+    Marks,
+    Span,
+    Window,
+    edges,
+    picked,
+    spans_of,
+)
+from collectors.vocabulary import CallClass, MarkClass
+
+WARM_UP_STEPS = 3
+"""Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""
+LOADING_SHARE = 0.2
+"""Of the window idle while kernels load: more than that is not the run's steady state."""
+_DILUTED = 2 * WARM_UP_STEPS
+"""In more steps than this a warm-up no longer shapes the whole."""
+_LEAST_KERNELS = 12
+_LEAST_STARTS = 3
+"""Of steps: fewer show no distances that could be alike."""
+_TRIED = 64
+_MATCH_SHARE = 0.9
+_AHEAD = 0.9
+"""A host whose marks are closer than this many median steps was ahead of the GPU."""
+_RAN = 0.9
+"""A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
+ENOUGH = 0.5
+"""Part of the traced time that whole steps must hold; and part of the usual number of launches that
+a step must have: one whose tracing stopped halfway has fewer."""
+
+
+def find_steps(facts: Facts) -> Steps:
+    """The whole steps of the window; empty when nothing repeats."""
+    steps = _find(facts)
+    return replace(steps, warming_up=_warming_up(facts, steps))
+
+
+def _find(facts: Facts) -> Steps:
+    marks = facts.window.marks
+    ranges = host_steps(facts)
+    if len(ranges):
+        return _from_ranges(ranges, facts)
+    rows = np.flatnonzero(marks.classes == MarkClass.STEP)
+    if len(rows) >= 2:
+        return _from_points(marks, rows, facts.window)
+    return _from_period(facts)
+
+
+def _warming_up(facts: Facts, steps: Steps) -> bool:
+    """It has not begun to train yet, a compile ran, loading kernels shaped the window, or of a few
+    steps only the first ones loaded any, as CUDA does at each one's first launch."""
+    window = facts.window
+    if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
+        return True
+    traced_ns = sum(span.duration_ns for span in window.traced)
+    if traced_ns and loading_ns(facts) >= LOADING_SHARE * traced_ns:
+        return True
+    loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
+    loads = loads[loads >= window.span.t0_ns]
+    if not len(loads) or len(steps.spans) > _DILUTED:
+        return False
+    return not steps.spans or bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
+
+
+def on_device(steps: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
+    """The same as steps of the GPU, whose time is accounted for; marks are the host's.
+
+    A host that runs ahead, as it does in a burst after a wait, passes many marks while the GPU does
+    one step: those bound no step of the GPU, and between them fewer end than it is judged on. Where
+    most marks are of such a host, their distance is no step's length either: a step on the device is.
+
+    Args:
+        steps: As the marks tell them.
+        whole: Steps on the device that are judged; empty where none were told apart.
+        judged_ns: The time accounted for.
+    """
+    mean_ns = sum(span.duration_ns for span in steps.spans) / max(1, len(steps.spans))
+    if whole:
+        step_ns, usual = steps.step_ns, int(np.median([span.duration_ns for span in whole]))
+        if steps.spans and max(mean_ns, step_ns or 0) < _AHEAD * usual:
+            step_ns = usual
+        return replace(steps, count=len(whole), spans=whole, step_ns=step_ns)
+    if steps.source != "marks" or not steps.step_ns or mean_ns > _AHEAD * steps.step_ns:
+        return steps
+    return replace(steps, count=max(1, round(judged_ns / steps.step_ns)), spans=())
+
+
+def between_steps(steps: Steps) -> Span | None:
+    """From the first step's start to the last one's: whole steps with the waits between them.
+
+    Where steps are ranges, the last one ends with its last kernel, so that a window of them lacks
+    one wait. None below three steps, and where steps are told by points.
+    """
+    if steps.source != "annotations" or len(steps.spans) < 3:
+        return None
+    return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
+
+
+def _from_ranges(ranges: HostSteps, facts: Facts) -> Steps:
+    rows = _run_through(ranges, facts)
+    if not len(rows):
+        return Steps()
+    starts, ends = ranges.starts_ns[rows], ranges.ends_ns[rows]
+    gpu = _gpu_boundaries(facts, starts)
+    if len(rows) == 1:  # of more steps each holds the wait for the next one's first work
+        gpu[0] = min(gpu[0], max(int(starts[0]), facts.window.span.t0_ns))
+    last = _gpu_end(facts, int(ends[-1]))
+    spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
+    durations = np.array([s.duration_ns for s in spans], np.int64)
+    return Steps(
+        count=len(rows),
+        step_ns=int(np.median(durations)),
+        source="annotations",
+        confidence=ranges.confidence if len(rows) > 1 else 0.8,
+        spans=tuple(spans),
+    )
+
+
+def _run_through(ranges: HostSteps, facts: Facts) -> I8:
+    """The ranges without those at either end whose launches did not all run in the window.
+
+    The host is ahead: a step that it has left may just have begun on the device.
+    """
+    calls, call_rows = facts.window.calls, facts.call_rows
+    launches = np.flatnonzero(np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)))
+    rows = np.arange(len(ranges))
+    if not len(launches):
+        return rows
+    ran = np.zeros(len(calls), np.bool_)
+    ran[call_rows[call_rows >= 0]] = True
+    done = np.concatenate([[0], np.cumsum(ran[launches])])
+    times = calls.starts_ns[launches]
+    low, high = (np.searchsorted(times, t) for t in (ranges.starts_ns, ranges.ends_ns))
+    count = high - low
+    cut = (count == 0) | (done[high] - done[low] < _RAN * count)
+    kept = np.flatnonzero(~cut)
+    return rows[kept[0] : kept[-1] + 1] if len(kept) else rows[:0]
+
+
+def _gpu_end(facts: Facts, host_end_ns: int) -> int:
+    """End of the device work launched before a host time; of all of it when no launch is known."""
+    launched = picked(facts.window.calls.starts_ns, facts.call_rows, -1)
+    ends = facts.window.activities.ends_ns[launched < host_end_ns]
+    return int(ends.max()) if len(ends) else host_end_ns
+
+
+def _gpu_boundaries(facts: Facts, times: I8) -> list[int]:
+    """Start on the device of the first work launched at or after each host time.
+
+    Of the stream that runs the most kernel time: copies on a stream of their own run steps ahead.
+    """
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    known = np.flatnonzero(call_rows >= 0)
+    if not len(known):
+        return [int(t) for t in times]
+    spent = np.where(facts.kernels, activities.ends_ns - activities.starts_ns, 0)
+    streams, inverse = np.unique(activities.stream_ids[known], return_inverse=True)
+    main = np.bincount(inverse, weights=spent[known], minlength=len(streams)).argmax()
+    known = known[inverse == main]
+    launched = calls.starts_ns[call_rows[known]]
+    order = np.argsort(launched, kind="stable")
+    starts = activities.starts_ns[known[order]]
+    earliest = np.minimum.accumulate(starts[::-1])[::-1]
+    at = np.searchsorted(launched[order], times)
+    return [
+        int(earliest[i]) if i < len(earliest) else int(t) for i, t in zip(at, times, strict=True)
+    ]
+
+
+def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
+    """Steps between the marks. Between bursts their length is known but not what was in them, so
+    only those that were traced from end to end are counted, and recording makes these longer."""
+    times = np.sort(marks.ends_ns[rows])
+    starts, ends = times[:-1], times[1:]
+    every = np.sort(np.concatenate((times, window.near_steps_ns)))
+    step_ns, mean_ns = int(np.median(np.diff(every))), None
+    if window.observed is not None:
+        lows, highs = edges(window.observed)
+        at = np.searchsorted(lows, starts, "right") - 1
+        whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
+        starts, ends = starts[whole], ends[whole]
+        # As many bursts have begun before a free step's end as have ended before its start.
+        free = np.searchsorted(lows, every[1:]) == np.searchsorted(highs, every[:-1], "right")
+        mean_ns = int(np.diff(every)[free].mean()) if free.any() else None
+    spans = spans_of(starts, ends)
+    return Steps(len(spans), step_ns, "marks", 1.0, spans, run_mean_ns=mean_ns)
+
+
+def _from_period(facts: Facts) -> Steps:
+    """Steps from a kernel that comes once an iteration.
+
+    Kernels are tried from the rarest name on: the first whose distances in the sequence are all
+    alike, and whose distance maps the whole sequence onto itself, marks the step. Repeated layers
+    have shorter periods, but never as rare a name; what recurs within one named range is no step.
+    """
+    window, activities = facts.window, facts.window.activities
+    rows = np.flatnonzero(facts.kernels)
+    if len(rows) < _LEAST_KERNELS:
+        return Steps()
+    key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    often = np.flatnonzero(counts >= _LEAST_STARTS)
+    for name in often[np.argsort(counts[often], kind="stable")][:_TRIED]:
+        at = np.flatnonzero(inverse == name)
+        gaps = np.diff(at)
+        period = int(np.median(gaps))
+        regular = float(np.mean(np.abs(gaps - period) <= max(1, period // 50)))
+        if period < 2 or regular < _MATCH_SHARE:
+            continue
+        match = float(np.mean(inverse[:-period] == inverse[period:]))
+        if match < _MATCH_SHARE:
+            continue
+        begun = facts.call_rows[rows[at]]
+        if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
+            return Steps()
+        times = activities.starts_ns[rows[at]]
+        step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
+        return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
+    return Steps()
+
+
+def whole_steps(facts: Facts) -> tuple[Facts, tuple[Span, ...]]:
+    """The facts of whole steps alone, and those steps as they were on the device.
+
+    A burst begins with the first kernel it sees and ends with its last: three steps of it hold two or
+    three waits for a loader. A step on the device lasts from the end of what was launched before one
+    mark to the end of what was launched before the next; both are in the burst where the host's step
+    was traced.
+
+    The same again and no steps where nothing was traced in bursts, where no steps are marked by
+    points, and where whole steps are less than half of it. No steps either where no launch is
+    known: what ran between two marks may have been launched long before.
+    """
+    window, call_rows = facts.window, facts.call_rows
+    times = _points(window)
+    if window.observed is None or len(times) < 2 or not len(window.activities):
+        return facts, ()
+    bounds, counts = _bounds(facts, times)
+    whole = _whole(bounds, counts, window.observed)
+    begins, ends = bounds[:-1][whole], bounds[1:][whole]
+    spans = _join(begins, ends)
+    traced_ns = sum(span.duration_ns for span in window.observed)
+    if sum(span.duration_ns for span in spans) < ENOUGH * traced_ns:
+        return facts, ()
+    kept = _inside(window.activities.starts_ns, spans)
+    host = _join(times[:-1][whole], times[1:][whole])
+    mask = _inside(window.calls.starts_ns, host)
+    rows = call_rows[kept]
+    moved = np.where(mask, np.cumsum(mask) - 1, -1)
+    cut = replace(
+        window,
+        activities=window.activities.take(kept),
+        calls=window.calls.take(mask),
+        observed=spans,
+    )
+    known = (call_rows >= 0).any()
+    return facts.of(cut, picked(moved, rows, -1)), spans_of(begins, ends) if known else ()
+
+
+def _points(window: Window) -> I8:
+    """Host times at which steps ended."""
+    marks = window.marks
+    rows = (marks.classes == MarkClass.STEP) & (marks.starts_ns == marks.ends_ns)
+    return np.sort(marks.ends_ns[rows])
+
+
+def _bounds(facts: Facts, times: I8) -> tuple[I8, I8]:
+    """End of the work launched before each time, -1 without any; how many launches that were."""
+    activities, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
+    rows = np.flatnonzero(call_rows >= 0)
+    if len(rows):
+        launched = calls.starts_ns[call_rows[rows]]
+    else:
+        rows, launched = np.arange(len(activities)), activities.starts_ns
+    order = np.argsort(launched, kind="stable")
+    reach = np.maximum.accumulate(activities.ends_ns[rows[order]])
+    counts = np.searchsorted(launched[order], times)
+    return picked(reach, counts - 1, -1), counts
+
+
+def _whole(bounds: I8, counts: I8, observed: tuple[Span, ...]) -> Bool:
+    """Which steps between two bounds lie in one traced span and launched what steps launch."""
+    begun, ended = edges(observed)
+    at = holders(begun, ended + 1, bounds)  # work that ends with a span is in it
+    whole = (at[:-1] >= 0) & (at[:-1] == at[1:]) & (bounds[1:] > bounds[:-1])
+    launches = np.diff(counts)
+    if whole.any():
+        whole &= launches >= ENOUGH * np.median(launches[whole])
+    return np.asarray(whole)
+
+
+def _join(starts: I8, ends: I8) -> tuple[Span, ...]:
+    """Spans in order, those that touch made one."""
+    if not len(starts):
+        return ()
+    opens = np.concatenate(([True], starts[1:] != ends[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return spans_of(starts[opens], ends[closes])
+
+
+def _inside(times: I8, spans: tuple[Span, ...]) -> Bool:
+    return np.asarray(holders(*edges(spans), times) >= 0)

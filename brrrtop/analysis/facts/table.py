@@ -1,0 +1,302 @@
+"""The fact table: one device's records of a window, joined once. Every judge starts from it.
+
+Everything here is one pass of numpy over a window, made when it is first asked for; nothing is judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.facts import stack_samples
+from brrrtop.analysis.facts.labels import BUCKETS, NO_LABELS, Labels
+from brrrtop.kernel_names.traits import by_name, role_of, traits_of
+from brrrtop.model import intervals
+from brrrtop.model.estimate import Side, StackSamples, Steps
+from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
+from collectors.vocabulary import NAMED, MarkClass, Metric
+
+READ_BACK_BYTES = 4096
+"""A value, a flag or a few of them: a larger copy to the host is traffic."""
+IMAGE_AXES = 4
+"""Batch, channels, height, width; a volume has one more."""
+REASONS: Mapping[str, int] = {
+    "gpu idle": 0x1,
+    "application clocks": 0x2,
+    "power cap": 0x4,
+    "hardware slowdown": 0x8,
+    "software thermal": 0x20,
+    "hardware thermal": 0x40,
+    "power brake": 0x80,
+}
+"""Bits of NVML's clocks-event reasons (docs.nvidia.com/deploy/nvml-api)."""
+
+
+class Readings(Struct, frozen=True):
+    """Gauges of the device and of the host over the window; absent readings stay absent."""
+
+    means: Mapping[int, float]
+    """By `Metric`."""
+    largest: Mapping[int, float]
+    reason_shares: Mapping[str, float]
+    """Share of the readings with each reason of `REASONS`; empty without any."""
+
+    def mean(self, metric: Metric) -> float | None:
+        """Mean reading of one metric; None when never read."""
+        return self.means.get(int(metric))
+
+
+class Facts(Struct, frozen=True, eq=False, dict=True):
+    """Columns of shape (n,), rows as in `Window.activities`."""
+
+    window: Window
+    call_rows: I8
+    """Row of the launching call in `Window.calls`; -1: unknown."""
+    ceilings: Ceilings | None = None
+    """Of the device; None where nobody knows them."""
+    labels: Labels = NO_LABELS
+    """What each kernel is; empty until they are judged."""
+    steps: Steps = Steps()
+
+    def of(self, window: Window, call_rows: I8) -> Facts:
+        """The facts of other records of the same device, without labels."""
+        return Facts(window, call_rows, self.ceilings, steps=self.steps)
+
+    def labelled(self, labels: Labels) -> Facts:
+        """The same with what kernels were judged to be."""
+        return self._with(replace(self, labels=labels))
+
+    def stepped(self, steps: Steps) -> Facts:
+        """The same with the steps."""
+        return self._with(replace(self, steps=steps))
+
+    def _with(self, other: Facts) -> Facts:
+        vars(other).update(vars(self))  # what was worked out already
+        return other
+
+    def take(self, rows: I8) -> Facts:
+        """Those of some activities; gaps between them mean nothing."""
+        window = replace(self.window, activities=self.window.activities.take(rows))
+        return Facts(
+            window, self.call_rows[rows], self.ceilings, self.labels.take(rows), self.steps
+        )
+
+    @cached_property
+    def durations_ns(self) -> I8:
+        """Clipped to the window."""
+        acts, span = self.window.activities, self.window.span
+        low, high = intervals.clip(acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns)
+        return high - low
+
+    @cached_property
+    def lengths_ns(self) -> I8:
+        """As recorded, also beyond the window."""
+        acts = self.window.activities
+        lengths: I8 = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+        return lengths
+
+    @cached_property
+    def roles_by_name(self) -> I8:
+        """`Role` by name id; 0 for names that no activity uses."""
+        return by_name(self.window.names, self.window.activities.name_ids, role_of)
+
+    @cached_property
+    def traits_by_name(self) -> I8:
+        """`Trait` by name id."""
+        return by_name(self.window.names, self.window.activities.name_ids, traits_of)
+
+    @cached_property
+    def roles(self) -> I8:
+        return self.roles_by_name[self.window.activities.name_ids]
+
+    @cached_property
+    def traits(self) -> I8:
+        return self.traits_by_name[self.window.activities.name_ids]
+
+    @cached_property
+    def launched_ns(self) -> I8:
+        """Start of the launching call; the activity's own start where unknown."""
+        return picked(self.window.calls.starts_ns, self.call_rows, self.window.activities.starts_ns)
+
+    @cached_property
+    def sides(self) -> I8:
+        """Into `BUCKETS`; unknown where nothing was judged."""
+        if not self.labels.groups:
+            return np.full(len(self.call_rows), BUCKETS.index(Side.UNKNOWN.value), np.int64)
+        return self.labels.buckets.astype(np.int64)
+
+    @cached_property
+    def roof_shares(self) -> F8:
+        """Over the roof of each row's side; NaN: nobody knows."""
+        shares = [group.share_of_own_roof for group in self.labels.groups]
+        roofs = np.array([np.nan if one is None else min(one, 1.0) for one in shares], np.float64)
+        return roofs[self.labels.group_of] if shares else np.full(len(self.call_rows), np.nan)
+
+    @property
+    def known_launches(self) -> tuple[I8, I8, I8, I8]:
+        """The launches that are known.
+
+        Returns:
+            Rows of their activities, and threads, starts and ends (ns) of their calls; each (m,).
+        """
+        rows = np.flatnonzero(self.call_rows >= 0)
+        at, table = self.call_rows[rows], self.window.calls
+        return rows, table.tids[at], table.starts_ns[at], table.ends_ns[at]
+
+    @cached_property
+    def in_optimizer(self) -> Bool:
+        """Launched within an optimizer mark."""
+        return np.asarray((self.call_rows >= 0) & _in_optimizer(self))
+
+    @cached_property
+    def in_save(self) -> Bool:
+        """Launched within a save of the training state."""
+        return _within(self, MarkClass.CHECKPOINT)
+
+    @cached_property
+    def gaps(self) -> tuple[I8, I8, I8]:
+        """Idle gaps before and between activities; time that was not traced is none.
+
+        Returns:
+            Row of the activity that ends each gap, its start and its end in ns; each of shape (g,).
+        """
+        starts, ends = self.window.activities.starts_ns, self.window.activities.ends_ns
+        if not len(starts):
+            return intervals.EMPTY, intervals.EMPTY, intervals.EMPTY
+        observed = self.window.observed
+        begin = self.window.span.t0_ns if observed is None else int(starts[0])
+        reach = np.concatenate(([begin], np.maximum.accumulate(ends)[:-1]))
+        rows = np.flatnonzero(starts > reach)
+        low, high = reach[rows], starts[rows]
+        if observed is not None:
+            cover = intervals.Cover(*intervals.merge(*edges(observed)))
+            seen = cover.between(low, high) == high - low
+            rows, low, high = rows[seen], low[seen], high[seen]
+        return rows, low, high
+
+    @cached_property
+    def kernels(self) -> Bool:
+        return np.asarray(self.window.activities.types == ActivityType.KERNEL)
+
+    @cached_property
+    def readings(self) -> Readings:
+        """Of the window's device and of the host."""
+        gauges = self.window.gauges
+        here = np.isin(gauges.device_ids, (self.window.device.device_id, -1))
+        means: dict[int, float] = {}
+        largest: dict[int, float] = {}
+        for metric in np.unique(gauges.metrics[here]):
+            values = gauges.values[here & (gauges.metrics == metric)]
+            values = values[np.isfinite(values)]
+            if len(values):
+                means[int(metric)] = float(values.mean())
+                largest[int(metric)] = float(values.max())
+        bits = gauges.values[here & (gauges.metrics == Metric.CLOCK_EVENT_REASONS)]
+        shares = {
+            name: float(((bits.astype(np.int64) & bit) != 0).mean())
+            for name, bit in REASONS.items()
+            if len(bits)
+        }
+        return Readings(means, largest, shares)
+
+    @cached_property
+    def looks(self) -> StackSamples | None:
+        """Where stack samples found the training thread outside waits that have a name."""
+        return stack_samples.looks(self.window, NAMED)
+
+    @property
+    def clock_ratio(self) -> float:
+        """`Ceilings.clock_ratio` at the mean SM clock; 1 where nobody knows."""
+        clock = self.readings.mean(Metric.SM_CLOCK_HZ)
+        return self.ceilings.clock_ratio(clock) if self.ceilings else 1.0
+
+    def has(self, trait: int) -> Bool:
+        """Rows whose name states any of `trait`."""
+        return np.asarray((self.traits & int(trait)) != 0)
+
+    def is_role(self, *roles: int) -> Bool:
+        """Rows of these roles."""
+        return np.isin(self.roles, [int(role) for role in roles])
+
+    def named(self, pattern: str, rows: Bool | None = None) -> Bool:
+        """Rows, of `rows` where given, whose name has a pattern."""
+        ids, has = self.window.activities.name_ids, re.compile(pattern).search
+        some = ids if rows is None else ids[rows]
+        every = by_name(self.window.names, some, lambda name: has(name) is not None)[ids] > 0
+        return np.asarray(every if rows is None else every & rows)
+
+    def total_ns(self, rows: Bool) -> int:
+        """Summed time of `rows`; overlapping activities count each."""
+        return int(self.durations_ns[rows].sum())
+
+
+def _within(facts: Facts, mark_class: int) -> Bool:
+    union = facts.window.marks.union(mark_class)
+    return np.asarray(intervals.holders(*union, facts.launched_ns) >= 0)
+
+
+def _in_optimizer(facts: Facts) -> Bool:
+    """Rows launched within an optimizer range, or between the backward pass and an update's end.
+
+    A live trainer only marks where updates end. Autograd launches the backward pass from threads
+    of its own, so what the marking thread launches between the last of those and the mark is the
+    optimizer, with what little comes before it (clipping, unscaling).
+    """
+    marks, calls = facts.window.marks, facts.window.calls
+    call_rows, launched = facts.call_rows, facts.launched_ns
+    if ((marks.classes == MarkClass.OPTIMIZER) & (marks.ends_ns > marks.starts_ns)).any():
+        return _within(facts, MarkClass.OPTIMIZER)
+    in_optimizer = np.zeros(len(launched), np.bool_)
+    point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
+    point &= marks.starts_ns == marks.ends_ns
+    if not point.any() or not len(calls):
+        return in_optimizer
+    stepping = marks.tids[np.flatnonzero(point)[-1]]
+    points = marks.starts_ns[point & (marks.tids == stepping)]
+    tids = calls.tids[np.maximum(call_rows, 0)]
+    others = np.sort(launched[(call_rows >= 0) & (tids != stepping)])
+    if not len(others):
+        return in_optimizer
+    ended = np.searchsorted(points, launched)
+    within = ended < len(points)
+    end = points[np.minimum(ended, len(points) - 1)]
+    last = np.searchsorted(others, end) - 1
+    backward = np.where(last >= 0, others[np.maximum(last, 0)], -1)
+    before = np.where(ended > 0, points[np.maximum(ended - 1, 0)], -1)
+    inside = within & (last >= 0) & (backward > before) & (launched > backward)
+    return np.asarray(inside & (tids == stepping))
+
+
+def _is_no_image(op: OpSignature) -> bool:
+    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
+    first = op.dims[0] if op.dims else ()
+    if not isinstance(first, tuple) or not first:
+        return False
+    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+
+
+def of_sequences(facts: Facts) -> Bool:
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
+    return rows_of_ops(facts, _is_no_image)
+
+
+def rows_of_ops(facts: Facts, wanted: Callable[[OpSignature], bool]) -> Bool:
+    """Rows whose framework op is as wanted; none where ops were not recorded."""
+    return np.asarray(figures_of_ops(facts, wanted) == 1)
+
+
+def figures_of_ops(facts: Facts, figure: Callable[[OpSignature], float | None]) -> F8:
+    """A figure of each row's framework op; NaN where the op has none or was not recorded."""
+    window = facts.window
+    if not len(window.links):
+        return np.full(len(window.activities), np.nan)
+    op_ids = window.links.ops_of(window.activities.correlations)
+    ids, rows = np.unique(op_ids, return_inverse=True)
+    ops = map(window.ops.get, ids.tolist())
+    return np.array([figure(op) if op else None for op in ops], np.float64)[rows]

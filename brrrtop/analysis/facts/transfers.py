@@ -1,0 +1,127 @@
+"""Copies between host and device, batches that arrive late, collectives; how much of it the device sees."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from brrrtop.analysis.facts.table import READ_BACK_BYTES, Facts
+from brrrtop.kernel_names.traits import Role
+from brrrtop.model import intervals
+from brrrtop.model.tables import Bool
+from collectors.vocabulary import CopyKind, MemoryKind
+
+SHORT_NS = 50_000
+_EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::"
+"""NCCL's kernel of sends and receives, of which torch makes all-to-alls too; DeepEP's of experts."""
+
+
+class Copies(Struct, frozen=True):
+    """Copies of one direction and kind of host memory."""
+
+    count: int = 0
+    size_bytes: int = 0
+    total_ns: int = 0
+    exposed_ns: int = 0
+    """With no kernel beside them."""
+    large: int = 0
+    """Copies of more than a few values."""
+    after_ns: int = 0
+    """Idle right after one of them, until the next activity."""
+    early: int = 0
+    """Copies that ended before the first kernel began."""
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Achieved rate; None for nothing copied."""
+        return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
+
+
+class Transfers(Struct, frozen=True):
+    """Host copies and memsets of the window."""
+
+    pageable_up: Copies
+    pinned_up: Copies
+    pageable_down: Copies
+    pinned_down: Copies
+    saved: Copies
+    """To the host within saves: none of the others."""
+    set_ns: int
+    """Memsets."""
+    set_bytes: int
+
+
+def transfers(facts: Facts) -> Transfers:
+    """Copies by direction and memory; all zero where none ran."""
+    activities = facts.window.activities
+    kernels = facts.kernels
+    cover = intervals.Cover(
+        *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
+    )
+    _, gap_starts, gap_ends = facts.gaps
+    hidden = cover.between(activities.starts_ns, activities.ends_ns)
+    pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
+    pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
+    up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
+    down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
+    saved = down & facts.in_save
+    down &= ~saved
+    first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
+
+    def copies(rows: Bool) -> Copies:
+        length = activities.ends_ns[rows] - activities.starts_ns[rows]
+        large = rows & (activities.size_bytes > READ_BACK_BYTES)
+        follows = np.isin(gap_starts, activities.ends_ns[large])
+        return Copies(
+            count=int(rows.sum()),
+            size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
+            total_ns=int(length.sum()),
+            exposed_ns=int((length - hidden[rows]).sum()),
+            large=int(large.sum()),
+            after_ns=int((gap_ends - gap_starts)[follows].sum()),
+            early=int((activities.ends_ns[rows] <= first_ns).sum()),
+        )
+
+    sets = activities.types == 2
+    return Transfers(
+        pageable_up=copies(np.asarray(up & pageable_source)),
+        pinned_up=copies(np.asarray(up & ~pageable_source)),
+        pageable_down=copies(np.asarray(down & pageable_target)),
+        pinned_down=copies(np.asarray(down & ~pageable_target)),
+        saved=copies(np.asarray(saved)),
+        set_ns=facts.total_ns(np.asarray(sets)),
+        set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
+    )
+
+
+class Collectives(Struct, frozen=True):
+    """Collectives of the window on this rank."""
+
+    count: int
+    short: int
+    """Under 50 us each: too little to be worth a launch of its own."""
+    exchanged_share: float | None
+    """Of the time in which collectives run beside no kernel, the part of sends, receives and
+    all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
+
+
+def collectives(facts: Facts) -> Collectives:
+    """The window's collectives; copies by the driver are none."""
+    activities = facts.window.activities
+    rows = facts.is_role(Role.COMM) & facts.kernels
+    length = facts.durations_ns[rows]
+    work = facts.kernels & ~rows
+    cover = intervals.Cover(
+        *intervals.merge_unsorted(activities.starts_ns[work], activities.ends_ns[work])
+    )
+    span = facts.window.span
+    low, high = intervals.clip(
+        activities.starts_ns[rows], activities.ends_ns[rows], span.t0_ns, span.t1_ns
+    )
+    alone = high - low - cover.between(low, high)
+    exchanged = int(alone[facts.named(_EXCHANGES, rows)[rows]].sum())
+    return Collectives(
+        count=int(rows.sum()),
+        short=int((length < SHORT_NS).sum()),
+        exchanged_share=exchanged / int(alone.sum()) if alone.any() else None,
+    )

@@ -1,0 +1,450 @@
+"""What each rank did while all were recorded, bucket by bucket, and who is late beside its peers, and why.
+
+Names the rank that the others wait for, or nobody; and the line of its code that holds it up.
+
+What every rank does takes the same part of everybody's stack samples; a line that the late one is often at,
+and the others hardly ever, is what only it does. That finds a sleep whose wait shows further on: a host
+that comes back late launches late for the rest of the step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brrrtop.analysis.account import account
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.facts import stack_samples
+from brrrtop.analysis.facts.collectives import name_of
+from brrrtop.analysis.facts.labels import WORK
+from brrrtop.analysis.facts.stack_samples import bounds
+from brrrtop.analysis.kernels.compute_or_memory import label
+from brrrtop.analysis.ranks.matching import Matched
+from brrrtop.model.account import Account
+from brrrtop.model.estimate import Estimate, Line
+from brrrtop.model.intervals import holders
+from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
+from brrrtop.model.tables import F8, I8, Span, Window, edges
+from brrrtop.text import phrases
+from collectors.vocabulary import MarkClass, Metric
+
+if TYPE_CHECKING:
+    from brrrtop.analysis.ranks.job import AlignedRanks
+
+
+WORKING = ("compute", "memory", "underfilled", "unknown")
+"""Buckets of a rank's own kernels."""
+NEAR_A_STEP = 0.25
+"""Of a step, that a collective may lie from where the step began."""
+
+
+MORE = 1.03
+"""Kernels, or threads in them, over those of the peers, from which it is more work that is done."""
+HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's clocks-event reasons for power and temperature, software's and hardware's."""
+CLOCK_DROP = 0.97
+"""Of the peers' SM clock."""
+
+
+class RankActivity(Struct, frozen=True):
+    """Of one rank, while all were recorded."""
+
+    account: Account
+    kernels: int
+    """Collectives and copies left out."""
+    threads: int
+    """Of these kernels."""
+
+    @property
+    def buckets_ns(self) -> dict[str, int]:
+        """By bucket, but for collectives: the ranks' sums differ by what they wait for each other."""
+        booked = self.account
+        return {
+            "compute": booked.compute_ns,
+            "memory": booked.memory_ns,
+            "underfilled": booked.underfilled_ns,
+            "unknown": booked.unknown_ns,
+            "exposed_copy": booked.exposed_copy_ns,
+            **{f"idle_{cause}": time_ns for cause, time_ns in booked.idle_ns.items()},
+        }
+
+
+def shared_spans(
+    windows: Sequence[Window], offsets: Sequence[int | None], matched: Matched,
+    step_ns: float | None,
+) -> tuple[tuple[Span, ...], float | None]:  # fmt: skip
+    """When all placed ranks were recorded, each span from one collective's end to another's; and how
+    many steps that are, whole ones where there is one.
+
+    At those ends all ranks are level: what one of them is later at the next was lost in between. Bursts that
+    share less than a step are left out: in a part of one, ranks do the same work at other times.
+    """
+    spans: list[Span] | None = None
+    for window, offset in zip(windows, offsets, strict=True):
+        if offset is None:
+            continue
+        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
+        spans = mine if spans is None else _common(spans, mine)
+    kept, steps = [], 0.0
+    in_bursts = any(window.observed is not None for window in windows)
+    placed = sum(offset is not None for offset in offsets)
+    full = np.bincount(matched.collective, minlength=len(matched)) == placed
+    # Collectives in which every rank takes part.
+    ends = matched.ends_ns[full] if full.any() else matched.ends_ns
+    for span in spans or ():
+        inside = ends[(ends >= span.t0_ns) & (ends <= span.t1_ns)]
+        if len(inside) > 1 and inside[-1] > inside[0]:
+            begin, count = _whole_steps(inside, step_ns)
+            if step_ns and count < 1 and in_bursts:
+                continue
+            kept.append(Span(begin, int(inside[-1])))
+            steps += count
+    return tuple(kept), steps or None
+
+
+def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
+    """The end from which it is a whole number of steps to the last one, and that number; the first end and
+    a fraction where no end is near enough."""
+    if not step_ns:
+        return int(ends[0]), 0.0
+    steps = (int(ends[-1]) - int(ends[0])) / step_ns
+    whole = int(steps + NEAR_A_STEP)
+    if whole:
+        goal = int(ends[-1]) - whole * step_ns
+        at = int(np.argmin(np.abs(ends - goal)))
+        if abs(int(ends[at]) - goal) < NEAR_A_STEP * step_ns:
+            return int(ends[at]), float(whole)
+    return int(ends[0]), steps
+
+
+def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
+    pairs = (Span(max(a.t0_ns, b.t0_ns), min(a.t1_ns, b.t1_ns)) for a in one for b in other)
+    return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
+
+
+def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
+    """The account of a rank in these spans, which are on the common clock."""
+    own = tuple(Span(s.t0_ns - offset, s.t1_ns - offset) for s in spans)
+    facts = facts_of(window)
+    together = replace(window, span=Span(own[0].t0_ns, own[-1].t1_ns), observed=own)
+    facts = facts.of(together, facts.call_rows)
+    facts = facts.labelled(label(facts))
+    acts = window.activities
+    mine = (facts.labels.classes == WORK) & facts.kernels
+    mine &= holders(*edges(own), acts.starts_ns) >= 0
+    return RankActivity(
+        account.book(facts),
+        int(mine.sum()),
+        int((acts.blocks[mine] * acts.threads[mine]).sum()),
+    )
+
+
+def later_than_peers(values: F8) -> F8:
+    """The median of the others less one's own, shape of `values`; NaN for a rank alone."""
+    out = np.full(len(values), np.nan)
+    for place in range(len(values)):
+        others = np.delete(values, place)
+        others = others[~np.isnan(others)]
+        if len(others):
+            out[place] = float(np.median(others)) - values[place]
+    return out
+
+
+def excess_by_cause_ns(every: Sequence[RankActivity | None], place: int) -> dict[str, float]:
+    """By bucket: what this rank takes more than the median of its peers, ns; negative where less."""
+    mine = every[place]
+    others = [one.buckets_ns for at, one in enumerate(every) if one is not None and at != place]
+    if mine is None or not others:
+        return {}
+    return {
+        bucket: time_ns - float(np.median([one.get(bucket, 0) for one in others]))
+        for bucket, time_ns in mine.buckets_ns.items()
+    }
+
+
+def cause_of(
+    more: Mapping[str, float], every: Sequence[RankActivity | None], place: int,
+    gauges: Sequence[Mapping[int, float]],
+) -> str:  # fmt: skip
+    """What a late rank takes more of: an idle cause, or a `Lateness`."""
+    parts = {bucket.removeprefix("idle_"): ns for bucket, ns in more.items() if "idle_" in bucket}
+    work = sum(more.get(bucket, 0.0) for bucket in WORKING)
+    copies = more.get("exposed_copy", 0.0)
+    idle = max(parts, key=lambda cause: parts[cause], default="unknown")
+    if max(work, copies) < parts.get(idle, 0.0):
+        return idle
+    if copies > work:
+        return Lateness.COPIES.value
+    return _of_work(every, place, gauges).value
+
+
+def _of_work(
+    every: Sequence[RankActivity | None], place: int, gauges: Sequence[Mapping[int, float]]
+) -> Lateness:
+    mine = every[place]
+    others = [one for at, one in enumerate(every) if one is not None and at != place]
+    assert mine is not None and others
+    kernels = float(np.median([one.kernels for one in others]))
+    threads = float(np.median([one.threads for one in others]))
+    if mine.kernels > MORE * kernels or mine.threads > MORE * threads:
+        return Lateness.MORE_WORK
+    return Lateness.THROTTLED if _is_throttled(place, gauges) else Lateness.SLOWER_GPU
+
+
+def _is_throttled(place: int, gauges: Sequence[Mapping[int, float]]) -> bool:
+    """Whether its clocks are below those of the others, and the driver says that it holds them down."""
+    own = gauges[place]
+    clocks = [one[Metric.SM_CLOCK_HZ] for one in gauges if one.get(Metric.SM_CLOCK_HZ)]
+    slower = len(clocks) > 1 and own.get(Metric.SM_CLOCK_HZ, np.inf) < CLOCK_DROP * np.median(
+        clocks
+    )
+    reasons = int(own.get(Metric.CLOCK_EVENT_REASONS, 0))
+    return bool(slower) and bool(reasons & HELD_DOWN)
+
+
+LEAST_SHARE = 0.03
+"""Of a step, that a rank must be late to be named."""
+LEAST_NS = 100_000
+MOST_OF_IT = 0.5
+"""Of all waits, that must be for the rank that is named."""
+BEGAN_SHARE = 0.1
+"""Of the whole, that the others must have waited for one that only began late."""
+NEARLY_ALWAYS = 0.8
+"""Of the collectives, that one is last in whose lateness the others hide beside compute."""
+HIDDEN_SHARE = 0.05
+"""Of a step, that it must take more of one thing than its peers."""
+HOSTS = ("host", "launch", "io", "unknown")
+"""Causes that a line of the program may stand behind: whoever comes back late from it launches late."""
+LEAST_SAMPLES = 3
+"""Of the stack, that must agree on a line, and half of all of them."""
+STEADY = 0.6
+"""Of the steps, in which it must be late."""
+PARTLY = 0.3
+"""Of its usual lateness, that counts as late in one step."""
+LEAST_OF_EACH = 5
+"""Samples of the late rank, of its peers, and at a line that only it is at."""
+PART_OF_LATENESS = 0.5
+"""That the time at that line must explain."""
+PEERS_PART = 0.2
+"""Of the late rank's own share, that its peers may be at the line."""
+_Place = tuple[str, str]
+
+
+def rank_waited_for(
+    job: AlignedRanks, rows: Sequence[RankRow], least_bursts: int = 1
+) -> WaitedFor | None:
+    """The rank that the others wait for in every step, else one that only began late, else None.
+
+    Args:
+        least_bursts: With fewer none is slow: the first one shows how entering the trainer held it up.
+    """
+    if len(rows) < 2 or not len(job.matched):
+        return None
+    slow = None
+    if len(job.spans) >= least_bursts:
+        slow = _slow(job, rows) or _hidden_wait(job, rows)
+    return slow or _began_late(job, rows)
+
+
+def _slow(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
+    late = [row.late_ns or 0.0 for row in rows]
+    place = int(np.argmax(late))
+    step_ns = _step(job)[1]
+    if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
+        return None
+    blame = _blame(job, job.inside, len(rows))
+    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(job, place, late[place], step_ns):
+        return None
+    gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
+    return _named_rank(job, rows, place, late[place], job.inside, gain)
+
+
+def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
+    """One whose lateness the others spend beside compute, which their waiting collectives slow down.
+
+    It comes last nearly always, the others wait for it in every step, and its own account says why.
+    """
+    step_ns = _step(job)[1]
+    place = int(np.argmax([row.last_in for row in rows]))
+    row = rows[place]
+    more = max(row.excess_by_cause_ns.values(), default=0.0)
+    if not step_ns or row.last_in < NEARLY_ALWAYS * row.matched:
+        return None
+    if more < HIDDEN_SHARE * step_ns:
+        return None
+    counted = job.counted[job.matched.collective]
+    waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
+    longest = _longest_waits(job, waits, place, step_ns)
+    late_ns = float(np.median(longest))
+    if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
+        return None
+    return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
+
+
+def _step(job: AlignedRanks) -> tuple[float, float]:
+    """Steps in the time that all were seen, at least 1, and what each took.
+
+    One recorded step may lack what lies before its first collective: the ranks' own figure has it.
+    """
+    per = job.steps if job.steps and job.steps >= 1 else 1.0
+    lengths = [one.row.step_ns for one in job.inputs if one.row.step_ns]
+    own = float(np.median(lengths)) if lengths and job.steps and job.steps >= 1 else 0.0
+    return per, max(job.together_ns / per, own)
+
+
+def _longest_waits(job: AlignedRanks, waits: F8, place: int, step_ns: float) -> list[float]:
+    """The longest wait for a rank in each step, of the rank that waited longest."""
+    _, part = _parts(job, step_ns)
+    mine = job.matched.last[job.matched.collective] == place
+    return [float(waits[mine & (part == one)].max(initial=0.0)) for one in _numbers(part)]
+
+
+def _named_rank(
+    job: AlignedRanks, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
+) -> WaitedFor:
+    per, step_ns = _step(job)
+    cause = cause_of(rows[place].excess_by_cause_ns, job.deeds, place, [row.gauges for row in rows])
+    line = _line_of(rows[place].estimate, cause)
+    if cause in HOSTS:
+        own = own_line(job.windows, place, late_ns, step_ns)
+        if own is not None:
+            cause, line = own.reads_as or "host", str(own)
+    to_it = waits * (job.matched.last[job.matched.collective] == place)
+    others = np.delete(np.bincount(job.matched.rank, to_it, len(rows)), place) / per
+    return WaitedFor(
+        rank=job.numbers[place],
+        late_ns=late_ns,
+        others_wait_ns=float(np.median(others)),
+        cause=cause,
+        is_slow=True,
+        per_step=job.steps is not None and job.steps >= 1,
+        last_in=rows[place].last_in,
+        of=rows[place].matched,
+        place=line,
+        collective=_where(job, waits, place),
+        gain=gain,
+    )
+
+
+def _line_of(estimate: Estimate | None, cause: str) -> str | None:
+    """The line at which most stack samples found a late host; None where too few agree."""
+    line = phrases.away_at(estimate, cause) if estimate else None
+    if line is None or estimate is None or estimate.looks is None:
+        return None
+    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.looks.count
+    return str(line) if sure else None
+
+
+def _began_late(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
+    """The one of the ranks that most waits are for, where it brought its lateness along."""
+    waits = job.matched.wait_ns.astype(np.float64)
+    blame = _blame(job, waits, len(rows))
+    place = int(np.argmax(blame))
+    carried = rows[place].carried_in_ns
+    if carried is None or blame[place] < MOST_OF_IT * blame.sum():
+        return None
+    to_it = waits * (job.matched.last[job.matched.collective] == place)
+    others = np.delete(np.bincount(job.matched.rank, to_it, len(rows)), place)
+    whole = max(window.span.duration_ns for window in job.windows)
+    wait_ns = float(np.median(others))
+    if carried < LEAST_NS or wait_ns < BEGAN_SHARE * whole:
+        return None
+    return WaitedFor(
+        rank=job.numbers[place],
+        late_ns=float(carried),
+        others_wait_ns=wait_ns,
+        cause=Lateness.BEGAN_LATE.value,
+        is_slow=False,
+        per_step=False,
+        last_in=rows[place].last_in,
+        of=rows[place].matched,
+        collective=_where(job, waits, place),
+    )
+
+
+def _blame(job: AlignedRanks, waits: F8, count: int) -> F8:
+    """Of all ranks' waits, those for each rank."""
+    return np.bincount(job.matched.last[job.matched.collective], waits, count).astype(np.float64)
+
+
+def _is_steady(job: AlignedRanks, place: int, late_ns: float, step_ns: float) -> bool:
+    """Whether it is late in most steps, and in most bursts: one hiccup is no slow rank."""
+    burst, part = _parts(job, step_ns)
+    steps = _numbers(part)
+    if len(job.spans) > 1:
+        bursts = _numbers(burst)
+        counts = [len(_numbers(part[burst == one])) for one in bursts]
+        if _late_share(job, place, burst, np.array(counts) * PARTLY * late_ns) < STEADY:
+            return False
+    least = np.full(len(steps), PARTLY * late_ns)
+    return len(steps) < 3 or _late_share(job, place, part, least) >= STEADY
+
+
+def _late_share(job: AlignedRanks, place: int, part: I8, least_ns: F8) -> float:
+    """Of the parts of the time, those in which the rank is at least so much later than its peers."""
+    matched, count, late = job.matched, len(job.inputs), 0
+    numbers = _numbers(part)
+    for one, least in zip(numbers, least_ns.tolist(), strict=True):
+        rows = part == one
+        stays = np.bincount(matched.rank[rows], job.stays[rows], count).astype(np.float64)
+        late += bool(later_than_peers(stays)[place] >= least)
+    return late / max(len(numbers), 1)
+
+
+def _numbers(part: I8) -> list[int]:
+    return [int(one) for one in np.unique(part) if one >= 0]
+
+
+def _parts(job: AlignedRanks, step_ns: float) -> tuple[I8, I8]:
+    """In which burst, and in which step of all, each matched row's collective ends; -1 outside."""
+    ends = job.matched.ends_ns
+    bursts, steps = np.full(len(ends), -1, np.int64), np.full(len(ends), -1, np.int64)
+    before = 0
+    for number, span in enumerate(job.spans):
+        parts = max(round(span.duration_ns / step_ns), 1)
+        inside = (ends > span.t0_ns) & (ends <= span.t1_ns)
+        at = (ends[inside] - span.t0_ns) * parts // max(span.duration_ns, 1)
+        bursts[inside], steps[inside] = number, before + np.minimum(at, parts - 1)
+        before += parts
+    rows = job.matched.collective
+    return bursts[rows], steps[rows]
+
+
+def _where(job: AlignedRanks, waits: F8, place: int) -> str:
+    """The collectives that most of the wait for this rank is in."""
+    matched = job.matched
+    mine = matched.last[matched.collective] == place
+    by_type = np.bincount(matched.types[matched.collective[mine]], waits[mine])
+    if not len(by_type):
+        return "collectives"
+    code = int(np.argmax(by_type))
+    at = np.flatnonzero(mine & (matched.types[matched.collective] == code))[0]
+    one = job.every[int(matched.rank[at])]
+    return name_of(code, one.op_names[int(matched.record[at])])
+
+
+def own_line(windows: Sequence[Window], place: int, late_ns: float, step_ns: float) -> Line | None:
+    """The line that rank `place` alone spends the time at by which it is late; None where none stands out."""
+    mine, others = Counter[_Place](), Counter[_Place]()
+    names: dict[_Place, str] = {}
+    for at, window in enumerate(windows):
+        marks = window.marks if window.watched is None else window.watched
+        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+        counts, shares = stack_samples.by_line(window.names, marks.name_ids[rows])
+        (mine if at == place else others).update(counts)
+        names |= shares if at == place else {}
+    total, beside = sum(mine.values()), sum(others.values())
+    if min(total, beside) < LEAST_OF_EACH:
+        return None
+    for line, count in mine.most_common():
+        share, peers = count / total, others[line] / beside
+        is_own = peers <= PEERS_PART * share and count >= LEAST_OF_EACH
+        low, high = bounds(share, total)[0], bounds(peers, beside)[1]
+        if is_own and low > high and share * step_ns >= PART_OF_LATENESS * late_ns:
+            return Line(*line, count, *stack_samples.reading(names[line]))
+    return None

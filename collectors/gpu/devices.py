@@ -1,0 +1,306 @@
+"""Says which GPUs there are, and which of them a trainer calls `cuda:0`, `cuda:1`, …
+
+CUDA numbers devices after `CUDA_VISIBLE_DEVICES`; NVML numbers them by PCI address and does not
+look at it. The UUIDs that torch reports settle the matter as soon as the agent has sent them.
+
+Counts who else computes on a GPU. Reads the process list of NVML and /proc, nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectors.gpu.nvml import Questions
+from collectors.process import proc
+
+# CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.
+_CORES_PER_SM = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, (6, 0): 64}
+_CORES_PER_SM_SINCE_8_6 = 128
+MIG_DEVICE_LIMIT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlDevice:
+    """One GPU, or one MIG device on it."""
+
+    index: int
+    """NVML's number of the (parent) GPU."""
+    handle: Any
+    uuid: str
+    name: str
+    gpu_instance: int | None = None
+    """Set on MIG devices only."""
+    compute_instance: int | None = None
+    parent: NvmlDevice | None = None
+
+    @property
+    def mig(self) -> bool:
+        return self.parent is not None
+
+    @property
+    def board(self) -> NvmlDevice:
+        """The physical GPU: clocks, power and temperature belong to it."""
+        return self.parent or self
+
+
+def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
+    """Every GPU in NVML's order, MIG devices after their parent; and what could not be read."""
+    questions = Questions(nvml)
+    count = questions.get("nvmlDeviceGetCount") or 0
+    devices: list[NvmlDevice] = []
+    notes: list[str] = []
+    for index in range(count):
+        one = Questions(nvml)
+        board = _board(one, index)
+        if board is None:
+            why = one.lost or next(iter((one.refused | one.absent).values()), "no answer")
+            notes.append(f"GPU {index} cannot be read: {why}")
+            continue
+        devices.append(board)
+        devices += _mig_devices(nvml, one, board)
+    return devices, notes
+
+
+def _board(ask: Questions, index: int) -> NvmlDevice | None:
+    handle = ask.get("nvmlDeviceGetHandleByIndex", index)
+    if handle is None:
+        return None
+    uuid, name = ask.get("nvmlDeviceGetUUID", handle), ask.get("nvmlDeviceGetName", handle)
+    if ask.lost is not None:
+        return None
+    return NvmlDevice(index, handle, uuid or "", name or "")
+
+
+def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
+    mode = ask.get("nvmlDeviceGetMigMode", board.handle)
+    if not mode or mode[0] != 1:
+        return []
+    devices = [_mig_device(Questions(nvml), board, at) for at in range(MIG_DEVICE_LIMIT)]
+    return [one for one in devices if one is not None]
+
+
+def _mig_device(ask: Questions, board: NvmlDevice, at: int) -> NvmlDevice | None:
+    handle = ask.get("nvmlDeviceGetMigDeviceHandleByIndex", board.handle, at)
+    if handle is None:
+        return None
+    return NvmlDevice(
+        index=board.index,
+        handle=handle,
+        uuid=ask.get("nvmlDeviceGetUUID", handle) or "",
+        name=ask.get("nvmlDeviceGetName", handle) or board.name,
+        gpu_instance=ask.get("nvmlDeviceGetGpuInstanceId", handle),
+        compute_instance=ask.get("nvmlDeviceGetComputeInstanceId", handle),
+        parent=board,
+    )
+
+
+def bare_uuid(uuid: str) -> str:
+    """The hexadecimal part: torch leaves off the `GPU-` that NVML puts in front."""
+    for prefix in ("MIG-GPU-", "MIG-", "GPU-"):
+        if uuid.startswith(prefix):
+            return uuid[len(prefix) :].lower()
+    return uuid.lower()
+
+
+def visible_to(
+    devices: Sequence[NvmlDevice], environment: Mapping[str, str]
+) -> tuple[dict[int, NvmlDevice], str | None]:
+    """Which devices a process with that environment sees.
+
+    Returns:
+        Devices by CUDA's number, and a caveat or None.
+
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; for MIG, NVIDIA MIG User
+    Guide, "CUDA Visible Devices": a process enumerates one MIG device only.
+    """
+    boards = [device for device in devices if not device.mig]
+    sliced = {device.index for device in devices if device.mig}
+    migs = [device for device in devices if device.mig]
+    wanted = environment.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        chosen = migs[:1] if migs else boards
+    else:
+        chosen = []
+        for item in wanted.split(","):
+            one = _device_by_name(devices, boards, item.strip())
+            if one is None:
+                break  # CUDA stops reading at the first name it does not know
+            if one.index in sliced and not one.mig:
+                one = next(mig for mig in migs if mig.index == one.index)
+            chosen.append(one)
+        if any(one.mig for one in chosen):
+            chosen = chosen[:1]
+    caveat = None
+    by_number = wanted is None or not any(c.isalpha() for c in wanted)
+    mixed = len({board.name for board in boards}) > 1
+    if by_number and mixed and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        caveat = (
+            "GPUs of different models: CUDA numbers them by speed, NVML by PCI address; the "
+            "match is a guess until the trainer's UUIDs are known (CUDA_DEVICE_ORDER=PCI_BUS_ID)"
+        )
+    if devices and not chosen:
+        caveat = (
+            f"CUDA_VISIBLE_DEVICES={(wanted or '')[:60]!r} names no GPU that NVML shows here: "
+            "no counters of it"
+        )
+    return dict(enumerate(chosen)), caveat
+
+
+def _device_by_name(
+    devices: Sequence[NvmlDevice], boards: Sequence[NvmlDevice], name: str
+) -> NvmlDevice | None:
+    if name.isdigit():
+        return boards[int(name)] if int(name) < len(boards) else None
+    if name.startswith("MIG-GPU-") and "/" in name:
+        board, _, place = name[len("MIG-") :].partition("/")
+        for device in devices:
+            here = f"{device.gpu_instance}/{device.compute_instance}"
+            if device.mig and device.board.uuid == board and here == place:
+                return device
+        return None
+    if name.startswith(("GPU-", "MIG-")):
+        matches = [device for device in devices if device.uuid.lower().startswith(name.lower())]
+        return matches[0] if len(matches) == 1 else None
+    return None
+
+
+def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
+    """Devices by the trainer's number, for those whose UUID is known here."""
+    known = {bare_uuid(device.uuid): device for device in devices}
+    by_number = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
+    return {number: device for number, device in by_number.items() if device is not None}
+
+
+def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
+    """What NVML knows of a GPU for good, by the field names of `brrrtop.model.Device`.
+
+    Some of these calls take milliseconds: ask once.
+    """
+    ask, board = Questions(nvml), device.board.handle
+    memory = ask.get("nvmlDeviceGetMemoryInfo", device.handle)
+    capability = ask.get("nvmlDeviceGetCudaComputeCapability", board)
+    clock = "nvmlDeviceGetMaxClockInfo"
+    sm_mhz = ask.get(clock, board, nvml.NVML_CLOCK_SM, key="sm")
+    mem_mhz = ask.get(clock, board, nvml.NVML_CLOCK_MEM, key="mem")
+    facts: dict[str, Any] = {
+        "device_id": number,
+        "name": device.board.name or None,
+        "uuid": device.uuid or None,
+        "mig": device.mig,
+        "memory_bytes": None if memory is None else memory.total,
+        "capability": list(capability) if capability else None,
+        "sm_count": _sm_count(ask, device, capability),
+        "sm_clock_max_hz": sm_mhz * 1e6 if sm_mhz else None,
+        "memory_clock_max_hz": mem_mhz * 1e6 if mem_mhz else None,
+        "bus_width_bits": ask.get("nvmlDeviceGetMemoryBusWidth", board),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _sm_count(ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None) -> int | None:
+    if device.mig:
+        attributes = ask.get("nvmlDeviceGetAttributes_v2", device.handle)
+        return int(attributes.multiprocessorCount) if attributes is not None else None
+    cores = ask.get("nvmlDeviceGetNumGpuCores", device.handle)
+    if not cores or capability is None:
+        return None
+    major, minor = capability
+    since = _CORES_PER_SM_SINCE_8_6 if (major, minor) >= (8, 6) else None
+    a_sm = _CORES_PER_SM.get((major, minor)) or since
+    return int(cores) // a_sm if a_sm else None
+
+
+class NoDriver(Exception):
+    """There is no CUDA driver to ask."""
+
+
+def cuda_ordinals() -> dict[str, int]:
+    """CUDA's device numbers in this very process by UUID, without the `GPU-` in front.
+    Makes no context.
+
+    Raises:
+        NoDriver: libcuda is missing or does not start.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as fault:
+        raise NoDriver(f"libcuda.so.1 cannot be loaded: {fault}") from fault
+    code = cuda.cuInit(0)
+    if code != 0:
+        raise NoDriver(f"libcuda.so.1 does not start: cuInit answers {code}")
+    count = ctypes.c_int(0)
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    name_of = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+    ordinals: dict[str, int] = {}
+    for ordinal in range(count.value):
+        device = ctypes.c_int(0)
+        raw = (ctypes.c_ubyte * 16)()
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or name_of(ctypes.byref(raw), device):
+            continue
+        ordinals[_uuid_text(bytes(raw))] = ordinal
+    return ordinals
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+OURS: set[int] = set()
+"""Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    foreign_count: int | None
+    """Compute processes besides the trainer and its children; None: cannot be told apart."""
+    says: str | None = None
+    mps: bool = False
+    """The GPU is shared through MPS."""
+
+
+def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -> Tenants:
+    """Who is who among the compute processes of a device.
+
+    Inside a container NVML may name processes by the pids of the host (older drivers do). That
+    shows in pids that our /proc does not have; the pids that it has may then be others by accident.
+
+    Args:
+        pids: As NVML lists them.
+        trainer: Its pid as we see it.
+        own: Pids that are ours, never foreign, beside `OURS`.
+    """
+    listed = set(pids) - set(own) - OURS
+    if trainer is None:
+        return Tenants(len(listed), *_mps(listed))
+    others = listed - {trainer}
+    if trainer not in listed and not all(Path(f"/proc/{pid}").exists() for pid in others):
+        says = (
+            f"{len(others)} compute processes on this GPU, named by the pids of another pid "
+            "namespace: who they are cannot be told from in here"
+        )
+        return Tenants(None, says)
+    foreign = {pid for pid in others if trainer not in ancestors(pid)}
+    return Tenants(len(foreign), *_mps(listed))
+
+
+def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
+    if any(proc.name_of(pid) == "nvidia-cuda-mps" for pid in pids):
+        says = (
+            "this GPU is shared through MPS: its counters are those of all clients together, "
+            "not of this trainer"
+        )
+        return says, True
+    return None, False
+
+
+def ancestors(pid: int) -> list[int]:
+    pids: list[int] = []
+    while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in pids:
+        pids.append(parent)
+        pid = parent
+    return pids
