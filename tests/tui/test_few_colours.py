@@ -18,8 +18,8 @@ from rich.style import Style
 
 from brrrtop.cli import settings, show
 from brrrtop.model.settings import Settings
+from brrrtop.tui.painted import mapped
 from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
-from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
 from tests.tui.shown import shown
 

@@ -33,7 +33,7 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
     for words in (
         "pid 4711", "live", "WAITS FOR DATA", "GPU idle 47%", "very sure 92%",
         "run   3:00:00   waits for data 42%", "now      10 s   waits for data 52%", "compute 30%",
-        "24.5 ms/step · 1,310 samples/s", "GPU active 53%", "41.2 of 140 GiB",
+        "24.5 ms/step · 40.8 steps/s", "GPU active 53%", "41.2 of 140 GiB",
         "nvjet_tst_256x128", "6.84 ms", "≤1.7× faster", "The GPU waits for the next batch",
         "bursts", "4 steps", "0.4% ±0.2%", "help", "quit",
     ):  # fmt: skip

@@ -57,7 +57,7 @@ TERMS: tuple[tuple[str, str], ...] = (
      "are none, why. A bar is as high as the part of the time that it covers"),
     ("run, now", "where the time went since attaching, and in the last seconds. What no burst has seen is "
      "unknown, active or idle by the GPU's counter"),
-    ("samples/s, MFU", "of all steps; MFU is the FLOPs that the kernels did over the peak of their "
+    ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
      "precision, left out where the FLOPs are not known"),
     ("GPU active", "the part of the run in which the GPU was not idle; i has it beside its own counter"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "

@@ -16,12 +16,11 @@ from brrrtop.tui.keys import key
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.devices import DeviceStrip
 from brrrtop.tui.widgets.kernel_table import SORTABLE, KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
-from brrrtop.tui.widgets.verdict import Figures
+from brrrtop.tui.widgets.verdict import DeviceStrip, Figures
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
