@@ -371,7 +371,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
     better.worker = 4712
-    bench.source._feeds._feeds.append(better)
+    bench.source.feeds._feeds.append(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
@@ -386,7 +386,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
 def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True
-    bench.source._feeds._feeds.append(sampler)
+    bench.source.feeds._feeds.append(sampler)
     buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
     assert not any("burst" in body for body in buffered)
     sampler.settling = False
