@@ -32,8 +32,6 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """CUpti_ActivityMemoryKind."""
-
     UNKNOWN = 0
     PAGEABLE = 1
     PINNED = 2
@@ -219,8 +217,6 @@ MPS = "mps"
 
 
 class HostGpu(Struct, frozen=True):
-    """One GPU, whoever uses it."""
-
     index: int
     name: str
     gauges: Mapping[int, float] = field(default_factory=dict)

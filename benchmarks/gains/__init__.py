@@ -3,7 +3,6 @@
 from benchmarks.gains import (  # noqa: F401  they register their models
     fresh,
     language,
-    later,
     others,
     vision,
 )

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from benchmarks.gains.language import SMALL, hugging, words
 from benchmarks.gains.loops import Step, Tools, public
-from benchmarks.gains.networks import EDSR, VAE, PlainUNet, values_of_frames
-from benchmarks.gains.vision import loaded, timm, torchvision
+from benchmarks.gains.networks import VAE, PlainUNet
+from benchmarks.gains.vision import timm, torchvision
 
 
 def segment_small(t: Tools) -> Step:
@@ -25,45 +25,12 @@ def segment_small(t: Tools) -> Step:
     return t.train(model, batches, lambda m, x, y: F.cross_entropy(m(x)["out"], y), 1e-3)
 
 
-def flow(t: Tools) -> Step:
-    """torchvision's reference loop of RAFT: a loss over the flow of every update."""
-    from torchvision.models.optical_flow import raft_small
-
-    high, wide = t.pick((368, 496), (128, 128))
-
-    def example() -> tuple[torch.Tensor, ...]:
-        return tuple(t.randn(t.batch, channels, high, wide) for channels in (3, 3, 2))
-
-    def loss(m: Any, first: Any, second: Any, truth: Any) -> torch.Tensor:
-        flows = torch.stack(m(first, second))
-        weights = 0.8 ** torch.arange(len(flows) - 1, -1, -1, device=flows.device)
-        return ((flows - truth).abs().mean((1, 2, 3, 4)) * weights).sum()
-
-    return t.train(raft_small(weights=None), t.feed(example), loss, clip=1.0)
-
-
-def loaded_mnasnet(t: Tools) -> Step:
-    from torchvision.models import mnasnet1_0
-
-    return loaded(t, lambda: mnasnet1_0(weights=None), 4)
-
-
 def masks(t: Tools) -> Step:
     """The U-Net of milesial/Pytorch-UNet: cross entropy, and the loss read back in every step."""
     side = t.pick(512, 64)
     batches = t.feed(lambda: (t.randn(t.batch, 3, side, side), t.randint(2, t.batch, side, side)))
     model = PlainUNet(t.pick(64, 8))
     return t.train(model, batches, lambda m, x, y: F.cross_entropy(m(x), y), 1e-5, clip=1.0)
-
-
-def larger(t: Tools) -> Step:
-    """EDSR's baseline for twice the size: patches of 48 × 48 with an L1 loss."""
-    side = t.pick(48, 16)
-
-    def example() -> tuple[torch.Tensor, ...]:
-        return t.randn(t.batch, 3, side, side), t.randn(t.batch, 3, 2 * side, 2 * side)
-
-    return t.train(EDSR(64, t.pick(16, 2)), t.feed(example), lambda m, x, y: F.l1_loss(m(x), y))
 
 
 def vae(t: Tools) -> Step:
@@ -101,23 +68,6 @@ def edges(t: Tools) -> Step:
     model = models.EdgeCNN(128, 64, 3, out_channels=40, norm="batch_norm")
     batches = t.feed(lambda: (t.randn(nodes, 128), t.randint(nodes, 2, many), t.randint(40, nodes)))
     return t.train(model, batches, lambda m, x, e, y: F.cross_entropy(m(x, e), y), 1e-2)
-
-
-def values(t: Tools) -> Step:
-    """CleanRL's DQN on Atari frames: a target network looks on, the loss is logged now and then."""
-    target = values_of_frames().to(t.device)
-
-    def loss(m: Any, x: Any, after: Any, action: Any, reward: Any) -> torch.Tensor:
-        with torch.no_grad():
-            best = target(after / 255.0).max(dim=1).values
-            wanted = reward + 0.99 * best
-        return F.mse_loss(wanted, m(x / 255.0).gather(1, action[:, None]).squeeze())
-
-    def example() -> tuple[torch.Tensor, ...]:
-        frames = [t.randint(256, t.batch, 4, 84, 84).float() for _ in range(2)]
-        return *frames, t.randint(18, t.batch), t.randn(t.batch)
-
-    return t.train(values_of_frames(), t.feed(example), loss, 1e-4)
 
 
 def both(t: Tools, config: Any) -> dict[str, torch.Tensor]:
@@ -159,9 +109,7 @@ _public("tv_resnext50_pageable", partial(torchvision, name="resnext50_32x4d"), 6
         **_conv)  # fmt: skip
 _public("tv_squeezenet", partial(torchvision, name="squeezenet1_1"), 128, **_conv)
 _public("tv_resnet18_imagenet", partial(torchvision, name="resnet18"), 256, **_conv)
-_public("tv_mnasnet_loader", loaded_mnasnet, 64, feed="loader", **_conv)
 _public("tv_lraspp", segment_small, 16, precision="bf16", **_conv)
-_public("tv_raft_small", flow, 4, images=True)
 _public("timm_hrnet_w18_small", partial(timm, name="hrnet_w18_small"), 64, **_conv)
 _public("timm_convnextv2_tiny", partial(timm, name="convnextv2_tiny"), 64, images=True)
 _public("timm_nf_resnet50", partial(timm, name="nf_resnet50"), 96, **_conv)
@@ -172,19 +120,8 @@ _public(
 _public("timm_levit_256", partial(timm, name="levit_256"), 128)
 _public("timm_poolformer_s12", partial(timm, name="poolformer_s12"), 96, images=True)
 _public("example_unet", masks, 4, optimizer="adam", images=True, waits=True)
-_public("example_edsr", larger, 16, optimizer="adam", images=True)
-_public("example_vae", vae, 128, optimizer="adam", waits=True)
-_public("rl_dqn", values, 32, optimizer="adam", images=True)
 _public("audio_wav2letter", letters, 32, optimizer="adam")
 _public("pyg_edgecnn", edges, 1, optimizer="adam", whole=True)
-_hf(
-    "electra_small",
-    32,
-    "AutoModelForMaskedLM",
-    "electra",
-    partial(words, length=128, masked=True),
-    SMALL,
-)
 _hf("albert_base", 16, "AutoModelForMaskedLM", "albert", partial(words, length=256, masked=True), SMALL,
     {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12})  # fmt: skip
 _hf(

@@ -64,51 +64,6 @@ def scenes(t: Tools, config: Any) -> dict[str, torch.Tensor]:
     return {"pixel_values": t.randn(t.batch, 3, side, side), "labels": labels}
 
 
-def lora(t: Tools) -> Step:
-    import peft
-    import transformers
-
-    wide = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 12,
-            "num_attention_heads": 16, "vocab_size": 32_000}  # fmt: skip
-    config = transformers.LlamaConfig(**t.pick(wide, SMALL), use_cache=False)
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    chosen = peft.LoraConfig(
-        r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"], lora_dropout=0.05
-    )
-    batches = t.feed(lambda: (words(t, config, 512),))
-    return t.train(peft.get_peft_model(model, chosen), batches, lambda m, x: m(**x).loss)
-
-
-class Sentences(torch.utils.data.Dataset[Any]):
-    """Texts that are split and looked up word by word, in Python, when they are asked for."""
-
-    def __init__(self, length: int) -> None:
-        self._texts = [
-            " ".join(f"w{(at * 7919 + i * 31) % 20_000}" for i in range(length)) for at in range(64)
-        ]
-        self._table = {f"w{i}": i for i in range(20_000)}
-
-    def __len__(self) -> int:
-        return 1 << 16
-
-    def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
-        result = [
-            self._table.get(word.lower().strip(".,;"), 0) for word in self._texts[at % 64].split()
-        ]
-        return torch.tensor(result), at & 1
-
-
-def loaded_distilbert(t: Tools) -> Step:
-    import transformers
-
-    tiny = {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 2}
-    model = transformers.AutoModelForSequenceClassification.from_config(
-        transformers.DistilBertConfig(**t.pick({}, tiny))
-    )
-    batches = t.loaded(Sentences(t.pick(256, 32)), 0)
-    return t.train(model, batches, lambda m, x, y: m(input_ids=x, labels=y).loss)
-
-
 def nanogpt(
     t: Tools, layers: int, heads: int, width: int, block: int, vocab: int, dropout: float
 ) -> Step:
@@ -166,53 +121,19 @@ _gpt2 = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 1000}
 _whisper = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
             "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
             "max_source_positions": 100}  # fmt: skip
-_wav = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}  # fmt: skip
-_llama = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
-          "num_attention_heads": 12, "vocab_size": 32_000, "use_cache": False}  # fmt: skip
-_hf(
-    "gpt2",
-    8,
-    "CausalLM",
-    "gpt2",
-    partial(words, length=1024),
-    _gpt2,
-    {"use_cache": False},
-    precision="bf16",
-)
 _hf("gpt2_eager", 16, "CausalLM", "gpt2", partial(words, length=512), _gpt2, {"use_cache": False},
     written=True)  # fmt: skip
 _hf("bert_base", 16, "MaskedLM", "bert", partial(words, length=256, masked=True), SMALL)
 _hf("bert_base_eager", 32, "MaskedLM", "bert", partial(words, length=512, masked=True), SMALL,
     precision="bf16", written=True)  # fmt: skip
-_hf("roberta_small_batch", 8, "SequenceClassification", "roberta", partial(classes, length=128), SMALL,
-    {"num_labels": 3}, precision="fp16")  # fmt: skip
-_hf("distilbert_short", 16, "SequenceClassification", "distilbert", partial(classes, length=64),
-    {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 2}, precision="bf16")  # fmt: skip
 _hf("t5_small", 32, "Seq2SeqLM", "t5", pairs, {"d_model": 64, "num_layers": 2, "d_ff": 64, "num_heads": 2,
     "d_kv": 32}, {"d_model": 512, "use_cache": False, "decoder_start_token_id": 0, "pad_token_id": 0})  # fmt: skip
-_hf(
-    "llama_160m",
-    8,
-    "CausalLM",
-    "llama",
-    partial(words, length=1024),
-    SMALL,
-    _llama,
-    precision="bf16",
-)
 _hf("whisper_tiny", 16, "SpeechSeq2Seq", "whisper", spectrum, _whisper, {"use_cache": False})
-_hf("wav2vec2_base", 8, "CTC", "wav2vec2", waves, _wav, precision="bf16")
 _hf("segformer_b0", 16, "SemanticSegmentation", "segformer", scenes, {}, {"num_labels": 150})
 _hf("vit_base", 64, "ImageClassification", "vit",
     lambda t, c: {"pixel_values": t.randn(t.batch, 3, 224, 224), "labels": t.randint(2, t.batch)},
     {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2},
     precision="bf16", written=True)  # fmt: skip
-_hf("mamba", 4, "CausalLM", "mamba", partial(words, length=48),
-    {"hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 1000},
-    {"num_hidden_layers": 4, "hidden_size": 768, "use_cache": False}, precision="bf16")  # fmt: skip
-public("hf_llama_lora", lora, 4, precision="bf16-weights")
-public("hf_distilbert_loader", loaded_distilbert, 32, feed="loader", precision="bf16")
 _shakespeare = {"layers": 6, "heads": 6, "width": 384, "block": 256, "vocab": 65, "dropout": 0.2}
 _openai = {"layers": 12, "heads": 12, "width": 768, "block": 1024, "vocab": 50_304, "dropout": 0.0}
 _laptop = {"layers": 4, "heads": 4, "width": 128, "block": 64, "vocab": 65, "dropout": 0.0}

@@ -314,11 +314,3 @@ class VAE(nn.Module):
         h = F.relu(self.fc1(x))
         mean, spread = self.fc21(h), self.fc22(h)
         return self.decoder(mean + torch.randn_like(mean) * (0.5 * spread).exp()), mean, spread
-
-
-def values_of_frames(actions: int = 18) -> nn.Sequential:
-    """CleanRL's QNetwork of dqn_atari."""
-    layers: list[nn.Module] = []
-    for inside, outside, side, stride in ((4, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)):
-        layers += [nn.Conv2d(inside, outside, side, stride), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), mlp(3136, 512, actions))

@@ -45,32 +45,6 @@ def molecules(t: Tools) -> Step:
     return t.train(model, t.feed(example), loss, 1e-3)
 
 
-def conformer(t: Tools) -> Step:
-    from torchaudio.models import Conformer
-
-    class Recognizer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(80, 256)
-            self.body = Conformer(256, 4, 1024, t.pick(12, 1), 31, dropout=0.1)
-            self.last = nn.Linear(256, 128)
-
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            return F.log_softmax(self.last(self.body(self.first(x), lengths)[0]), -1)
-
-    frames = t.pick(400, 40)
-
-    def example() -> tuple[torch.Tensor, ...]:
-        lengths = torch.full((t.batch,), frames, device=t.device)
-        return t.randn(t.batch, frames, 80), lengths, 1 + t.randint(127, t.batch, frames // 8)
-
-    def loss(m: Any, x: Any, n: Any, y: Any) -> torch.Tensor:
-        many = torch.full((len(y),), y.shape[1], device=y.device)
-        return F.ctc_loss(m(x, n).transpose(0, 1).float(), y, n, many)
-
-    return t.train(Recognizer(), t.feed(example), loss)
-
-
 def separation(t: Tools) -> Step:
     from torchaudio.models import ConvTasNet
 
@@ -191,34 +165,12 @@ def policy(t: Tools) -> Step:
     return t.train(Agent(), t.feed(example), loss, 3e-4, clip=0.5)
 
 
-def ode(t: Tools) -> Step:
-    """torchdiffeq's neural ODE over a small field, with a fixed-step solver."""
-    from torchdiffeq import odeint
-
-    field = mlp(2, 50, 2, act=nn.Tanh)
-
-    def loss(m: Any, start: Any, times: Any, wanted: Any) -> torch.Tensor:
-        return (odeint(lambda _, y: m(y**3), start, times, method="rk4") - wanted).abs().mean()
-
-    def example() -> tuple[torch.Tensor, ...]:
-        times = torch.linspace(0.0, 1.0, t.pick(20, 3), device=t.device)
-        return t.randn(t.batch, 2), times, t.randn(len(times), t.batch, 2)
-
-    return t.train(field, t.feed(example), loss, 1e-3)
-
-
 for _kind in ("GCN", "GAT", "GraphSAGE"):
     public(f"pyg_{_kind.lower()}", partial(graph, kind=_kind), 1, optimizer="adam", whole=True)
 public("pyg_gin_molecules", molecules, 256, optimizer="adam")
-public("audio_conformer", conformer, 16, precision="bf16")
 public("audio_conv_tasnet", separation, 4, optimizer="adam")
-public("diffusion_unet", partial(diffusion, width=128), 32, images=True)
-public("diffusion_unet_bf16", partial(diffusion, width=64), 64, images=True, precision="bf16")
 public("example_dcgan", dcgan, 128, optimizer="adam", images=True, waits=True)
 public("example_mnist", digits, 64, optimizer="adadelta", images=True)
 public("table_dlrm", recommender, 8192, optimizer="sgd")
 public("table_mlp", partial(table, features=64, width=256), 1024, optimizer="adam")
-public("table_mlp_pageable", partial(table, features=2048, width=2048), 16_384, optimizer="adam",
-       feed="pageable")  # fmt: skip
 public("rl_ppo", policy, 2048, optimizer="adam", waits=True)
-public("ode_rk4", ode, 512, optimizer="adam")

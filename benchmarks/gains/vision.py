@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn import functional as F
 
@@ -43,24 +42,6 @@ def segment(t: Tools, name: str) -> Step:
     return t.train(model, batches, lambda m, x, y: F.cross_entropy(m(x)["out"], y), 1e-3)
 
 
-def detect(t: Tools) -> Step:
-    from torchvision.models import detection
-
-    side = t.pick(512, 96)
-    model = detection.fasterrcnn_resnet50_fpn(
-        weights=None, weights_backbone=None, num_classes=91, min_size=side, max_size=side
-    )
-
-    def example() -> tuple[Any, Any]:
-        corner = torch.rand(t.batch, 8, 2, device=t.device) * side / 2
-        boxes = torch.cat([corner, corner + side / 4], -1)
-        labels = t.randint(91, t.batch, 8)
-        targets = [{"boxes": b, "labels": result} for b, result in zip(boxes, labels, strict=True)]
-        return [t.randn(3, side, side) for _ in range(t.batch)], targets
-
-    return t.train(model, t.feed(example), lambda m, x, y: sum(m(x, y).values()), 1e-3)
-
-
 def video(t: Tools) -> Step:
     from torchvision.models.video import r3d_18
 
@@ -68,42 +49,6 @@ def video(t: Tools) -> Step:
     batches = t.feed(lambda: (t.randn(t.batch, 3, 16, side, side), t.randint(400, t.batch)))
     model = r3d_18(weights=None, num_classes=400)
     return t.train(model, batches, lambda m, x, y: F.cross_entropy(m(x), y), 1e-3)
-
-
-class Photos(torch.utils.data.Dataset[Any]):
-    """Photos that are cropped, scaled, flipped and normalised in Python, one at a time, on the CPU."""
-
-    def __init__(self, side: int, source: int) -> None:
-        self._side = side
-        self._photos = torch.randint(0, 256, (16, 3, source, source), dtype=torch.uint8)
-
-    def __len__(self) -> int:
-        return 1 << 16
-
-    def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
-        photo = self._photos[at % len(self._photos)].float() / 255
-        cut = photo[:, at % 7 :, at % 5 :].flip(2) if at & 1 else photo[:, at % 5 :, at % 7 :]
-        size = (self._side, self._side)
-        scaled = F.interpolate(cut[None], size, mode="bilinear", antialias=True)[0]
-        return (scaled - 0.45) / 0.225, at % 1000
-
-
-def loaded(t: Tools, build: Callable[[], nn.Module], workers: int) -> Step:
-    """A classifier behind a DataLoader whose transforms are slow."""
-    batches = t.loaded(Photos(224, t.pick(500, 256)), workers)
-    return t.train(build(), batches, lambda m, x, y: F.cross_entropy(m(x), y), 1e-3)
-
-
-def loaded_resnet(t: Tools) -> Step:
-    from torchvision.models import resnet18
-
-    return loaded(t, lambda: resnet18(weights=None), 4)
-
-
-def loaded_vit(t: Tools) -> Step:
-    from timm import create_model
-
-    return loaded(t, lambda: create_model("vit_tiny_patch16_224", pretrained=False), 2)
 
 
 def _tv(name: str, batch: int, model: str, **facts: Any) -> None:
@@ -122,25 +67,14 @@ _tv("efficientnet_b0", 128, "efficientnet_b0", precision="bf16", **_conv)
 _tv("mobilenet_v3_large", 128, "mobilenet_v3_large", **_conv)
 _tv("shufflenet_v2_small", 32, "shufflenet_v2_x1_0", **_conv)
 _tv("convnext_tiny", 48, "convnext_tiny", images=True)
-_tv("vgg16_bn", 64, "vgg16_bn", **_conv)
-_tv("densenet121", 64, "densenet121", **_conv)
 _tv("vit_b_16", 64, "vit_b_16")
 _tv("swin_t", 96, "swin_t", precision="bf16")
 public("tv_deeplabv3", partial(segment, name="deeplabv3_resnet50"), 8, **_conv)
-public("tv_fcn_pageable", partial(segment, name="fcn_resnet50"), 16, feed="pageable", precision="bf16",
-       **_conv)  # fmt: skip
-public("tv_fasterrcnn", detect, 4, images=False, optimizer="sgd")
 public("tv_r3d_18", video, 16, optimizer="sgd")
-public("tv_resnet18_loader", loaded_resnet, 128, feed="loader", precision="bf16", **_conv)
 _timm("convnext_small", 64, "convnext_small", precision="bf16", images=True)
 _timm("efficientnetv2_s", 96, "tf_efficientnetv2_s", precision="bf16", **_conv)
 _timm("mixer_b16", 64, "mixer_b16_224")
 _timm("regnety_032", 128, "regnety_032", precision="bf16", **_conv)
-_timm("maxvit_tiny", 48, "maxvit_tiny_tf_224", precision="bf16", images=True)
-_timm("resnetrs50_fp16", 128, "resnetrs50", precision="fp16", **_conv)
 _timm("vit_small", 128, "vit_small_patch16_224", precision="bf16")
-_timm("eva02_small", 64, "eva02_small_patch14_224", precision="bf16")
-_timm("deit_tiny_small", 32, "deit_tiny_patch16_224", precision="bf16")
 _timm("ghostnet", 128, "ghostnet_100", **_conv)
 _timm("mobilevit_s", 64, "mobilevit_s", size=256, images=True)
-public("timm_vit_tiny_loader", loaded_vit, 64, feed="loader", precision="bf16")

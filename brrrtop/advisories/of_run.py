@@ -1,6 +1,6 @@
 """From what an edit wins of a traced step to what it wins of the run (Amdahl).
 
-A gain of the step counts for the steps of its phase. Where loader workers set the pace, a faster step waits
+A gain of the step counts for the steps of its phase. While loader workers set the pace, a faster step waits
 longer and wins nothing. What an edit takes away that the ledger measured (waits, saves, pauses) counts as
 the ledger says.
 """
@@ -20,8 +20,6 @@ from brrrtop.whatif.price import doubt_of
 
 LEAST_ROW = 0.01
 """Of the run: a row for what the ledger measured from there on."""
-PACED = 0.5
-"""Of the training time: workers that are waited for so long set the pace alone; for less, in proportion."""
 ASYNC_SAVE = "torch.distributed.checkpoint.async_save(state)"
 QUIET = ("gc", "logging")
 _FOR_DATA = ("loader-ready", "pinned-copies")
@@ -33,7 +31,7 @@ class Sampled(Struct, frozen=True):
     run: Run
     phase: Phase | None
     paced: float
-    """0..1: how far loader workers, and not the step, set the pace."""
+    """Share of the training time that waits for loader workers: they set the pace then, and not the step."""
 
     def part(self, step_ns: float | None) -> float:
         """Share of the run that traced steps of that length stand for."""
@@ -63,7 +61,7 @@ def sampled(run: Run, loaders: Sequence[LoaderRow]) -> Sampled:
     phase = run.train or max(traced, key=lambda one: one.duration_ns, default=None)
     workers = max((row.workers or 0 for row in loaders), default=0)
     waits = (phase.waits_share or 0.0) if phase is not None and workers else 0.0
-    return Sampled(run, phase, min(1.0, waits / PACED))
+    return Sampled(run, phase, waits)
 
 
 def rows_of_run(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:

@@ -128,7 +128,7 @@ class Run(Struct, frozen=True, eq=False):
     step_ns: int | None
     """Mean over all steps of the run."""
     samples_per_s: float | None = None
-    """None where no shape tells the batch."""
+    """None: nothing tells the batch so far."""
     now: Now | None = None
     stretches: tuple[Stretch, ...] = ()
     """In order of time, for the last minutes."""

@@ -37,7 +37,7 @@ class Limits(Struct, frozen=True):
     stepless_burst_ns: int = 200_000_000
     """Length of a burst when no steps are seen."""
     steps_first: int = 3
-    """So many steps of a trainer that has just begun are waited for: `analysis.account.steps` tells why."""
+    """So many steps of a trainer that has just begun are waited for: `analysis.facts.steps` tells why."""
     steps_first_slow_ns: int = 4 * SECOND
     """So long after the first of them it is no beginning any more: slower steps are no warm-up."""
     steps_first_ns: int = 2 * SECOND

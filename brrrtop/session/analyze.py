@@ -16,7 +16,7 @@ from brrrtop.errors import BadInput
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run, whole_run
 from brrrtop.model.estimate import Steps
-from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span

@@ -12,8 +12,7 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory
-from brrrtop.model.host_details import HostDetails
-from brrrtop.model.host_tables import NO_TABLES, HostTables
+from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span

@@ -29,16 +29,13 @@ Figure = tuple[str, str]
 
 
 def figures(snapshot: Snapshot) -> list[Figure]:
-    """`118 ms/step`, `543 samples/s`, `MFU 12%` and so on: those that are known, most telling first."""
-    run, estimate, gauges = snapshot.run, snapshot.estimate, snapshot.gauges
+    """`118 ms/step`, `8.5 steps/s`, `MFU 12%` and so on: those that are known, most telling first."""
+    estimate, gauges = snapshot.estimate, snapshot.gauges
     found: list[tuple[str | None, str]] = []
     step_ns = mean_step_ns(snapshot)
     if step_ns:
         found.append((units.duration(step_ns), "/step"))
-        rate = run.samples_per_s if run else None
-        found.append((units.figure(rate), " samples/s") if rate else (None, ""))
-        if not rate:
-            found.append((units.figure(1e9 / step_ns), " steps/s"))
+        found.append((units.figure(1e9 / step_ns), " steps/s"))
     used = flops_share(estimate, step_ns) if estimate else None
     found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
     active = active_share(snapshot)

@@ -120,7 +120,8 @@ INPUT = "idle_input"
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:
     if bucket != INPUT:
-        return IDLE_PHRASES[bucket]
+        python = snapshot.source.kind not in ("nsys", "jax")  # whose launches are of any program
+        return IDLE_PHRASES[bucket].replace("Python", "Python" if python else "the host")
     workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None
     if workers is None:
         return "waits for the next batch"

@@ -225,7 +225,7 @@ def besides(estimate: Estimate) -> str:
     if estimate.regime is not Regime.OVERHEAD or estimate.cause != "launch":
         return ""
     share = account.idle_ns["sync"] / account.duration_ns if account.duration_ns else 0.0
-    return f", another {share:.0%} after syncs" if share >= LEAST_SHARE else ""
+    return f", {share:.0%} of the time after syncs" if share >= LEAST_SHARE else ""
 
 
 def away_at(estimate: Estimate, cause: str) -> Line | None:

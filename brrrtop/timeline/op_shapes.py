@@ -9,7 +9,7 @@ from collections.abc import Sequence as Many
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
+from brrrtop.model.host_tables import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
 from brrrtop.model.intervals import Nest, holders, subtract
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.scheduling.requests import RECOVERY_NS, with_recovery

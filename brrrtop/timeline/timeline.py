@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.tables import (
     BROKEN_OFF,
     I8,
@@ -24,10 +24,10 @@ from brrrtop.model.tables import (
 )
 from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import columns, windows
+from brrrtop.timeline.clocks import SampleClock
 from brrrtop.timeline.columns import Track, in_order
 from brrrtop.timeline.correlation import NONE as NO_LINKS
 from brrrtop.timeline.correlation import launches_in_order
-from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from collectors.protocol.frames import FARTHEST_NS, Frame, Kind, plausible
 from collectors.vocabulary import MPS, MarkClass, Metric

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec.structs import replace
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 from textual.widgets import Input
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import KernelRow
-from brrrtop.model.settings import Settings
+from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui.driver import CANNOT, Driver
 from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
+from brrrtop.tui.keys import key, sign_of
 from brrrtop.tui.painted import ThemedApp
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import SubView, View
@@ -57,6 +61,13 @@ def _next(every: Sequence[T], shown: T | None, by: int) -> T:
     return every[(at + by) % len(every)]
 
 
+_STEP = "step a replay back and forth"
+_SEEK = "jump a tenth of a replay back and forth"
+_SPEED = "replay faster, slower"
+_DEVICE = "the next GPU, the one before; a click on a GPU shows it"
+_RANK = "the rank before and the next one"
+
+
 class BrrrtopApp(ThemedApp[int]):
     """The screens over one driver, which it owns from here on.
 
@@ -72,44 +83,60 @@ class BrrrtopApp(ThemedApp[int]):
     """
 
     CSS_PATH = "brrrtop.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10", "quit", priority=True),
-        Binding("ctrl+c", "interrupt", priority=True),
-        Binding("enter", "follow", priority=True),
-        ("ctrl+z", "suspend_process"),
-        ("ctrl+l,ctrl+r,f5", "repaint"),
-        ("question_mark,h,f1", "help"),
-        ("space", "pause"),
-        ("right,full_stop", "step(1)"),
-        ("left,comma", "step(-1)"),
-        ("right_square_bracket", "seek(0.1)"),
-        ("left_square_bracket", "seek(-0.1)"),
-        ("plus,equals_sign", "speed(1)"),
-        ("minus", "speed(-1)"),
-        ("d", "device(1)"),
-        ("D", "device(-1)"),
-        ("m", "baseline"),
-        ("c", "continuous"),
-        ("n", "burst"),
-        ("o", "shapes"),
-        ("S", "save"),
-        ("t", "theme"),
-        ("1", "main"),
-        ("2,r", "roofline"),
-        ("3,a", "advice"),
-        ("4,l", "log"),
-        ("5,b", "compare"),
-        ("6,w", "whatif"),
-        ("p", "step_picture"),
-        ("C", "code"),
-        ("i", "details"),
-        ("T", "tables"),
-        ("L", "loader"),
-        ("colon,ctrl+p", "commands"),
-        ("7,R", "ranks"),
-        ("right_curly_bracket", "rank(1)"),
-        ("left_curly_bracket", "rank(-1)"),
-    ]
+        key("enter", "follow", "watch its successor",
+            "once a trainer has ended: watch its successor", priority=True),
+        key("question_mark,h,f1", "help", "help", "this help"),
+        key("q,f10", "quit", "quit", "quit, as Ctrl-C does; the trainer goes on", priority=True),
+        key("ctrl+c", "interrupt", priority=True),
+        key("space", "pause", "pause",
+            "pause and go on: a replay stands still, a live screen is frozen"),
+        key("n", "burst", "trace", "trace a few steps now, without waiting for the pause to end"),
+        key("o", "shapes", "shapes",
+            "record the op shapes of one step, slower than the others: the evidence becomes L2"),
+        key("p", "step_picture", "one step", "one step as a picture"),
+        key("a,3", "advice", "advice", "all advice, with its evidence"),
+        key("w,6", "whatif", "what if",
+            "every edit that was simulated, and what it changes in a step"),
+        key("C", "code", "code",
+            "your file with the share of the time that each line takes, and why the GPU idles"),
+        key("i", "details", "figures",
+            "the run in figures: phases, what is known twice, account, steps, launches, counters"),
+        key("colon,ctrl+p", "command_palette", "commands",
+            "all commands by name; panes are hidden and shown there"),
+        key("T", "tables", "tables",
+            "ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
+        key("r,2", "roofline", "roofline", "roofline: kernels under the roofs of the GPU"),
+        key("L", "loader", "loader",
+            "loader: how long each batch is waited for, what the workers do, where the loop stands"),
+        key("l,4", "log", "log", "what changed, and when"),
+        key("b,5", "compare", "before/after",
+            "before and after: what a change won since the baseline"),
+        key("R,7", "ranks", "",
+            "all ranks of a job, the slow one first; Enter opens one, Esc leads back"),
+        key("1", "main", "", "the main screen"),
+        key("m", "baseline", "mark", "set a baseline; b compares with it what comes after"),
+        key("c", "continuous", "",
+            "trace without pauses, or in bursts again; costs the trainer more"),
+        key("S", "save", "",
+            "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
+        key("left,comma", "step(-1)", "", _STEP),
+        key("right,full_stop", "step(1)", "", _STEP),
+        key("left_square_bracket", "seek(-0.1)", "", _SEEK),
+        key("right_square_bracket", "seek(0.1)", "", _SEEK),
+        key("plus,equals_sign", "speed(1)", "", _SPEED),
+        key("minus", "speed(-1)", "", _SPEED),
+        key("d", "device(1)", "", _DEVICE),
+        key("D", "device(-1)", "", _DEVICE),
+        key("left_curly_bracket", "rank(-1)", "", _RANK),
+        key("right_curly_bracket", "rank(1)", "", _RANK),
+        key("t", "theme", "",
+            "the next theme: dark, light, high-contrast, colour-blind; kept for the next time"),
+        key("ctrl+l,ctrl+r,f5", "repaint", "", "draw the screen again"),
+        key("ctrl+z", "suspend_process", "", "suspend; `fg` comes back"),
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -146,6 +173,7 @@ class BrrrtopApp(ThemedApp[int]):
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
+        self.set_class(not self.palette.colour, "-colourless")
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -359,20 +387,33 @@ class BrrrtopApp(ThemedApp[int]):
         """Keeps the column that the kernels are sorted by."""
         self.choose(replace(self.settings, sort=key))
 
-    def action_commands(self) -> None:
-        """All that can be done, by name."""
-        from brrrtop.tui.commands import commands
-        from brrrtop.tui.screens.commands import CommandDialog
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """All that can be done, by name, with its key."""
+        for binding in (*BrrrtopApp.BINDINGS, *MainView.BINDINGS):
+            if (
+                isinstance(binding, Binding)
+                and binding.tooltip
+                and binding.action != "command_palette"
+            ):
+                run = partial(self._run_command, binding.action)
+                yield SystemCommand(binding.tooltip, sign_of(binding), run)
+        for name in PANES:
+            does = "show" if name in self.settings.hidden else "hide"
+            yield SystemCommand(
+                f"{does} pane {name}", "", partial(self._run_command, f"hide('{name}')")
+            )
+            if name in ZOOMED:
+                zoom = partial(self._run_command, f"zoom_pane('{name}')")
+                yield SystemCommand(f"zoom pane {name}", "z", zoom)
+        for name in THEMES:
+            yield SystemCommand(f"theme {name}", "t", partial(self.action_theme, name))
 
-        self.forget_toast()
-        self.push_screen(CommandDialog(commands(self.settings)), self._run_command)
-
-    async def _run_command(self, action: str | None) -> None:
-        if action is None:
-            return
-        if action.startswith("screen."):
+    async def _run_command(self, action: str) -> None:
+        if hasattr(self, f"action_{action.partition('(')[0].removeprefix('app.')}"):
+            await self.run_action(action)
+        else:
             self.action_main()
-        await self.run_action(action)
+            await self.run_action(action, self.screen)
 
     def action_main(self) -> None:
         self.forget_toast()

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text import units
+from brrrtop.tui.keys import key, meanings, sign_of
 from brrrtop.tui.painted import ThemedApp
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
@@ -32,18 +33,7 @@ from collectors.vocabulary import HostGpu, Metric
 EVERY_S = 2.0
 Choice = tuple[int, bool]
 """A pid, and whether the agent may enter it."""
-KEYS = (
-    ("enter", "watch: load the agent"), ("c", "the GPU's counters only"), ("?", "help"),
-    ("q", "quit"), ("↑↓", "choose"), ("t", "theme"),
-)  # fmt: skip
 HELP = (
-    ("enter", "load the agent into the chosen trainer and watch its kernels; Esc there leads back"),
-    ("c", "watch without an agent: the counters of its GPU only"),
-    ("↑↓ j k", "choose; Home, End, g, G and a click do too, two clicks watch"),
-    ("t", "the next theme"),
-    ("?  h  F1", "this help; Esc closes it"),
-    ("q  Esc", "quit; F10 and Ctrl-C too"),
-    ("", ""),
     ("SMs busy", "share of the SMs' time in which a warp was resident: how much of the GPU works"),
     ("nvidia-smi", "GPU-Util: share of the time in which any kernel ran, be it on one SM only"),
     ("memory", "what the trainer holds on its GPUs; –: the driver does not say"),
@@ -107,7 +97,7 @@ def _mean(values: Sequence[float]) -> float | None:
 def help_lines(palette: Palette, width: int) -> list[Text]:
     """What the keys do and the columns mean."""
     lines = [rule("help", "", palette, width)]
-    for term, meaning in HELP:
+    for term, meaning in (*meanings(HomeList, Chooser, HomeApp), *HELP):
         bold, plain = palette.style("text", bold=True), palette.style("text")
         lines += hanging(f"{palette.keys(term):<12}", meaning, width, bold, plain) or [Text()]
     return stacked(lines, width)
@@ -117,6 +107,10 @@ class HomeList(Chooser):
     """GPUs above, trainers below; one trainer is chosen."""
 
     app: HomeApp
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "open", "watch: load the agent",
+            "load the agent into the chosen trainer and watch its kernels; Esc there leads back"),
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,8 +167,11 @@ class HomeList(Chooser):
         lines = lines[: height - 1]
         lines += [Text()] * (height - 1 - len(lines))
         keys = Text(no_wrap=True)
-        for key, does in KEYS:
-            keys.append(f" {palette.keys(key)} ", bold).append(f"{does} ", muted)
+        shown = {one.binding.action: one.binding for one in self.screen.active_bindings.values()}
+        for binding in shown.values():
+            if binding.show:
+                keys.append(f" {palette.keys(sign_of(binding))} ", bold)
+                keys.append(f"{binding.description} ", muted)
         return [*lines, keys]
 
 
@@ -188,12 +185,13 @@ class HomeApp(ThemedApp[Choice]):
 
     CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10,ctrl+c", "leave", priority=True),
+        key("c", "watch(False)", "the GPU's counters only",
+            "watch without an agent: the counters of its GPU only"),
+        key("question_mark,h,f1", "help", "help", "this help; Esc closes it"),
+        key("q,f10,ctrl+c", "leave", "quit", "quit", priority=True),
         Binding("escape", "escape", priority=True),
-        ("c", "watch(False)"),
-        ("t", "theme"),
-        ("question_mark,h,f1", "help"),
-    ]
+        key("t", "theme", "theme", "the next theme"),
+    ]  # fmt: skip
 
     def __init__(
         self,

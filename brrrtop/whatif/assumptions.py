@@ -40,22 +40,18 @@ class Assumptions(Struct, frozen=True):
     """Traffic of a generated norm over batches, over one reading and one writing of the images."""
     keeps_layout: bool = _guess(False, True, False)
     """Whether a compiler leaves images as they lie, where no shapes of convolutions tell."""
-    loss_inside: bool = _guess(True, False, True)
-    """Whether the loss is within what is compiled."""
     compiled_launch: float = _guess(1.3, 2.2, 0.7)
     """Host time of a launch from generated code, over that of an eager one of the same model."""
     compiled_entry_ns: float = _guess(300_000.0, 600_000.0, 80_000.0)
-    """Guards and the autograd function of a compiled graph, once forward and once backward."""
-    graph_entry_ns: float = _guess(300_000.0, 600_000.0, 60_000.0)
-    """The same of a replayed CUDA graph."""
+    """Guards and the autograd function of a compiled graph, or the replay of a CUDA graph: once forward and
+    once backward."""
     graph_node_ns: float = _guess(900.0, 1_300.0, 600.0)
     """From one node of a CUDA graph to the next on the device."""
     kernel_floor_ns: float = _guess(1_800.0, 2_500.0, 1_300.0)
     """The shortest kernel."""
-    layout_conv: float = _guess(0.85, 1.0, 0.7)
-    """Time of a channels-last convolution over that of a channels-first one on tensor cores."""
     layout_measured: float = _guess(1.0, 1.35, 0.75)
-    """Time of a kernel over channels-last images over `Kernels.last_over_first`."""
+    """Time of a kernel over channels-last images over `Kernels.last_over_first`; of a convolution on tensor
+    cores over that of a channels-first one."""
     products_roof: float = _guess(0.55, 0.4, 0.7)
     """Share of a tensor core's peak that products reach where units change."""
     added_op: float = _guess(0.5, 1.0, 0.2)
@@ -79,8 +75,6 @@ class Assumptions(Struct, frozen=True):
     loops of `benchmarks/gains` whose steps between bursts are known, from 0.64 to 1.08."""
     hidden_host: float = _guess(0.5, 1.0, 0.25)
     """Host time of a step that the GPU sets the pace of, over its length, where a burst hid it."""
-    index_time: float = _guess(0.2, 1.0, 0.1)
-    """Time of a generated gather or scatter over that of a library one."""
     layout_16_bit: float = _guess(0.85, 1.0, 0.6)
     """Time of conversions between layouts in 16 bits over that in 32."""
     by_group: float = _guess(5.5, 6.5, 3.5)

@@ -55,7 +55,6 @@ def job() -> str | None:
 
 
 def from_environment(names: Sequence[str]) -> int | None:
-    """The first of these variables that is a number."""
     values = [os.environ.get(name, "") for name in names]
     return next((int(value) for value in values if value.isdigit()), None)
 

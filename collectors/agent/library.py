@@ -118,7 +118,6 @@ def thread_number(ident: int) -> int:
 
 
 def this_thread() -> int:
-    """The calling thread, as CUPTI numbers threads."""
     return get_ident() & 0xFFFFFFFF
 
 

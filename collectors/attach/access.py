@@ -136,5 +136,4 @@ def _other_user(process: Process) -> NotPermitted:
 
 
 def _is_confined() -> bool:
-    """A seccomp filter lies on ourselves."""
     return proc.status(os.getpid()).get("Seccomp", "0") != "0"

@@ -22,8 +22,6 @@ _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 @dataclass(frozen=True, slots=True)
 class CLibrary:
-    """What a library is made of and what to say where it cannot be made."""
-
     file_name: str
     subject: str
     """What it is to people, such as `agent`; also its folder in the cache."""
@@ -249,7 +247,6 @@ COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
 
 
 def library() -> CLibrary:
-    """The agent's library and all that makes it."""
     return CLibrary(LIBRARY_NAME, "agent", AGENT_DIR, SOURCE_DIR, FLAGS, LINK_FLAGS, COUNTERS_ALONE)
 
 

@@ -230,8 +230,6 @@ def _text(process: Process, place: Place, options: str) -> str:
 
 @dataclass(slots=True)
 class _Entry:
-    """One attach under way."""
-
     process: Process
     place: Place
     text: str

@@ -85,7 +85,6 @@ class Plan:
 
     @property
     def lacking(self) -> list[str]:
-        """Pieces of code that were not found yet."""
         return sorted(x86_64.GADGETS.keys() - self.gadgets.keys())
 
     def search(self, path: str, wanted: frozenset[str] = frozenset()) -> None:

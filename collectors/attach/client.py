@@ -50,7 +50,6 @@ class Client:
         return self._closed
 
     def fileno(self) -> int:
-        """For `select`."""
         return self._socket.fileno()
 
     def frames(self) -> list[Frame]:

@@ -68,7 +68,6 @@ class Image:
 
 
 def _loaded(data: mmap.mmap, at: int, size: int, count: int) -> tuple[Segment, ...]:
-    """The segments that are mapped."""
     headers = (_PHDR.unpack_from(data, at + index * size) for index in range(count))
     return tuple(
         Segment(flags, offset, address, file_bytes)

@@ -312,7 +312,6 @@ def _remove_owned(above: int, name: str) -> None:
 
 
 def pid_namespace() -> int:
-    """The namespace in which our pids count, as a number."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 

@@ -64,7 +64,6 @@ class Launched:
         return code if code is None or code >= 0 else 128 - code
 
     def sockets(self) -> dict[int, str]:
-        """Processes that have an agent by now → its socket; one a rank."""
         return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
@@ -96,7 +95,6 @@ class Launched:
         return None
 
     def send(self, number: int) -> None:
-        """Sends a signal to the command, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 

@@ -16,8 +16,6 @@ _SCRIPT = "boot.py"
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A thread of the trainer that was held for a moment."""
-
     tid: int
     stopped_ns: int
     """From when it was seen to stand to its release, measured by who held it."""
@@ -29,8 +27,6 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How one way in went."""
-
     method: str
     entered: bool
     """The interpreter accepted the text; whether it ran shows in the handshake."""
@@ -46,8 +42,6 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way in."""
-
     name: str
     enter: Callable[[Process, str, Place, float], Attempt]
     """Makes the trainer's interpreter run a text within a time, in seconds, or says why it cannot be done.

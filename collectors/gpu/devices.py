@@ -256,8 +256,6 @@ OURS: set[int] = set()
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Who shares a GPU with the trainer."""
-
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
     says: str | None = None
@@ -301,7 +299,6 @@ def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Parents of a process, nearest first."""
     pids: list[int] = []
     while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in pids:
         pids.append(parent)

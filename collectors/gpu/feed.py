@@ -49,7 +49,6 @@ class SamplerFeed:
 
     @property
     def active(self) -> bool:
-        """Samples are coming."""
         return False
 
     @property

@@ -125,7 +125,6 @@ class GpmSampler:
         return readings
 
     def close(self) -> None:
-        """Frees the samples; safe to call twice."""
         for sample in (self._previous, self._fresh):
             if sample is not None:
                 with contextlib.suppress(self._nvml.NVMLError):

@@ -100,7 +100,6 @@ def open_nvml() -> Any:
 
 
 def close_nvml(nvml: Any) -> None:
-    """Gives NVML back; a driver that is already gone is no fault."""
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError:
@@ -162,7 +161,6 @@ class Questions:
         return self.ask(key or function, lambda: getattr(self._nvml, function)(*arguments))
 
     def rest(self, key: str, duration_ns: int) -> None:
-        """Leaves `key` alone for that long."""
         self._not_before_ns[key] = time.monotonic_ns() + duration_ns
 
     def remember(self, key: str, code: int, says: str) -> None:
@@ -215,8 +213,6 @@ def _key(field: int) -> str:
 
 
 class Rate:
-    """Turns a counter that only grows into a rate."""
-
     def __init__(self) -> None:
         self._before: tuple[int, float] | None = None
 

@@ -47,8 +47,6 @@ _STEADY = {
 
 
 class DeviceSampler:
-    """The readings of one GPU."""
-
     def __init__(self, nvml: Any, device: NvmlDevice, trainer: int | None = None) -> None:
         self._nvml = nvml
         self._device = device
@@ -93,7 +91,6 @@ class DeviceSampler:
         return True
 
     def fast(self) -> list[Reading]:
-        """How active the GPU is: GPM's means since the call before, else nvidia-smi's figure."""
         return self.gpm.sample() if self.gpm.supported else self._utilisation()
 
     def sample(self) -> list[Reading]:
@@ -211,14 +208,11 @@ class DeviceSampler:
         return frozenset({MPS} if self.tenants and self.tenants.mps else ())
 
     def close(self) -> None:
-        """Frees what the driver holds for us."""
         self.gpm.close()
         self._free_events()
 
 
 class NvmlSampler:
-    """The gauges of all GPUs of one trainer."""
-
     def __init__(
         self, nvml: Any, devices: Mapping[int, NvmlDevice], trainer: int | None = None
     ) -> None:
@@ -227,7 +221,6 @@ class NvmlSampler:
         }
 
     def fast(self) -> npt.NDArray[np.void]:
-        """How active they are, as an array of `GAUGE`."""
         return self._gather(DeviceSampler.fast)
 
     def sample(self) -> npt.NDArray[np.void]:

@@ -57,7 +57,6 @@ class _NvmlThread(SamplerThread):
 
     @property
     def _missing(self) -> list[str]:
-        """Why there is no NVML, as sentences."""
         why = self.unavailable
         return [] if why is None else [f"{why.message}: {why.action}"]
 
@@ -172,7 +171,6 @@ class GpuOverview(_NvmlThread):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why GPUs are missing, as sentences."""
         return (*self._missing, *self._unread)
 
     def _sample_until_stopped(self, nvml: Any) -> None:
@@ -197,6 +195,5 @@ class GpuOverview(_NvmlThread):
 
 
 def _memory(ask: Questions, device: NvmlDevice) -> dict[int, int | None]:
-    """What each compute process holds of a GPU."""
     listed = ask.get("nvmlDeviceGetComputeRunningProcesses", device.handle)
     return {one.pid: one.usedGpuMemory for one in listed or ()}

@@ -36,7 +36,6 @@ class CpuShare:
         return now if now and now[19] == self._start else None
 
     def share(self) -> float | None:
-        """The share since the call before."""
         now = self._stat()
         if now is None:
             return None
@@ -59,7 +58,6 @@ class CpuShare:
 
     @property
     def age_s(self) -> float | None:
-        """Since it was started."""
         now = self._stat()
         return None if now is None else proc.age_s(int(now[19]))
 
@@ -94,7 +92,6 @@ class HostLoad:
 
     @property
     def trainer_age_s(self) -> float | None:
-        """Since the trainer was started; None when there is none to look at."""
         return self._trainer.age_s
 
     @property
@@ -118,7 +115,6 @@ class HostLoad:
         return {} if self._workers is None else {"workers": self._workers.says}
 
     def close(self) -> None:
-        """Lets go of the trainer."""
         if self._end is not None:
             self._end.close()
 
@@ -259,6 +255,5 @@ def _cmdline(pid: int) -> str:
 
 
 def _age_s(pid: int) -> float:
-    """0 where it is gone."""
     stat = proc.stat(pid)
     return max(0.0, proc.age_s(int(stat[19]))) if stat else 0.0

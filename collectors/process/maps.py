@@ -24,8 +24,6 @@ so absence proves nothing.
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """One line of /proc/PID/maps."""
-
     start: int
     end: int
     flags: str
@@ -40,8 +38,6 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class PythonBuild:
-    """The interpreter of a process."""
-
     path: str
     """libpython, or the executable where that holds the interpreter; as the trainer sees it."""
     version: tuple[int, int] | None
@@ -108,5 +104,4 @@ def cupti_libraries(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def foreign_tools(paths: Iterable[str]) -> tuple[str, ...]:
-    """Libraries of other tracing tools that hold CUPTI."""
     return tuple(p for p in paths if _OTHER_TOOLS.search(p))

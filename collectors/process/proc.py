@@ -70,7 +70,6 @@ def environ(pid: int) -> dict[str, str]:
 
 
 def cpu_s(fields: list[str]) -> float:
-    """CPU time that a process has used so far, by its `stat`."""
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
@@ -129,7 +128,6 @@ def _zombie_status(pid: int) -> int | None:
 
 
 def status_text(status: int) -> str:
-    """A wait status in words."""
     number = status & 0x7F
     if not number:
         return f"exit code {status >> 8}"

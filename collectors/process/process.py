@@ -78,7 +78,6 @@ class Process:
 
     @cached_property
     def cwd(self) -> str:
-        """The folder it works in, as it sees it."""
         with _looking_into(self):
             return os.readlink(f"{self.folder}/cwd")
 
@@ -105,7 +104,6 @@ class Process:
 
     @property
     def has_cuda_driver(self) -> bool:
-        """libcuda is mapped: CUDA may be in use, or about to be."""
         return bool(process_maps.ends_with(self.files, r"libcuda\.so"))
 
     @property
@@ -156,7 +154,6 @@ class Process:
 
 
 def user_name(uid: int) -> str:
-    """The login name of `uid`, or the number."""
     try:
         import pwd
 
@@ -179,7 +176,6 @@ def _looking_into(process: Process) -> Iterator[None]:
 
 
 def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
-    """Why looking into `process` failed, in words."""
     pid = process.pid
     if fault.errno in (errno.ENOENT, errno.ESRCH) or not process.still_the_same():
         return NoSuchProcess(f"process {pid} has exited", "start brrrtop again to pick another")
@@ -245,13 +241,11 @@ def read(pid: int) -> Process:
 
 
 def mapped_bytes(process: Process, name: str) -> int:
-    """Address space that `process` maps from files called `name`."""
     mapped = (one for one in process.maps if name in one.path)
     return sum(one.end - one.start for one in mapped)
 
 
 def pids() -> Iterator[int]:
-    """The numbers of all processes that /proc shows us."""
     yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 

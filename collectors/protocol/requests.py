@@ -44,7 +44,6 @@ class Wanted(IntFlag):
 
 
 def control(op: Op, a: int = 0, b: int = 0) -> bytes:
-    """One wish as a frame, header included."""
     header = HEADER.pack(_CONTROL.size, CONTROL_KIND, 0, time.time_ns())
     return header + _CONTROL.pack(op, 0, a, b)
 

@@ -21,6 +21,7 @@ from collectors.gpu import devices
 from collectors.process import proc
 from collectors.protocol.frames import Decoder, Frame, Kind, encode
 from collectors.vocabulary import MPS, Metric
+from tests.analysis.build import K, window
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings" / "neighbours"
 """The same GPT on an H200: `two` while another trainer computed there, `one` after it went."""
@@ -33,13 +34,13 @@ def recorded(name: str) -> Window:
     return timeline.window(Span(timeline.first_ns or 0, timeline.last_ns or 0), 0)
 
 
-def counted(window: Window, others: float | None) -> Window:
+def counted(beside: Window, others: float | None) -> Window:
     """The same with so many other processes on the GPU; None: nobody counted."""
-    rows = window.gauges.metrics == Metric.FOREIGN_PROCESS_COUNT
+    rows = beside.gauges.metrics == Metric.FOREIGN_PROCESS_COUNT
     if others is None:
-        return replace(window, gauges=window.gauges.take(~rows))
-    values = np.where(rows, others, window.gauges.values)
-    return replace(window, gauges=replace(window.gauges, values=values))
+        return replace(beside, gauges=beside.gauges.take(~rows))
+    values = np.where(rows, others, beside.gauges.values)
+    return replace(beside, gauges=replace(beside.gauges, values=values))
 
 
 def test_beside_a_neighbour_that_computes_nothing_is_judged() -> None:
@@ -63,6 +64,15 @@ def test_a_neighbour_that_rests_changes_nothing() -> None:
 @pytest.mark.parametrize("others", [0, None])
 def test_nobody_counted_or_none_there_is_no_neighbour(others: float | None) -> None:
     assert not estimate(counted(recorded("two"), others)).estimate.shared
+
+
+@pytest.mark.parametrize(("longer_ms", "shared"), [(1.5, False), (2.5, True)])
+def test_one_kernel_that_lasts_a_turn_longer_than_its_like_tells(
+    longer_ms: float, shared: bool
+) -> None:
+    kernels = [K(i * 5_000_000, i * 5_000_000 + 300_000) for i in range(20)]
+    kernels[7] = K(35_000_000, 35_300_000 + round(longer_ms * 1e6))
+    assert estimate(window(kernels, others=[(0, 1)])).estimate.shared == shared
 
 
 def test_under_mps_nobody_takes_turns() -> None:

@@ -28,7 +28,7 @@ RECORDINGS = (
 NOT_REACHED = {
     "facts.ranges": "ALIKE _MOST_OPTIMIZERS WARM_UP",
     "facts.launches": "LOADING_NS _FIRSTS _NONE LONGEST_GAP_NS",
-    "account.regimes": "MOST_UNKNOWN LEAST_ACTIVITIES MOST_AT_START",
+    "account.regimes": "MOST_UNKNOWN LEAST_ACTIVITIES MOST_AT_START STOPPED_NS",
     "account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES",
     "facts.steps": "WARM_UP_STEPS LOADING_SHARE _DILUTED _LEAST_KERNELS _TRIED",
     "ceilings": "LEAST_CLOCK_RATIO LEAST_ATTAINED",
@@ -44,6 +44,7 @@ NOT_REACHED = {
 """By module below `brrrtop.analysis`: no recording here comes near these. A test beside the module has to hold
 them; one that nothing holds is to be deleted. A new number that judges does not belong here."""
 CODES = {
+    "facts.collectives": "UNKNOWN_SIZE EXCHANGE",
     "facts.labels": "COMM TRANSFER NAME BYTES SHAPES COUNTERS",
     "facts.launches": "_NEVER",
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,3 +172,27 @@ for number in range(10):
         )
         one.hears(b"nothing", limit_s=0.3)
         assert one.output.count(b"SHORT") < 4
+
+
+ENDED = """
+import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as a monitor's parent may have left it
+from collectors.attach.ptrace import calls
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+calls.block_signals()
+assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, "else the kernel sends none"
+calls.request(calls.SEIZE, child)
+os.kill(child, signal.SIGKILL)
+try:
+    calls.wait(child, time.monotonic() + 10)
+except calls.Gone as gone:
+    print(gone)
+"""
+
+
+def test_a_thread_that_ends_is_gone_whatever_sigchld_was_before() -> None:
+    command = [sys.executable, "-c", ENDED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert re.fullmatch(r"thread \d+ (ended|is gone)\n", done.stdout)

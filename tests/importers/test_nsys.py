@@ -17,6 +17,7 @@ import pytest
 from brrrtop.errors import BadInput
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.text.hero import headline_text
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind
@@ -253,3 +254,18 @@ def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(tmp_path: Path
             refused += 1
             assert fault.message and "\n" not in fault.message
     assert 20 < refused < len(broken)
+
+
+def test_pages_that_migrate_are_no_copies_back(tmp_path: Path) -> None:
+    """Of unified memory; and what launches in a report need not be Python."""
+    export = Export()
+    for i in range(20):
+        at = i * 30_000
+        export.call(at, at + 5_000, i + 1, "cudaLaunchKernel")
+        export.kernel(at + 6_000, at + 8_000, i + 1, "add")
+        export.copy(at + 9_000, at + 12_000, 0, 4 << 20, (12, 7, 7))
+    path = export.write(tmp_path / "a.sqlite")
+    assert Received(open_source(path)).copies["src_kind"].tolist() == [MemoryKind.MANAGED] * 20
+    shown = analyze(open_source(path))
+    assert "readback-traffic" not in {one.kind for one in shown.advisories}
+    assert "the host" in headline_text(shown) and "Python" not in headline_text(shown)

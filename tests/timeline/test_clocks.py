@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.tables import Activities, Samples, Span
-from brrrtop.timeline.clocks import FAR_NS, find_shift
-from brrrtop.timeline.counter_samples import SampleClock, _pieces
+from brrrtop.timeline.clocks import FAR_NS, SampleClock, _pieces, find_shift
 from tests.analysis.build import ADD, GEMM, K, window
 
 US, MS = 1_000, 1_000_000
@@ -159,7 +158,7 @@ def test_a_span_that_was_placed_once_is_not_searched_again(monkeypatch: pytest.M
     acts = training(24)
     samples, clock = sampled(acts, NAMES, BEHIND_NS), SampleClock()
     first = clock.placed(samples, acts, bursts(acts))
-    monkeypatch.setattr("brrrtop.timeline.counter_samples.find_shift", None)
+    monkeypatch.setattr("brrrtop.timeline.clocks.find_shift", None)
     again = clock.placed(samples, acts, bursts(acts))
     assert (first.offsets_ns == again.offsets_ns).all()
 

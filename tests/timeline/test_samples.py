@@ -49,12 +49,12 @@ class Sampler(FakeFeed):
 
 def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end() -> None:
     bench, sampler = Bench(), Sampler()
-    bench.source._feeds._feeds.append(sampler)
+    bench.source.feeds._feeds.append(sampler)
     bench.read(10)
     assert sampler.expected[0] is not None and sampler.expected[0] > bench.now_ns - 10 * SECOND
     assert sampler.spans >= len(sampler.expected) - 1 > 0
-    bench.source.continuous(True)
-    bench.source.continuous(False)
+    bench.driver.continuous(True)
+    bench.driver.continuous(False)
     assert sampler.expected[-2:] == [None, 0]
     bench.source.close()
     assert sampler.closed

@@ -57,11 +57,12 @@ def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def left_behind() -> list[str]:
-    """Processes and folders of trials, anybody's."""
+    """Processes of this test's trials."""
+    mark = os.fsencode(f"{guardian.MARK}={tempfile.gettempdir()}/")
     marked = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"{guardian.MARK}=".encode() in path.read_bytes():
+            if mark in path.read_bytes():
                 marked.append(path.parent.name)
         except OSError:
             continue
@@ -85,17 +86,20 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     raise AssertionError(remains)
 
 
-def test_the_example_needs_workers_and_its_losses_stay_the_same() -> None:
-    done = tried(
-        [*EXAMPLE, "--batch", "4", "--takes", "0.02"], "--json", "--edits", "loader-workers"
-    )
-    report = report_of(done)
-    workers = next(row for row in report["edits"] if row["edit"] == "loader-workers")
-    assert report["base"]["waits"] > 0.3
+def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the_same() -> None:
+    """A step sleeps for 0.2 s in its loader and computes for some milliseconds: how busy the machine is
+    does not matter to the ratio."""
+    script = [*EXAMPLE, "--batch", "2", "--takes", "0.1"]
+    report = report_of(tried(script, "--json", "--edits", "loader-workers"))
+    (workers,) = report["edits"]
+    count = min(8, len(os.sched_getaffinity(0)))
+    if count > 1:
+        assert workers["measured"] == pytest.approx(1 - 1 / count, abs=0.12)
+        assert report["best"] == ["loader-workers"]
+        assert list(report["lines"].values()) == [f"DataLoader(..., num_workers={count})"]
+    assert report["base"]["waits"] > 0.8
     assert workers["measured_low"] <= workers["measured"] <= workers["measured_high"]
     assert workers["loss_difference"] == 0 and not workers["changes_numbers"]
-    assert report["best"] in (["loader-workers"], [])  # beside other tests two cores may be busy
-    assert all("num_workers=" in line for line in report["lines"].values())
     patterns = documented()["brrrtop.try/1"]
     assert [one for one in paths(report) if not any(is_named(one, p) for p in patterns)] == []
 
@@ -167,7 +171,11 @@ def test_torchrun_is_measured_by_rank_0(tmp_path: Path) -> None:
     assert outcome.header is not None and outcome.header.rank == "0"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+KILLS = int(os.environ.get("BRRRTOP_KILLS", "1"))
+"""Of each signal, at another moment each."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL] * KILLS)
 def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: int) -> None:
     stubborn = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     stubborn += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

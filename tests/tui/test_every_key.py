@@ -127,14 +127,10 @@ ANYWHERE = tour(
     ("BrrrtopApp", "t", shows("theme: light")),
     ("BrrrtopApp", "S", shows("Save what was seen")),
     ("Dialog", "escape", hides("Save what was seen")),
-    ("BrrrtopApp", "colon", shows("a part of its name")),
-    ("CommandDialog", "down", chooses("all advice")),
-    ("CommandDialog", "ctrl+n", chooses("what if")),
-    ("CommandDialog", "up", chooses("all advice")),
-    ("CommandDialog", "ctrl+p", chooses("one step")),
-    ("Dialog", "escape", hides("a part of its name")),
-    ("BrrrtopApp", "ctrl+p", shows("a part of its name")),
-    ("-", "escape", hides("a part of its name")),
+    ("BrrrtopApp", "colon", shows("Search for commands")),
+    ("-", "escape", hides("Search for commands")),
+    ("BrrrtopApp", "ctrl+p", shows("Search for commands")),
+    ("-", "escape", hides("Search for commands")),
 )  # fmt: skip
 MAIN_SCREEN = tour(
     "the main screen",
@@ -148,7 +144,7 @@ MAIN_SCREEN = tour(
     ("Chooser", "g", chooses("nvjet")),
     ("KernelTable", "pagedown", chooses("my_custom_kernel")),
     ("KernelTable", "pageup", chooses("nvjet")),
-    ("Chooser", "enter", shows("── kernel ──")),
+    ("KernelTable", "enter", shows("── kernel ──")),
     ("SubView", "escape", MAIN),
     ("-", "l", shows("newest first")),
     ("SubView", "backspace", MAIN),
@@ -202,7 +198,7 @@ VIEWS = tour(
     ("-", "home", chooses("nvjet")),
     ("-", "G", chooses("flash_fwd")),
     ("-", "g", chooses("nvjet")),
-    ("-", "enter", shows("── kernel ──")),
+    ("RooflinePane", "enter", shows("── kernel ──")),
     ("-", "w", shows("each edit simulated")),
     ("-", "down", chooses("loader-ready")),
     ("-", "j", chooses("tf32")),
@@ -250,7 +246,7 @@ RANKS = tour(
     ("-", "G", chooses("▸   11 ")),
     ("-", "g", chooses("▸    0 ")),
     ("-", "down", chooses("▸    1 ")),
-    ("-", "enter", shows("rank 1 of 12")),
+    ("RankTable", "enter", shows("rank 1 of 12")),
     ("BrrrtopApp", "right_curly_bracket", shows("rank 2 of 12")),
     ("BrrrtopApp", "left_curly_bracket", shows("rank 1 of 12")),
     ("BrrrtopApp", "7", shows("ranks of the job")),
@@ -276,6 +272,7 @@ HOME = tour(
 PRESSED["another way"] = {
     *(("BrrrtopApp", key) for key in ("q", "f10", "ctrl+c", "ctrl+z", "ctrl+l", "ctrl+r", "f5")),
     *(("HomeApp", key) for key in ("q", "f10", "ctrl+c", "c", "t")),
+    ("HomeList", "enter"),
 }
 """By tests of their own below: they end the app, stop it, or change nothing but what is on the terminal."""
 

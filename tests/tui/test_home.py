@@ -20,7 +20,8 @@ from brrrtop.cli.options import Options
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.model.settings import Settings
 from brrrtop.tui.app import BACK
-from brrrtop.tui.home import KEYS, HomeApp, HomeList
+from brrrtop.tui.home import HomeApp, HomeList
+from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette
 from collectors.vocabulary import HostGpu, Metric
 from tests.tui import snapshots
@@ -118,7 +119,7 @@ def test_help_explains_the_keys_and_columns_and_escape_closes_it_before_it_leave
                 await pilot.press(key)
                 await pilot.pause(0)
                 helped = _screen(pilot)
-                for shown_key, _does in KEYS:
+                for shown_key, _does in meanings(HomeList, HomeApp):
                     assert shown_key in helped
                 assert "load the agent" in helped and "GPU-Util" in helped
                 assert "4711" not in helped

@@ -49,7 +49,7 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     share = units.share(row.changed_share or 0.0)
     says = f"{share} of the time goes to kernels that generated ones would replace"
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
-        says += f": {row.then.kernels:.0f} launches a step for {row.now.kernels:.0f}"
+        says += f": {row.then.kernels:.0f} launches {context.per} for {row.now.kernels:.0f}"
     if runs is None or not runs.count:
         return finding(says, line, changed_share=row.changed_share)
     return finding(

@@ -62,8 +62,11 @@ def transfers(facts: Facts) -> Transfers:
     hidden = cover.between(activities.starts_ns, activities.ends_ns)
     pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
-    up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
-    down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
+    managed = MemoryKind.MANAGED
+    migrates = (activities.src_kinds == managed) & (activities.dst_kinds == managed)
+    copied = ~kernels & ~migrates  # pages that move by themselves are no copies that somebody wrote
+    up = (activities.copy_kinds == CopyKind.HTOD) & copied
+    down = (activities.copy_kinds == CopyKind.DTOH) & copied
     saved = down & facts.in_save
     down &= ~saved
     first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))

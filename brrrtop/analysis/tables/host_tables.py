@@ -21,12 +21,13 @@ from brrrtop.analysis.tables.ops import (
 )
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.model import intervals
-from brrrtop.model.host_details import HostDetails, MemoryEvents
 from brrrtop.model.host_tables import (
     AliveRow,
     AnnotationRow,
     CopyRow,
+    HostDetails,
     HostTables,
+    MemoryEvents,
     MemoryUse,
     OwnCollectiveRow,
     PhaseRow,

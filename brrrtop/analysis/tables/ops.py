@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.facts.labels import BUCKETS
 from brrrtop.analysis.facts.table import Facts
-from brrrtop.model.host_details import HostDetails
-from brrrtop.model.host_tables import OpRow
+from brrrtop.model.host_tables import HostDetails, OpRow
 from brrrtop.model.tables import F8, I8, Bool
 
 _MOST_SHAPES = 200

@@ -17,8 +17,7 @@ from brrrtop.analysis.tables.ops import (
     with_ancestors,
 )
 from brrrtop.kernel_names.traits import by_name
-from brrrtop.model.host_details import HostDetails, HostOps
-from brrrtop.model.host_tables import FrameRow, ModuleRow, StallRow
+from brrrtop.model.host_tables import FrameRow, HostDetails, HostOps, ModuleRow, StallRow
 from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool, picked
 from brrrtop.text.units import without_object

@@ -188,7 +188,8 @@ _KERNEL = {
     "staticSharedMemory": 0, "dynamicSharedMemory": 0, "graphId": 0,
 }  # fmt: skip
 _COPY_NAMES = {**COPY_NAMES, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
-"""ENUM_CUDA_MEMCPY_OPER: CUPTI's, and three of unified memory's migrations."""
+"""ENUM_CUDA_MEMCPY_OPER: CUPTI's, and three of unified memory's migrations, which tell no kind of memory."""
+_MIGRATIONS = (11, 12, 13)
 _MEMORY_NAMES = {kind - 1: name for kind, name in MEMORY_NAMES.items() if kind}
 """ENUM_CUDA_MEM_KIND, one less than CUPTI's; the table of that name counts where a file has it."""
 _RANGES = "eventType in (59, 60) and end is not null"
@@ -332,7 +333,8 @@ class _Reader:
         keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
         self._copied(table, keys, lambda kinds: (
             f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "
-            f"({self._memory(kinds[1])} -> {self._memory(kinds[2])})"
+            + ("(Managed -> Managed)" if kinds[0] in _MIGRATIONS
+               else f"({self._memory(kinds[1])} -> {self._memory(kinds[2])})")
         ))  # fmt: skip
 
     def _copied(self, table: Columns, kinds: Array, name_of: Callable[[Any], str]) -> None:

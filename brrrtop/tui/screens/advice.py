@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
+from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import sureness
 from brrrtop.tui.renderables.line import clipped, facts, hanging
@@ -25,8 +25,11 @@ CLOSING = "  Change one thing at a time: else nobody knows which one helped."
 class AllAdvice(Chooser, Scrolled):
     """One advisory is chosen; silenced ones stand at the end, where they can be heard again."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("x", "silence"), ("y", "copy")]
-    KEYS = (CHOOSE, ("y", "copy", "focused.copy"), ("x", "silence", "focused.silence"), *VIEW_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("y", "copy", "copy"),
+        key("x", "silence", "silence",
+            "of all advice: silence the chosen one for this session, or hear it again"),
+    ]  # fmt: skip
     topic = "advice, most worth taking first"
 
     def __init__(self) -> None:

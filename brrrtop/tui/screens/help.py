@@ -11,72 +11,14 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
+from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import hanging
-from brrrtop.tui.widgets.scrolled import Scrolled
-
-KEYS_MEAN: tuple[tuple[str, str], ...] = (
-    ("?  h  F1", "this help"),
-    (
-        "q  Ctrl-C",
-        "quit; the trainer goes on. Esc leads back, from here to the list of all trainers",
-    ),
-    ("space", "pause and go on: a replay stands still, a live screen is frozen"),
-    ("← →", "step a replay back and forth"),
-    ("[ ]", "jump a tenth of a replay back and forth"),
-    ("+ -", "replay faster, slower"),
-    ("↑ ↓  j k", "move in the kernel table and the roofline; Home, End, PgUp, PgDn too"),
-    ("enter", "the chosen kernel in depth; once a trainer has ended: watch its successor"),
-    ("s  < >", "sort by the next or previous column; a click on a title does too"),
-    ("I", "reverse the order"),
-    (
-        "/",
-        "show only kernels with these words in name, family or side; Esc clears. In help, log, advice, "
-        "code and tables: search; N and P go to the next and the previous place",
-    ),
-    (
-        "p",
-        "one step as a picture. There: ←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g G the next "
-        "and the previous longest gap, 0 all of the step, f follow the run again",
-    ),
-    ("C", "code: your file with the share of the time that each line takes, and why the GPU idles"),
-    ("i", "the run in figures: phases, what is known twice, account, steps, launches, counters"),
-    (
-        "L",
-        "loader: how long each batch is waited for, what the workers do, where the loop stands; on the "
-        "main screen too while the verdict's cause is input",
-    ),
-    ("T", "tables: ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
-    (":  Ctrl-P", "all commands by name; panes are hidden and shown there"),
-    ("z Z", "the next pane alone; all panes again"),
-    (
-        "1 2 3 4 5 6",
-        "main screen, roofline, all advice, log, before/after, what-if (also r, a, l, b, w)",
-    ),
-    ("x", "in the list of all advice: silence the chosen one for this session, or hear it again"),
-    (
-        "y",
-        "copy what to try, of the chosen advice or the first: to the clipboard of your terminal, "
-        "over SSH too, where it takes OSC 52 (tmux: `set -g set-clipboard on`). Shift and the mouse "
-        "select other text",
-    ),
-    (
-        "7 R  { }",
-        "of a job with several ranks: all of them, the slow one first (Enter opens one, Esc goes "
-        "back); the rank before and the next one",
-    ),
-    ("d D", "the next GPU, the one before; a click on a GPU shows it"),
-    ("m", "set a baseline; b compares with it what comes after, m again resets it"),
-    ("c", "trace without pauses, or in bursts again; costs the trainer more"),
-    ("n", "trace a few steps now, without waiting for the pause to end"),
-    ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
-    ("S", "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
-    (
-        "t",
-        "the next theme: dark, light, high-contrast, colour-blind, your own; kept for the next time",
-    ),
-    ("Ctrl-L  F5", "redraw; Ctrl-Z suspends, `fg` comes back"),
-)
+from brrrtop.tui.screens.advice import AllAdvice
+from brrrtop.tui.screens.step import StepPane
+from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -115,7 +57,7 @@ TERMS: tuple[tuple[str, str], ...] = (
      "are none, why. A bar is as high as the part of the time that it covers"),
     ("run, now", "where the time went since attaching, and in the last seconds. What no burst has seen is "
      "unknown, active or idle by the GPU's counter"),
-    ("samples/s, MFU", "of all steps; MFU is the FLOPs that the kernels did over the peak of their "
+    ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
      "precision, left out where the FLOPs are not known"),
     ("GPU active", "the part of the run in which the GPU was not idle; i has it beside its own counter"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
@@ -187,6 +129,14 @@ FACTS: tuple[str, ...] = (
 )
 
 
+def binders() -> tuple[type, ...]:
+    """The classes that bind keys, in the order of help."""
+    from brrrtop.tui.app import BrrrtopApp
+    from brrrtop.tui.screens.main import MainView
+
+    return (BrrrtopApp, SubView, Chooser, KernelTable, MainView, Scrolled, AllAdvice, StepPane)
+
+
 class Help(Scrolled):
     topic = "help"
 
@@ -194,7 +144,7 @@ class Help(Scrolled):
         palette, plain = self.palette, self.palette.style("text")
         return [
             *_heading("Keys", palette, first=True),
-            *_entries(KEYS_MEAN, palette, width, 16),
+            *_entries(tuple(meanings(*binders())), palette, width, 16),
             *_heading("The three regimes: the fix for one does nothing for another", palette),
             *_regimes(palette, width),
             *_heading("Letters of kernels and of the account", palette),

@@ -6,40 +6,46 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.commands import MAIN_KEYS, MAIN_LAST
+from brrrtop.tui.keys import key
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.devices import DeviceStrip
-from brrrtop.tui.widgets.frame import KeyLine
 from brrrtop.tui.widgets.kernel_table import SORTABLE, KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
-from brrrtop.tui.widgets.verdict import Figures
+from brrrtop.tui.widgets.verdict import DeviceStrip, Figures
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
 was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_start` is on such a one)."""
 
 
+_SORT = "sort kernels by the next or the previous column; a click on a title does too"
+COPY = (
+    "copy what to try, of the chosen advice or the first: to the clipboard of your terminal, over SSH "
+    "too, where it takes OSC 52 (tmux: `set -g set-clipboard on`)"
+)
+
+
 class MainView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash,f3", "filter", priority=True),
+        key("slash,f3", "filter", "filter",
+            "filter kernels by words in name, family or side; Esc clears", priority=True),
         ("escape", "clear_filter"),
-        ("s,greater_than_sign,f6", "sort(1)"),
-        ("less_than_sign", "sort(-1)"),
-        ("I", "reverse"),
-        ("y", "app.copy"),
-        ("z", "zoom(1)"),
-        ("Z", "zoom(0)"),
-    ]
+        key("s,greater_than_sign,f6", "sort(1)", "", _SORT),
+        key("less_than_sign", "sort(-1)", "", _SORT),
+        key("I", "reverse", "", "reverse the order of kernels"),
+        key("y", "app.copy", "copy", COPY),
+        key("z", "zoom(1)", "", "the next pane alone"),
+        key("Z", "zoom(0)", "", "all panes"),
+    ]  # fmt: skip
 
     OPENING = "-unjudged -no-past"
     """Its classes before the first snapshot."""
@@ -50,7 +56,7 @@ class MainView(View):
             Loader(), StepStrip(), KernelTable(),
         )  # fmt: skip
         hint = "words in a kernel's name, family or side"
-        yield from self.framed(panes, "filter ", hint, KeyLine(MAIN_KEYS, MAIN_LAST))
+        yield from self.framed(panes, "filter ", hint)
 
     def show(self, snapshot: Snapshot) -> None:
         self.update_classes(

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import ranks as words
-from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
+from brrrtop.tui.keys import key
 from brrrtop.tui.renderables.line import hanging, paragraph
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.table import TableView
@@ -21,8 +21,11 @@ NONE = "One rank by itself. Name the files of all ranks, or attach to the launch
 
 
 class RankTable(TableView):
-    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "choose(-10)"), ("pagedown", "choose(10)")]
-    KEYS = (CHOOSE, ("enter", "open this rank", "focused.open"), *VIEW_KEYS[1:])
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "open", "open this rank"),
+        ("pageup", "choose(-10)"),
+        ("pagedown", "choose(10)"),
+    ]
     topic = "ranks of the job, the odd one first"
     identity = "key"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.text import Text
+from textual.binding import BindingType
 
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
+from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under_cursor
@@ -29,7 +31,7 @@ LISTED_FROM = 24
 class RooflinePane(Chooser, Pane):
     """One of the plotted kernels is chosen: marked in the plot, and its figures below."""
 
-    KEYS = (CHOOSE, ("enter", "kernel", "focused.open"), *VIEW_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [key("enter", "open", "kernel")]
 
     def __init__(self) -> None:
         super().__init__()

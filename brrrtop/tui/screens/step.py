@@ -13,7 +13,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
-from brrrtop.tui.commands import VIEW_KEYS
+from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import rows as flowed
 from brrrtop.tui.renderables.line import rule
@@ -33,30 +33,27 @@ EDITS_FROM = 20
 WORDS = {"annotation": "named range", "host": "CUDA call"}
 
 
+_CURSOR = "in one step: the cursor, which reads the bars"
+_ZOOM = "in one step: zoom"
+_GAP = "in one step: the next and the previous longest gap"
+_PAN = "in one step: pan"
+
+
 class StepPane(Pane, can_focus=True):
     """Draws the newest picture until a key is pressed: then that one stands still, to be read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("left", "move(-1)"),
-        ("right", "move(1)"),
-        ("shift+left", "pan(-0.5)"),
-        ("shift+right", "pan(0.5)"),
-        ("plus,equals_sign,up,k", "zoom(0.5)"),
-        ("minus,down,j", "zoom(2.0)"),
-        ("g", "gap(1)"),
-        ("G", "gap(-1)"),
-        ("0,home", "whole"),
-        ("f", "follow"),
+        key("right", "move(1)", "cursor", _CURSOR, sign="←→"),
+        key("left", "move(-1)", "", _CURSOR),
+        key("plus,equals_sign,up,k", "zoom(0.5)", "zoom", _ZOOM, sign="+ -"),
+        key("minus,down,j", "zoom(2.0)", "", _ZOOM),
+        key("g", "gap(1)", "next gap", _GAP),
+        key("G", "gap(-1)", "", _GAP),
+        key("shift+left", "pan(-0.5)", "", _PAN),
+        key("shift+right", "pan(0.5)", "", _PAN),
+        key("0,home", "whole", "whole step", "in one step: all of it"),
+        key("f", "follow", "follow", "in one step: follow the run again"),
     ]
-
-    KEYS = (
-        ("←→", "cursor", "focused.move(1)"),
-        ("+ -", "zoom", "focused.zoom(0.5)"),
-        ("g", "next gap", "focused.gap(1)"),
-        ("0", "whole step", "focused.whole"),
-        ("f", "follow", "focused.follow"),
-        *VIEW_KEYS,
-    )
 
     def __init__(self) -> None:
         super().__init__()

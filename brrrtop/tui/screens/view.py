@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.commands import BURSTS, FOLLOW
+from brrrtop.tui.keys import key
 from brrrtop.tui.widgets.frame import LEAST_HEIGHT, LEAST_WIDTH, KeyLine, Status, Title, TooSmall
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Scrolled
@@ -57,12 +57,8 @@ class View(Screen[None]):
         panes = list(self.walk_children(Pane))
         for pane in panes:
             pane.show(snapshot)
-        behind = BURSTS if snapshot.source.tier == "bursts" else ()
-        for pane in panes:
-            if isinstance(pane, KeyLine):
-                pane.frame((FOLLOW,) if snapshot.successor is not None else (), behind)
 
-    def framed(self, panes: Iterable[Widget], what: str, hint: str, keys: KeyLine) -> ComposeResult:
+    def framed(self, panes: Iterable[Widget], what: str, hint: str) -> ComposeResult:
         """The panes below the verdict and above the words typed, the status and the keys."""
         yield TooSmall()
         yield Title()
@@ -73,7 +69,7 @@ class View(Screen[None]):
             yield Label(what)
             yield Input(placeholder=hint, id="words", disabled=True)
         yield Status()
-        yield keys
+        yield KeyLine()
 
     @property
     def words(self) -> Input:
@@ -98,10 +94,10 @@ class SubView(View):
     """A screen about one pane; Esc leads back. `/` searches in what can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape", "back"),
+        key("escape", "back", "back", "back, in the end to the list of all trainers"),
         ("backspace", "app.main"),
-        ("slash,f3", "search"),
-    ]
+        key("slash,f3", "search", "", "elsewhere: search in help, log, advice, code and tables"),
+    ]  # fmt: skip
 
     def __init__(self, body: Pane) -> None:
         super().__init__()
@@ -109,7 +105,7 @@ class SubView(View):
 
     def compose(self) -> ComposeResult:
         hint = "words; Enter keeps them, Esc ends"
-        yield from self.framed((self.body,), "search ", hint, KeyLine(self.body.KEYS))
+        yield from self.framed((self.body,), "search ", hint)
 
     def on_mount(self) -> None:
         self.body.focus()

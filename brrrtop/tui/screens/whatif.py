@@ -9,7 +9,6 @@ from rich.text import Text
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.tui.commands import CHOOSE, VIEW_KEYS
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.table import TableView
@@ -26,7 +25,6 @@ NONE = (
 class EditTable(TableView):
     """One edit is chosen: below the table is what a step is made of with it and without."""
 
-    KEYS = (CHOOSE, *VIEW_KEYS)
     topic = "what if: each edit simulated, in the order of the advice"
     identity = "edit"
 

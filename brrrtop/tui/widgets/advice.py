@@ -14,6 +14,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
+from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
 from brrrtop.tui.widgets.pane import Pane
@@ -25,7 +26,7 @@ RANGED = 60
 
 
 class Advice(Pane, can_focus=True):
-    BINDINGS: ClassVar[list[BindingType]] = [("enter", "open")]
+    BINDINGS: ClassVar[list[BindingType]] = [key("enter", "open", "all advice")]
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,16 +180,16 @@ def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
 def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labels and values in words, units taken from the keys' suffixes."""
     pairs = []
-    for key, value in evidence.items():
+    for name, value in evidence.items():
         if isinstance(value, list | tuple) and not value:
             continue
-        label, shown = key, str(value)
+        label, shown = name, str(value)
         if value is None:
-            label, shown = _measured_line(key, 0.0)[0], units.UNMEASURED
+            label, shown = _measured_line(name, 0.0)[0], units.UNMEASURED
         elif isinstance(value, bool):
             shown = "yes" if value else "no"
         elif isinstance(value, int | float):
-            label, shown = _measured_line(key, value)
+            label, shown = _measured_line(name, value)
         elif isinstance(value, list | tuple):
             shown = " → ".join(short_name(str(entry)) for entry in value)
         pairs.append((label.replace("_", " "), shown))

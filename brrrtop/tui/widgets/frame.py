@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
 
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.commands import Key
+from brrrtop.tui.keys import sign_of
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, joined, pair, sided
 from brrrtop.tui.widgets.pane import Pane
@@ -170,40 +168,28 @@ def own_use(overhead: Overhead, palette: Palette) -> list[Text]:
 
 
 class KeyLine(Pane):
-    """Needs no snapshot; keys that do not fit are left out from the end, `last` before all others."""
+    """The keys that do something here, the focused pane's first; those that do not fit are left out."""
 
-    def __init__(self, keys: Sequence[Key], last: Sequence[Key] = ()) -> None:
-        super().__init__()
-        self._keys, self._last = tuple(keys), tuple(last)
-        self._ahead: tuple[Key, ...] = ()
-        self._behind: tuple[Key, ...] = ()
-
-    def frame(self, ahead: Sequence[Key], behind: Sequence[Key] = ()) -> None:
-        """Keys that come first and behind the usual ones for as long as they do something."""
-        if (tuple(ahead), tuple(behind)) != (self._ahead, self._behind):
-            self._ahead, self._behind = tuple(ahead), tuple(behind)
-            self.redraw()
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.screen.bindings_updated_signal.subscribe(self, lambda _: self.redraw())
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return ()
-
-    def redraw(self) -> None:
-        self._drawn_from = ()
-        self.put([self.line(self.content_size.width)])
-
-    def line(self, width: int) -> Text:
-        pieces = []
-        for shown, does, action in (*self._ahead, *self._keys, *self._behind, *self._last):
-            click = Style(meta={"@click": action})
-            piece = Text.styled(
-                f" {self.palette.keys(shown)} ", self.palette.style("text", bold=True) + click
-            )
-            piece.append(f"{does} ", self.palette.style("muted") + click)
-            pieces.append(piece)
-        return joined(pieces, width, "")
+        return (snapshot.source.tier, snapshot.successor)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        return [self.line(width)]
+        pieces: dict[str, Text] = {}
+        bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
+        for node, binding, *_ in self.screen.active_bindings.values():
+            traces = binding.action in ("burst", "shapes") and snapshot.source.tier != "bursts"
+            if not binding.show or binding.action in pieces or traces:
+                continue
+            whose = "app" if node is self.app else "screen" if node is self.screen else "focused"
+            action = binding.action if "." in binding.action else f"{whose}.{binding.action}"
+            click = Style(meta={"@click": action})
+            piece = Text.styled(f" {self.palette.keys(sign_of(binding))} ", bold + click)
+            pieces[binding.action] = piece.append(f"{binding.description} ", muted + click)
+        return [joined(pieces.values(), width, "")]
 
 
 class TooSmall(Pane):

@@ -12,6 +12,7 @@ from textual.binding import BindingType
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
+from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import reason
 from brrrtop.tui.renderables.line import hanging, rule
@@ -79,7 +80,11 @@ def matching(kernels: Sequence[KernelRow], query: str) -> list[KernelRow]:
 class KernelTable(Chooser, Pane):
     """Keys move the cursor; Enter and two clicks open the kernel under it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("pageup", "page(-1)"), ("pagedown", "page(1)")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "open", "kernel", "the chosen kernel in depth"),
+        ("pageup", "page(-1)"),
+        ("pagedown", "page(1)"),
+    ]
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.segment import Segment
@@ -15,7 +15,6 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.commands import VIEW_KEYS, Key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import stacked
 
@@ -94,8 +93,6 @@ class Pane(LineWidget):
     """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
 
     app: BrrrtopApp
-    KEYS: ClassVar[tuple[Key, ...]] = VIEW_KEYS
-    """The last line of the screen, where the pane is what a screen is about."""
 
     def __init__(self) -> None:
         super().__init__()

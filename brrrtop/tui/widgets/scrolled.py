@@ -10,8 +10,12 @@ from textual import events
 from textual.binding import BindingType
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.keys import key
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.widgets.pane import LineWidget, Pane
+
+_MOVE = "move in a list"
+_HITS = "the next and the previous place of what was searched for"
 
 
 class Scrolled(Pane, can_focus=True):
@@ -24,8 +28,8 @@ class Scrolled(Pane, can_focus=True):
         ("pagedown", "scroll_pages(1)"),
         ("home,g", "scroll_by(-1000000)"),
         ("end,G", "scroll_by(1000000)"),
-        ("N", "next_hit(1)"),
-        ("P", "next_hit(-1)"),
+        key("N", "next_hit(1)", "", _HITS),
+        key("P", "next_hit(-1)", "", _HITS),
     ]
     topic = ""
 
@@ -113,11 +117,10 @@ class Chooser(LineWidget, can_focus=True):
     """A list of which one row is chosen: by what it is, as rows come, go and change places."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("up,k", "choose(-1)"),
-        ("down,j", "choose(1)"),
-        ("home,g", "choose(-1000000)"),
-        ("end,G", "choose(1000000)"),
-        ("enter", "open"),
+        key("down,j", "choose(1)", "choose", _MOVE, sign="↑↓"),
+        key("up,k", "choose(-1)", "", _MOVE),
+        key("home,g", "choose(-1000000)", "", _MOVE),
+        key("end,G", "choose(1000000)", "", _MOVE),
     ]
 
     def __init__(self) -> None:
@@ -148,6 +151,3 @@ class Chooser(LineWidget, can_focus=True):
 
     def reveal(self, place: int) -> None:
         """Scrolls so far that the row is seen; nothing where all of them are."""
-
-    def action_open(self) -> None:
-        """What is known of the chosen row."""

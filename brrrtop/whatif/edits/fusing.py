@@ -72,8 +72,6 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     kernels = step.kernels
     fusable = model_nodes(step) & kernels.is_role(*_FUSABLE) & ~kernels.sorting
     fusable &= ~kernels.interpolating | np.isfinite(kernels.elements)
-    if not guess.loss_inside:
-        fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
     backward = kernels.backward[order]
     turns = np.concatenate(([False], backward[1:] != backward[:-1]))
@@ -144,9 +142,7 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     added = np.where(kernels.interpolating[members], ADDITIONS * elements, 0.0)
     moved += ATOMIC_BYTES * np.bincount(run, added, runs)
     time = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
-    gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)
-    least = np.maximum(guess.index_time * gathered, guess.kernel_floor_ns)
-    return np.asarray(np.maximum(time, least))
+    return np.asarray(np.maximum(time, guess.kernel_floor_ns))
 
 
 def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
@@ -183,7 +179,7 @@ def captured(step: Step, guess: Assumptions) -> Step:
     named = sum(step.named_ns.values(), np.zeros(len(step)))
     launching = (inner | turns) & (step.before_ns - named <= REFILL_NS)
     before = np.where(launching, named, step.before_ns)
-    before = before + np.where(opens | turns, guess.graph_entry_ns, 0.0)
+    before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(
         step,
         before_ns=before,

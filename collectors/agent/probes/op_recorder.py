@@ -26,8 +26,6 @@ Instants = list[tuple[int, int]]
 
 
 class OpRecording(NamedTuple):
-    """One recorded step."""
-
     threads: list[list[Any]]
     """What the recorder returned: a list of events a thread. Emptied while read."""
     begun: Instants

@@ -27,8 +27,6 @@ _OPTIONS = ("foreach", "fused", "capturable")
 
 
 class Rhythm:
-    """When one optimizer stepped, the last 64 times."""
-
     __slots__ = ("label", "stamps")
 
     def __init__(self, label: str) -> None:

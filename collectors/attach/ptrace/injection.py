@@ -43,8 +43,6 @@ class CodeRefused(InjectionFailed):
 
 
 class Injection:
-    """A context manager around one stopped thread."""
-
     def __init__(self, pid: int, tid: int, gadgets: dict[str, int], patience_s: float) -> None:
         self._pid = pid
         self._tid = tid

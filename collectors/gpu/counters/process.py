@@ -94,7 +94,6 @@ class CounterProcess(SamplerFeed):
 
     @property
     def says(self) -> list[str]:
-        """Why there are no counters, or what they cost."""
         return list(self._state.get("notes", ()))
 
     @property
@@ -105,7 +104,6 @@ class CounterProcess(SamplerFeed):
 
     @property
     def active(self) -> bool:
-        """Samples are coming."""
         return bool(self._state.get("active")) and not self._ended.is_set()
 
     @property
@@ -199,7 +197,6 @@ def _code_of(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
 
 
 def ended_how(code: int | None) -> str:
-    """In words, how the worker ended."""
     if code is None:
         return "the process that reads them does not end and was killed"
     if code >= 0:

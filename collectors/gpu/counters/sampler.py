@@ -109,7 +109,6 @@ class CounterThread(SamplerThread):
 
     @property
     def says(self) -> list[str]:
-        """Why there are no counters, or what they cost."""
         waits = not self._says and not self._known.is_set() and not self._stop.is_set()
         if waits and time.monotonic() - self._began_s > WAITS_S:
             return ["hardware counters wait: nobody said yet which GPU the trainer uses"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brrrtop.model import intervals
-from brrrtop.model.host_details import HostDetails, HostOps, MemoryEvents, PythonFrames
+from brrrtop.model.host_tables import HostDetails, HostOps, MemoryEvents, PythonFrames
 from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Links
 from brrrtop.sources.importers.trace import names as kineto_names

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.sources.files import malloc_trim

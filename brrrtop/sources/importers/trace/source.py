@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.errors import BadInput
-from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.sources.files import open_input
