@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.runs.judge import judge
+from brrrtop import analyze
+from brrrtop.ledger.verdict import UNSURE
 
 RUNS = Path(__file__).resolve().parents[1] / "recordings" / "runs"
 CLOCKS = sorted(RUNS.glob("*.json"))
@@ -42,6 +44,15 @@ def test_shares_of_phases_are_those_of_the_programs_own_clock(
 def test_waits_for_data_are_those_of_its_clock(name: str, rows: dict[str, Any]) -> None:
     own, ours = rows[name]["truth"].waits, rows[name]["ours_"]["waits"]
     assert ours == pytest.approx(own, abs=0.2 if name in FEW_SAMPLES else 0.05)
+
+
+@pytest.mark.parametrize("name", sorted(FEW_SAMPLES))
+def test_what_few_samples_tell_is_not_sure(name: str, rows: dict[str, dict[str, Any]]) -> None:
+    run = analyze(RUNS / f"{name}.brrr").to_dict()["run"]
+    most = sum(one["share"] * one["waits_for_data_most"] for one in run["phases"])
+    assert rows[name]["ours_"]["waits"] < rows[name]["truth"].waits <= most + 0.05
+    if not rows[name]["scores"]["regime"]:
+        assert rows[name]["ours_"]["confidence"] <= UNSURE
 
 
 def test_busy_is_what_the_counter_says(rows: dict[str, Any]) -> None:
