@@ -38,7 +38,7 @@ GUARDS = {
     "collectors/attach/client.py": "tests/attach/test_client.py",
     "collectors/attach/ptrace/calls.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
     "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py tests/attach/test_ptrace.py",
-    "collectors/attach/ptrace/injection.py": "tests/attach/test_ptrace.py tests/attach/test_waits.py",
+    "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_ptrace.py tests/attach/test_waits.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
     "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
     "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
@@ -58,6 +58,8 @@ SURVIVORS = {
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",
     "collectors/attach/run_folders.py sweep: True → False": "a folder that goes at that moment: a race alone tells",
     "collectors/attach/run_folders.py make: True → False": "as above",
+    "collectors/attach/ptrace/injection.py rehearse: x86_64.aim_syscall(state, frame, gadgets['syscall'], 0, "
+    "(0,) * 6, True) → pass": "a rehearsal, of which only its warmth is wanted",
     "brrrtop/cli/find_restarted.py __init__: 'watch it' if agent else 'watch its counters' → "
     "'watch it' if not agent else 'watch its counters'": "a word on the screen, which protects nobody",
 }

@@ -1,4 +1,4 @@
-"""The table of what brrrtop says of each program beside the program's own clock: `python judge.py DIR_OR_TAR …`.
+"""The table of what brrrtop says of each program beside the program's own clock: `python benchmarks/runs/judge.py [DIR_OR_TAR …]`.
 
 Reads what `watch.py` kept, judges each recording as `brrrtop analyze` does today (`--live`: takes the last line that was
 output while it ran), cuts the clock to the time watched and prints a row a program and the totals. A figure that a
@@ -19,10 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+KEPT = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "runs"
 POINTS, BUSY_POINTS, LARGE = 0.05, 0.10, 0.05
 """Allowed differences of shares; a phase from this share on has to be right."""
 SURE, CONTRADICTED = 0.8, 0.15
 """A verdict of such a confidence while its witness differs by so much is wrong to be sure."""
+ALWAYS_AT_WORK = 2 / 3
+"""Below such an activity idle time may be the largest of the three shares, whatever a program was thought to do."""
 GAUGES, GRAPHICS_ACTIVE = 10, 27
 """Of the wire: a kind of frame, and one of its metrics."""
 
@@ -64,22 +67,30 @@ class Truth:
     def __init__(self, intervals: list[list[Any]], start_ns: int, end_ns: int) -> None:
         length, waited, by_hand = defaultdict[str, float](float), 0.0, 0.0
         whole, self.steps, train_ns = max(1, end_ns - start_ns), 0.0, 0.0
+        # The clock was stopped in its last interval: how much of that was a wait that went on nobody wrote.
+        clocked = max(1, min(end_ns, intervals[-1][1]) - start_ns) if intervals else whole
         for kind, start, end, waited_ns, hand_ns, steps in intervals:
             inside = min(end, end_ns) - max(start, start_ns)
             if inside <= 0:
                 continue
             share = inside / max(1, end - start)
             length[kind] += inside / whole
-            waited += waited_ns * share / whole
-            by_hand += hand_ns * share / whole
+            waited += waited_ns * share / clocked
+            by_hand += hand_ns * share / clocked
             self.steps += steps * share
             train_ns += inside if kind not in ("other", "evaluation", "saving", "rollout") else 0
         self.phases, self.waits, self.by_hand = dict(length), waited, by_hand
         self.step_ms = train_ns / 1e6 / self.steps if self.steps else None
 
 
-def wanted(name: str, truth: Truth) -> tuple[set[str], set[str | None], set[str] | None]:
-    """Regimes, causes (None: none) and first advices that are right; no set of advice: any about kernels."""
+def wanted(
+    name: str, truth: Truth, counter: float | None
+) -> tuple[set[str], set[str | None], set[str] | None]:
+    """Regimes, causes (None: none) and first advices that are right; no set of advice: any about kernels.
+
+    Args:
+        counter: The GPU's activity by its own counter.
+    """
     regimes, causes, advice = EXPECTED.get(name, (AT_WORK, {None}, None))
     late: set[str | None] = {"input", "host"} if truth.by_hand > truth.waits / 2 else {"input"}
     helps = INPUT | (
@@ -90,6 +101,8 @@ def wanted(name: str, truth: Truth) -> tuple[set[str], set[str | None], set[str]
     if truth.waits >= 0.12:
         regimes, causes = regimes | IDLE, causes | late
         advice = None if advice is None else advice | helps
+    if counter is not None and counter < ALWAYS_AT_WORK:
+        regimes, causes = regimes | IDLE, causes | {"launch"}
     for kind, cause, id_ in (
         ("saving", "checkpoint", "checkpoint-stall"),
         ("compile", "compile", "recompilation"),
@@ -172,7 +185,7 @@ def judge(kept: dict[str, Any], recording: Path, live: bool) -> dict[str, Any]:
         watch["ended_ns"] - ours_["duration_ns"] if ours_["duration_ns"] else watch["first_line_ns"]
     )
     truth = Truth(kept["clock"]["intervals"], start or watch["began_ns"], watch["ended_ns"])
-    regimes, causes, advice = wanted(name, truth)
+    regimes, causes, advice = wanted(name, truth, ours_["gpm"])
     waits = best_waits(ours_)
 
     def right(row: dict[str, Any]) -> bool:
@@ -282,7 +295,9 @@ def totals(rows: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("places", type=Path, nargs="+", help="folders or tars that watch.py made")
+    parser.add_argument(
+        "places", type=Path, nargs="*", default=[KEPT], help="folders or tars that watch.py made"
+    )
     parser.add_argument(
         "--live",
         action="store_true",

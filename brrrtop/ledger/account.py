@@ -154,8 +154,8 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
 
 
 def _idle(bursts: Sequence[Burst]) -> dict[str, float]:
-    """Idle time of bursts by cause, but for waits for data and what is measured all the time."""
-    left_out = ("input", "io", "checkpoint", "evaluation", *MEASURED.values())
+    """Idle time of bursts by cause, but for what is measured all the time, and what nobody knows."""
+    left_out = ("unknown", "input", "io", "checkpoint", "evaluation", *MEASURED.values())
     return {
         cause: float(sum(one.account.idle_ns[cause] for one in bursts))
         for cause in IDLE_CAUSES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection
 
@@ -22,9 +21,6 @@ _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 """Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse. None counts
 copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
-
-_LIBRARY = re.compile(r" > (?!python3)(?!threading)\S+\.py:")
-"""Of a sample: its innermost frame is a library's, and not the standard library's."""
 
 Frame = tuple[str, str]
 Intervals = tuple[I8, I8]
@@ -96,13 +92,18 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         np.isin(marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))])
         | ~np.isin(classes, (MarkClass.STEP, MarkClass.STACK)).any()
     )
-    steps = marks.ends_ns[(classes == MarkClass.STEP) & (marks.ends_ns >= span.t0_ns)]
+    steps = np.sort(marks.ends_ns[(classes == MarkClass.STEP) & (marks.ends_ns >= span.t0_ns)])
     waits = np.flatnonzero((classes == MarkClass.INPUT) & loop)
     if not len(waits):
         waits = np.flatnonzero(classes == MarkClass.INPUT)
 
     def union(mark_class: MarkClass) -> Intervals:
         rows = (classes == mark_class) & loop
+        if (
+            mark_class is MarkClass.COMPILE
+        ):  # autograd's thread compiles while the loop waits for it
+            inside = np.searchsorted(steps, [marks.starts_ns, marks.ends_ns])
+            rows |= (classes == mark_class) & (inside[0] == inside[1])
         low, high = intervals.clip(
             marks.starts_ns[rows], marks.ends_ns[rows], span.t0_ns, span.t1_ns
         )
@@ -112,13 +113,13 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
     )
     samples = _samples(timeline.names, marks, span)
-    wait_starts, wait_ends = _with_open_waits(span, np.sort(steps), wait_starts, wait_ends, samples)
+    wait_starts, wait_ends = _with_open_waits(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
     return Evidence(
         span=span,
         names=timeline.names,
-        step_ends=np.sort(steps),
+        step_ends=steps,
         wait_starts=wait_starts,
         wait_ends=wait_ends,
         saving=union(MarkClass.CHECKPOINT),
@@ -197,7 +198,9 @@ def _cause(name: str, asks: Collection[Frame], loop: Collection[Frame]) -> str |
     cause, place = reads_as(name), place_of(name)
     if place.frames[0] in asks or (cause is None and makes_batches(place, loop)):
         return "input"
-    if cause is None and _LIBRARY.search(name):
+    if cause == "io" and place.waits_for_thread:  # `requests.get()` of a queue is no download
+        return "input"
+    if cause is None and place.computes:
         return "launch"
     return cause
 

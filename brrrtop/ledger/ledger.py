@@ -63,7 +63,7 @@ class Ledger:
             return None
         most_ns = self._kept_open_ns + self._closed_at_once_ns
         while now_ns - self._open_ns > most_ns:
-            self._close(timeline, device_id, self._open_ns + most_ns)
+            self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
         evidence, phases = _evidence_and_phases(timeline, span, device_id)
         fresh = self._sums(timeline, evidence, phases, span, device_id)
@@ -83,10 +83,15 @@ class Ledger:
         bursts = [] if device_id is None else self._bursts.within(timeline, span, device_id)
         return sums_of(evidence, phases, bursts, span)
 
-    def _close(self, timeline: Timeline, device_id: int | None, until_ns: int) -> None:
+    def _close(self, timeline: Timeline, device_id: int | None, until_ns: int, now_ns: int) -> None:
         """Keeps the sums of the oldest part alone."""
-        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
         cut_ns = self._open_ns + self._closed_at_once_ns
+        if not len(
+            timeline.marks_between(Span(self._open_ns, until_ns))
+        ):  # asleep, or the clock jumped
+            later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
+            until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
+        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
             cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle

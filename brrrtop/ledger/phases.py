@@ -211,7 +211,8 @@ def _kind(frame: Frame | str, place: Place) -> PhaseKind:
         kind = kind_of(frame[1])
         if kind is not PhaseKind.OTHER or place.functions[-1] != frame:
             return kind
-    return kind_of(place.frames[0][1], place.source)
+    kind = kind_of(place.frames[0][1], place.source)
+    return PhaseKind.OTHER if kind is PhaseKind.DATA and place.computes else kind
 
 
 def _main_frame(

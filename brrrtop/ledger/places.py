@@ -18,8 +18,21 @@ class Place(Struct, frozen=True):
     """The user's own frames, `(file:line, function)`, innermost first."""
     source: str
     """The innermost one's line; empty where nobody could read it."""
-    compiles: bool = False
-    """The innermost frame of all is torch.compile's."""
+    library: str = ""
+    """The innermost frame of all where it is a library's: `modules/linear.py:134 Linear.forward`."""
+
+    @property
+    def compiles(self) -> bool:
+        return _COMPILER.search(self.library) is not None
+
+    @property
+    def computes(self) -> bool:
+        """In a library that is neither Python's own nor torch's loader: on its way to a launch."""
+        return _COMPUTES.search(self.library) is not None
+
+    @property
+    def waits_for_thread(self) -> bool:
+        return _QUEUE.search(self.library) is not None
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -41,6 +54,8 @@ _COMPILER = re.compile(
     r"^(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
 """Folders of torch's compiler; a sample holds the last two parts of a path."""
+_COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
+_QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
 
@@ -53,7 +68,7 @@ def place_of(name: str) -> Place:
     return Place(
         tuple((where, function) for where, _, function in each),
         source,
-        _COMPILER.search(library) is not None,
+        library,
     )
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Burst
 from brrrtop.ledger.evidence import Evidence
@@ -40,6 +41,9 @@ class PhaseSums(Struct, frozen=True, eq=False):
     steps: int = 0
     waits_ns: int = 0
     reading_ns: int = 0
+    sampled_ns: int = 0
+    """Of the waits: by samples, and of how many outside marked waits."""
+    samples: int = 0
     launching_ns: float = 0.0
     active_ns: float = 0.0
     """Activity by the counter × time of its readings."""
@@ -68,6 +72,15 @@ class PhaseSums(Struct, frozen=True, eq=False):
         )  # fmt: skip
         return accounts.account_of(known, self.bursts)
 
+    @property
+    def waits_most_ns(self) -> int:
+        """That so few samples leave room for, 95 times of 100."""
+        if not self.samples or self.key[0] is PhaseKind.DATA:
+            return self.waits_ns
+        marked_ns = self.waits_ns - self.sampled_ns
+        rest_ns = max(1, self.duration_ns - marked_ns)
+        return marked_ns + round(rest_ns * bounds(self.sampled_ns / rest_ns, self.samples)[1])
+
     def phase(self, of_ns: int) -> Phase:
         """As it is shown, in a run of that length."""
         account, kind = self.account, self.key[0]
@@ -81,6 +94,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
             steps=self.steps,
             step_ns=round(self.duration_ns / self.steps) if self.steps else None,
             waits_ns=self.waits_ns,
+            waits_most_ns=self.waits_most_ns,
             active=self.active,
             traced_ns=sum(one.account.duration_ns for one in self.bursts),
             traced_steps=sum(one.steps for one in self.bursts),
@@ -125,7 +139,7 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
-    making, reading, launching = _sampled_shares(evidence, (starts, ends), marked)
+    (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
     own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
@@ -141,6 +155,8 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
         if key[0] is PhaseKind.DATA
         else waits_ns + round(rest_ns * (making + reading)),
         reading_ns=round(rest_ns * reading),
+        sampled_ns=round(rest_ns * (making + reading)),
+        samples=samples,
         launching_ns=rest_ns * launching,
         active_ns=float((reads * evidence.read_active).sum()),
         read_ns=float(reads.sum()),
@@ -153,20 +169,20 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
 
 def _sampled_shares(
     evidence: Evidence, phase: tuple[I8, I8], marked: tuple[I8, I8]
-) -> tuple[float, float, float]:
+) -> tuple[tuple[float, ...], int]:
     """Shares of a phase, outside the loader's waits, in which the loop makes its batches itself, by preparing
-    them and by reading files for them; and in which it is on its way to a launch."""
+    them and by reading files for them; and in which it is on its way to a launch. Of how many samples."""
     samples = evidence.samples
     inside = intervals.holders(*phase, samples.times_ns) >= 0
     inside &= intervals.holders(*marked, samples.times_ns) < 0
     times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
     if len(times) < LEAST_SAMPLES:
-        return 0.0, 0.0, 0.0
-    making, reading, launching = (
+        return (0.0, 0.0, 0.0), len(times)
+    shares = tuple(
         float(times[kind[inside]].sum() / max(1.0, times.sum()))
         for kind in (samples.makes_batches, samples.reads_files, samples.launches)
     )
-    return making, reading, launching
+    return shares, len(times)
 
 
 def code_lines(evidence: Evidence) -> tuple[CodeLine, ...]:
@@ -217,7 +233,7 @@ def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
         unbroken: The stretch at the end of the one goes on in the other.
     """
     names = (
-        "duration_ns", "steps", "waits_ns", "reading_ns", "launching_ns",
+        "duration_ns", "steps", "waits_ns", "reading_ns", "sampled_ns", "samples", "launching_ns",
         "active_ns", "read_ns", "own_active_ns", "own_read_ns",
     )  # fmt: skip
     return replace(

@@ -69,6 +69,8 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
     sure = verdict.confidence
     if contradiction(run, kernels, result.steps_covered) or _is_young(run):
         sure = min(sure, UNSURE)
+    if verdict.cause is not None and _may_be_waits(run, verdict.cause):
+        sure = min(sure, UNSURE)
     return replace(
         result,
         account=run.account,
@@ -98,6 +100,15 @@ def contradiction(run: Run, kernels: int, steps: float | None) -> float | None:
     apart = counter - account
     allowed = CONTRADICTION + (rate * TINY_KERNEL_NS * train.share if train and apart > 0 else 0.0)
     return apart if abs(apart) > allowed else None
+
+
+def _may_be_waits(run: Run, cause: str) -> bool:
+    """Whether so few samples leave room for waits for data that are longer than the cause named."""
+    idle = run.account.idle_ns
+    waits_ns = idle["input"] + idle["io"]
+    more_ns = sum(max(0, one.waits_most_ns - one.waits_ns) for one in run.phases)
+    other = cause not in ("input", "io")
+    return other and waits_ns + more_ns > idle.get(cause, 0) - more_ns
 
 
 def _is_young(run: Run) -> bool:

@@ -59,6 +59,9 @@ class Phase(Struct, frozen=True):
     split: Split | None
     """None where no burst saw it."""
 
+    waits_most_ns: int = 0
+    """The most that so few samples leave room for, 95 times of 100; `waits_ns` where marks tell all."""
+
     @property
     def waits_share(self) -> float | None:
         """Of the phase; None for an empty one."""

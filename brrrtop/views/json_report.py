@@ -195,6 +195,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
         "steps": phase.steps,
         "step_ms": _ms(phase.step_ns),
         "waits_for_data": phase.waits_share,
+        "waits_for_data_most": max(phase.waits_most_ns, phase.waits_ns) / max(1, phase.duration_ns),
         "traced_steps": phase.traced_steps,
         "traced_ns": phase.traced_ns,
         "active": phase.active,

@@ -38,15 +38,17 @@ from brrrtop.whatif.convolutions import (
     keeps_layout,
     last_over_first,
 )
-from brrrtop.whatif.host import (
+from brrrtop.whatif.iterations import (
+    Iterations,
     Nodes,
     batch_ns,
+    iterations,
+    launch_times,
     named,
     without_back_pressure,
     without_calls,
 )
-from brrrtop.whatif.host import before as before_calls
-from brrrtop.whatif.iterations import Iterations, iterations, launch_times
+from brrrtop.whatif.iterations import before as before_calls
 from collectors.vocabulary import CopyKind, MarkClass
 
 MOST_NODES = 6_000

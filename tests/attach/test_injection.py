@@ -155,3 +155,23 @@ def busy(one: Child) -> set[int]:
 def _state(one: Child, tid: int) -> str:
     text = Path(f"/proc/{one.pid}/task/{tid}/stat").read_text()
     return text[text.rindex(")") + 2]
+
+
+def test_a_thread_whose_stack_has_no_room_is_let_go_at_once_and_its_hold_is_measured() -> None:
+    code = """
+def refuse(*_):
+    raise OSError(14, "Bad address")
+with visit() as held:
+    pass
+read, calls.read_memory = calls.read_memory, refuse
+try:
+    visit().__enter__()
+except InjectionFailed as fault:
+    with open(f"/proc/{pid}/status") as status:
+        answer = [str(fault), "TracerPid:\\t0\\n" in status.read(), held.stopped_ns]
+"""
+    with python(children.BUSY) as one:
+        says, free, stopped_ns = trace(one, code)
+        assert "no room" in says and free
+        assert 0 < stopped_ns < 1_000_000_000
+        assert settles_in(one, "RS")

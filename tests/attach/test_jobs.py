@@ -106,10 +106,10 @@ def opened(candidates: list[Candidate], pid: int, files: AgentFiles) -> list[tup
     processes = JobProcesses(pid, Options(), files)
     ranks = processes.open(candidates)
     for one in ranks:
-        if one.driver is not None:
-            one.driver.close()
+        if one.controller is not None:
+            one.controller.source.close()
     processes.leave()
-    return [(one.driver is not None, one.why or "") for one in ranks]
+    return [(one.session is not None, one.why or "") for one in ranks]
 
 
 def test_a_rank_of_another_user_has_a_row_that_says_why(

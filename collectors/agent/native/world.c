@@ -12,8 +12,6 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-
-
 #define STACK_BYTES (128u << 10)
 #define RESUME_NS NS_PER_S         /* the child has been stopped alone, or gets no processor: the kernel lets go */
 #define SURE_NS (100 * NS_PER_MS) /* longer than the child takes to see that its time is over */

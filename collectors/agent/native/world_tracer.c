@@ -15,7 +15,6 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-
 #define MS 1000000LL
 #define SPIN_NS 20000
 #define HOLD_NS (300 * MS)       /* CUPTI may hang, on a lock; but it also waits for all that is queued */

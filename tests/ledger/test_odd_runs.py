@@ -1,0 +1,198 @@
+"""What a run may be like: days long, without marks or counters, with clocks that jump and marks out of order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brrrtop.ledger.ledger import MOST_KEYS, MOST_STRETCHES, Ledger
+from brrrtop.model.run import PhaseKind, Run
+from brrrtop.timeline.timeline import Timeline
+from collectors.protocol.frames import GAUGE, MARK, OBSERVED, Frame, Kind
+from collectors.vocabulary import MarkClass, Metric
+
+MS, SECOND = 1_000_000, 1_000_000_000
+START = 1_700_000_000 * SECOND
+LOOP, AUTOGRAD = 7, 8
+TRAIN = "main.py:10 train < main.py:90 main > nn/linear.py:3 forward | out = model(x)"
+EVALUATE = "main.py:40 evaluate < main.py:91 main > nn/linear.py:8 forward | out = model(x)"
+SERVE = "serve.py:9 main > python3.12/threading.py:355 Condition.wait | batch = [requests.get()]"
+ANSWER = "serve.py:11 main > nn/linear.py:8 forward | out = model(batch)"
+
+Row = tuple[MarkClass, float, float]
+
+
+def marks(
+    rows: Iterable[Row | tuple[MarkClass, float, float, str]], tid: int = LOOP
+) -> list[Frame]:
+    """Rows of class, start and end in ms from the start, and a name."""
+    given = [(*row, "")[:4] for row in rows]
+    names = sorted({row[3] for row in given})
+    table = np.zeros(len(given), MARK)
+    for at, (mark_class, start, end, name) in enumerate(given):
+        times = START + int(start * MS), START + int(end * MS)
+        table[at] = (*times, 0, tid, names.index(name) + 1, mark_class, 0, 0)
+    newest = int(table["end_ns"].max()) if len(table) else START
+    return [
+        Frame(Kind.NAMES, {n + 1: name for n, name in enumerate(names)}, newest),
+        Frame(Kind.MARKS, table, newest),
+    ]
+
+
+def steps(ends_ms: Iterable[float]) -> list[Row]:
+    return [(MarkClass.STEP, end, end) for end in ends_ms]
+
+
+def samples(
+    times_ms: Iterable[float], name: str = TRAIN
+) -> list[tuple[MarkClass, float, float, str]]:
+    return [(MarkClass.STACK, at, at, name) for at in times_ms]
+
+
+def timeline(*frames: Frame, until_ms: float, keep_ns: int | None = None) -> Timeline:
+    """Nothing was traced."""
+    result = Timeline(keep_ns)
+    result.add(Frame(Kind.OBSERVED, np.zeros(0, OBSERVED), START))
+    for frame in (*frames, Frame(Kind.STATUS, {}, START + int(until_ms * MS))):
+        result.add(frame)
+    return result
+
+
+def run_of(*frames: Frame, seconds: float = 10) -> Run:
+    known = timeline(*frames, until_ms=seconds * 1e3)
+    run = Ledger().run(known, None, START + int(seconds * SECOND))
+    assert run is not None
+    whole = sum(one.share for one in run.phases)
+    assert whole == pytest.approx(1) and run.account.duration_ns == run.duration_ns
+    return run
+
+
+def shares(run: Run) -> dict[str, float]:
+    return {one.kind.value: one.share for one in run.phases}
+
+
+def test_what_autograds_thread_compiles_is_the_loops_time_unless_it_steps_meanwhile() -> None:
+    ends = [t for t in range(50, 10_000, 50) if not 3_000 < t < 6_000]
+    loop = marks([*steps(ends), *samples(range(100, 10_000, 250))])
+    waited = run_of(*loop, *marks([(MarkClass.COMPILE, 3_010, 5_990, "LAZY_BACKWARD")], AUTOGRAD))
+    beside = run_of(*loop, *marks([(MarkClass.COMPILE, 6_010, 8_990, "warm-up")], AUTOGRAD))
+    assert shares(waited)["compile"] == pytest.approx(0.3, abs=0.01)
+    assert "compile" not in shares(beside)
+
+
+def test_a_server_waits_for_requests_and_not_for_a_network() -> None:
+    at = list(range(0, 10_000, 100))
+    run = run_of(*marks([*samples(at[::4], SERVE), *samples(sorted({*at} - {*at[::4]}), ANSWER)]))
+    assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(
+        0.25, abs=0.03
+    )
+    assert run.account.idle_ns["input"] > 0 == run.account.idle_ns["io"]
+
+
+def test_no_counter_and_no_marks_leave_it_unknown() -> None:
+    run = run_of(*marks(samples([0, 9_000])))
+    assert run.witness.active_counter is None and run.witness.waits_ledger is None
+    assert run.account.unknown_ns == run.duration_ns and run.steps == 0
+
+
+def test_nothing_at_all_is_no_run() -> None:
+    assert Ledger().run(timeline(until_ms=10_000), None, START + 10 * SECOND) is None
+
+
+def test_marks_in_any_order_say_the_same() -> None:
+    rows: list[Any] = [*steps(range(50, 10_000, 50)), *samples(range(100, 10_000, 250))]
+    rows += [(MarkClass.INPUT, t, t + 20, "loader") for t in range(60, 10_000, 50)]
+    mixed = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
+    ordered = run_of(*marks(rows))
+    assert run_of(*marks(mixed[:200]), *marks(mixed[200:])).account == ordered.account
+    assert ordered.train is not None and ordered.train.waits_share == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize("length_ms", [1_000, 400])
+def test_a_phase_of_one_stretch_is_named(length_ms: int) -> None:
+    ends = [t for t in range(50, 10_000, 50) if not 4_000 < t < 4_000 + length_ms]
+    inside = range(4_040, 4_000 + length_ms, 100)
+    run = run_of(
+        *marks([*steps(ends), *samples(range(20, 4_000, 250)), *samples(inside, EVALUATE)])
+    )
+    assert shares(run)["evaluation"] == pytest.approx(length_ms / 10_000, abs=0.02)
+
+
+def test_one_step_is_a_run() -> None:
+    run = run_of(*marks([*steps([100]), *samples([50, 150])]), seconds=1)
+    assert run.steps <= 1 and run.duration_ns > 0
+
+
+def test_a_forked_child_says_nothing_of_the_loop() -> None:
+    """Its threads have other numbers; what it saves or waits for is not the trainer's time."""
+    loop = marks([*steps(range(50, 10_000, 50)), *samples(range(100, 10_000, 250))])
+    child = marks([(MarkClass.CHECKPOINT, 2_000, 5_000), (MarkClass.GC, 6_000, 7_000)], tid=99)
+    assert run_of(*loop, *child).account == run_of(*loop).account
+
+
+def test_a_counter_alone_tells_activity() -> None:
+    rows = np.zeros(40, GAUGE)
+    rows["time_ns"] = START + np.arange(1, 41) * 250 * MS
+    rows["value"], rows["metric"] = 0.3, Metric.GRAPHICS_ACTIVE
+    run = run_of(*marks(samples([0, 9_000])), Frame(Kind.GAUGES, rows, START + 10 * SECOND))
+    assert run.witness.active_counter == pytest.approx(0.3)
+    assert run.account.unknown_ns == pytest.approx(0.3 * run.duration_ns, rel=0.01)
+
+
+def follow(known: Timeline, ledger: Ledger, first_s: int, last_s: int, every_s: int) -> Run:
+    """A loop of 20 steps a second, with an evaluation of 5 s every 5 minutes."""
+    run = None
+    for second in range(first_s, last_s, every_s):
+        ms = [second * 1e3 + t for t in range(0, every_s * 1000, 50)]
+        evaluates = [t % 300_000 < 5_000 for t in ms]
+        rows: list[Any] = [*steps([t for t, away in zip(ms, evaluates, strict=True) if not away])]
+        rows += samples([t for t, away in zip(ms, evaluates, strict=True) if not away][::10])
+        rows += samples([t for t, away in zip(ms, evaluates, strict=True) if away][::10], EVALUATE)
+        for frame in marks(rows):
+            known.add(frame)
+        run = ledger.run(known, None, START + (second + every_s) * SECOND)
+    assert run is not None
+    return run
+
+
+def test_a_run_of_days_is_kept_as_sums() -> None:
+    known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
+    run = follow(known, ledger, 0, 3 * 3600, 60)
+    assert shares(run)["evaluation"] == pytest.approx(5 / 300, abs=0.002)
+    assert run.steps == pytest.approx(20 * 3 * 3600 * (1 - 5 / 300), rel=1e-3)
+    assert [one.count for one in run.phases if one.kind is PhaseKind.EVALUATION] == [35]
+    assert len(ledger._closed) == 2 and len(run.stretches) <= MOST_STRETCHES
+    assert (
+        all(len(one.bursts) <= 2 for one in ledger._closed.values()) and not ledger._bursts._known
+    )
+
+
+def test_a_program_of_many_phases_is_kept_as_its_largest() -> None:
+    known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
+    for minute in range(2 * MOST_KEYS):
+        at = [minute * 60e3 + t for t in range(0, 60_000, 500)]
+        for frame in marks(samples(at, f"main.py:{minute} part{minute} < main.py:9 main | x()")):
+            known.add(frame)
+        run = ledger.run(known, None, START + (minute + 1) * 60 * SECOND)
+    assert run is not None and len(ledger._closed) <= MOST_KEYS
+    assert sum(one.duration_ns for one in run.phases) == run.duration_ns
+
+
+def test_a_clock_that_jumps_ahead_costs_no_time_and_is_no_training() -> None:
+    known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
+    follow(known, ledger, 0, 120, 60)
+    began = time.perf_counter()
+    run = follow(known, ledger, 7 * 86_400, 7 * 86_400 + 120, 60)
+    assert time.perf_counter() - began < 1
+    assert run.train is not None and run.train.step_ns is not None
+    assert run.account.duration_ns == run.duration_ns
+
+
+def test_a_clock_that_falls_back_begins_anew() -> None:
+    known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
+    follow(known, ledger, 1_000, 1_120, 60)
+    assert ledger.run(known, None, START) is None
