@@ -39,3 +39,16 @@ class GateTripped(BrrrtopError):
 
 class BadInput(BrrrtopError):
     """A recording or trace that cannot be used."""
+
+
+def report_survived(fault: Exception) -> None:
+    """A fault that live watching goes on after, with where it was, for the log `brrrtop.faults`: tests
+    read it, and stderr has it where BRRRTOP_TRACEBACK is set."""
+    import logging
+    import os
+
+    log = logging.getLogger("brrrtop.faults")
+    if not log.handlers:
+        debug = os.environ.get("BRRRTOP_TRACEBACK")
+        log.addHandler(logging.StreamHandler() if debug else logging.NullHandler())
+    log.error("watching goes on after %s", type(fault).__name__, exc_info=fault)

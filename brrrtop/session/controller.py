@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.errors import BrrrtopError
+from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import SECOND, Act
@@ -175,6 +175,7 @@ class Controller:
         try:
             decision = self.governor.decide(now_ns)
         except Exception as fault:  # noqa: BLE001  of what the agent told: the rest goes on
+            report_survived(fault)
             source.refuse(fault)
             return
         if decision is None:

@@ -177,6 +177,12 @@ class EventLog:
         says = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
         self._add(t_ns, "change", says)
 
+    def advice_failed(self, t_ns: int, fault: Exception) -> None:
+        """Tells once that there is no advice for a fault of our own."""
+        says = f"no advice: a fault of brrrtop's own ({type(fault).__name__}: {fault})"
+        if says not in (event.says for event in self.lines.values()):
+            self._add(t_ns, "advice", says, failed=True)
+
     def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:
             return

@@ -13,7 +13,7 @@ from brrrtop.advisories.advise import split_silenced
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
-from brrrtop.errors import BrrrtopError
+from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.comparison import Baseline
@@ -184,8 +184,11 @@ class Session:
             if self._without_kernels:
                 self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
             kept = self._verdict = self._verdict or self._advised(self.judged)
-        except Exception as fault:  # noqa: BLE001  as in `advance`
-            self._refuse(fault)
+        except Exception as fault:
+            if not hasattr(self.source, "refuse"):
+                raise
+            report_survived(fault)
+            self.log.advice_failed(at.now_ns, fault)
             self._without_kernels = ()
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
@@ -257,6 +260,7 @@ class Session:
         refuse = getattr(self.source, "refuse", None)
         if refuse is None or not refuse(fault):
             raise fault
+        report_survived(fault)
         self.timeline.begin_anew()
 
     def _clock_fell(self, now_ns: int) -> None:
@@ -294,7 +298,7 @@ class Session:
             return False
         result = self.judged.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
-        within = result.looks is not None and result.looks.within
+        within = result.stack_samples is not None and result.stack_samples.within
         return not within and away >= MATTERS * result.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:

@@ -205,8 +205,8 @@ def _account(estimate: Estimate) -> Iterator[str]:
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."
-    if estimate.looks is not None and account.idle_ns.get("io"):
-        yield from wrap(_estimate_line(estimate.looks), "  ")
+    if estimate.stack_samples is not None and account.idle_ns.get("io"):
+        yield from wrap(_estimate_line(estimate.stack_samples), "  ")
 
 
 def _estimate_line(samples: StackSamples) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,17 @@ def ask(fake_nvml: Path) -> Ask:
         return json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def no_fault_is_swallowed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which live watching survived a fault of our own; `survives_faults` excuses one."""
+    faults: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = faults.append  # type: ignore[method-assign]
+    log = logging.getLogger("brrrtop.faults")
+    log.addHandler(handler)
+    yield
+    log.removeHandler(handler)
+    if faults and not request.node.get_closest_marker("survives_faults"):
+        pytest.fail("\n".join(map(logging.Formatter().format, faults)))

@@ -9,6 +9,7 @@ import pytest
 
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
+from brrrtop.session import verdict as verdicts
 from brrrtop.session.controller import Controller
 from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
@@ -19,6 +20,8 @@ from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass
 from tests.live.agents import SECOND, STEP_NS, FakeFeed
 from tests.live.bench import TICK_NS, Bench
+
+pytestmark = pytest.mark.survives_faults
 
 
 @pytest.fixture
@@ -82,6 +85,19 @@ def test_a_fault_of_what_follows_costs_the_agent(
     snapshot = last(bench, 2)
     assert bench.controller.tier == "nvml" and "counters only" in says(snapshot)
     assert snapshot.freshness is Freshness.LIVE and snapshot.gauges
+
+
+def test_a_fault_of_advice_costs_the_advice_and_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "advise", lambda *_: {}["nothing"])
+    snapshot = last(bench, 12)
+    assert snapshot.estimate is not None and not snapshot.advisories
+    assert bench.controller.tier == "bursts", "the agent is none the worse for it"
+    told = [one for one in snapshot.events if one.kind == "advice"]
+    assert len(told) == 1 and "KeyError" in told[0].says
+    monkeypatch.undo()
+    assert last(bench, 12).advisories
 
 
 def test_a_fault_of_deciding_costs_the_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
