@@ -242,10 +242,10 @@ class Context(Struct, frozen=True):
 
         Samples outside named waits speak for the idle time without a name, in proportion.
         """
-        looks = self.estimate.looks
-        if looks is None or looks.count < LEAST_SAMPLES:
+        samples = self.estimate.stack_samples
+        if samples is None or samples.count < LEAST_SAMPLES:
             return 0.0
-        parts = (looks.shares.get(cause, 0.0) for cause in causes)
+        parts = (samples.shares.get(cause, 0.0) for cause in causes)
         return sum(part for part in parts if part >= LEAST_PART) * self.away
 
     def marked(self, kind: MarkClass) -> Occurrences:

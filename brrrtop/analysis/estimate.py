@@ -71,7 +71,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         roofs=Roofs(roofs.flop_per_s, roofs.bytes_per_s, roofs.source) if roofs else None,
         capability_at_least=_named_capability(window),
         sampled=counters.summary(window),
-        looks=facts.looks,
+        stack_samples=facts.stack_samples,
         shared=shared,
     )
     analysis = Analysis(result, facts)

@@ -203,7 +203,7 @@ class Estimate(Struct, frozen=True, eq=False):
     """In which the kernels here were traced; None: in all of the account's time."""
     shared: bool = False
     """Another process has turns of the device, which kernels' records hold: shares are not judged."""
-    looks: StackSamples | None = None
+    stack_samples: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
     @property

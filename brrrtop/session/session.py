@@ -298,7 +298,7 @@ class Session:
             return False
         result = self.judged.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
-        within = result.looks is not None and result.looks.within
+        within = result.stack_samples is not None and result.stack_samples.within
         return not within and away >= MATTERS * result.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:

@@ -230,7 +230,9 @@ def besides(estimate: Estimate) -> str:
 
 def away_at(estimate: Estimate, cause: str) -> Line | None:
     """The line that most samples found the host at for a `cause`, `io` or `host`; None: none known."""
-    lines = estimate.looks.lines if estimate.looks and cause in ("io", "host") else ()
+    lines = (
+        estimate.stack_samples.lines if estimate.stack_samples and cause in ("io", "host") else ()
+    )
     if not estimate.account.idle_ns.get("io"):  # too few samples to part the two
         return lines[0] if lines else None
     return next((line for line in lines if (line.reads_as == "io") is (cause == "io")), None)
@@ -242,7 +244,7 @@ def looked(estimate: Estimate, line: Line) -> str:
 
 
 def _times(estimate: Estimate, line: Line) -> str:
-    count = estimate.looks.count if estimate.looks else 0
+    count = estimate.stack_samples.count if estimate.stack_samples else 0
     return f"{line.count} of {count} samples"
 
 

@@ -216,9 +216,9 @@ def _samples(estimate: Estimate | None) -> dict[str, Any] | None:
 
 def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
     """What samples of the training thread say of the idle time that no probe explains."""
-    if estimate is None or estimate.looks is None:
+    if estimate is None or estimate.stack_samples is None:
         return None
-    samples = estimate.looks
+    samples = estimate.stack_samples
     low, high = samples.io_bounds
     return {
         "count": samples.count,

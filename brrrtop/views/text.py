@@ -89,7 +89,7 @@ def job_facts(job: JobSnapshot) -> list[str]:
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     if job.together_ns:
-        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1 else ""
+        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
         known.append(f"{units.duration(job.together_ns)} seen together{steps}")
     known.append(f"{units.count(job.matched)} collectives matched")
     known += filter(None, [words.transfer(job)])
@@ -205,8 +205,8 @@ def _account(estimate: Estimate) -> Iterator[str]:
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."
-    if estimate.looks is not None and account.idle_ns.get("io"):
-        yield from wrap(_estimate_line(estimate.looks), "  ")
+    if estimate.stack_samples is not None and account.idle_ns.get("io"):
+        yield from wrap(_estimate_line(estimate.stack_samples), "  ")
 
 
 def _estimate_line(samples: StackSamples) -> str:

@@ -168,11 +168,11 @@ def test_stalls_name_the_function_and_what_it_waited_in() -> None:
 def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
     snapshot = analyzed(trace("stacks"))
     estimate = snapshot.estimate
-    assert estimate is not None and estimate.looks is not None
-    line = estimate.looks.lines[0]
+    assert estimate is not None and estimate.stack_samples is not None
+    line = estimate.stack_samples.lines[0]
     assert line.place == "rec.py:18 fetch"
     # 2 of 3 pauses of 4 ms, and as long in making the batch, of 39 ms of idle time.
-    assert 0.4 < line.count / estimate.looks.count < 0.5
+    assert 0.4 < line.count / estimate.stack_samples.count < 0.5
     advice = next(one for one in snapshot.advisories if one.kind == "python-overhead")
     assert "rec.py:18 fetch" in advice.suggests
     assert "the main thread is at rec.py:18 fetch" in to_text(snapshot).replace("\n  ", " ")

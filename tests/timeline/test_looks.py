@@ -70,8 +70,8 @@ def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
 
 def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
     result = judged(whole())
-    assert result.looks is not None
-    low, high = result.looks.io_bounds
+    assert result.stack_samples is not None
+    low, high = result.stack_samples.io_bounds
     idle = result.account.idle_ns
     away = idle["io"] + idle["host"]
     assert idle["io"] > 0.9 * away
@@ -105,7 +105,9 @@ def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_the
     for snapshot in played(40):
         if snapshot.estimate is not None:
             causes.append(snapshot.estimate.cause)
-            counts.append(snapshot.estimate.looks.count if snapshot.estimate.looks else 0)
+            counts.append(
+                snapshot.estimate.stack_samples.count if snapshot.estimate.stack_samples else 0
+            )
     assert causes == sorted(causes), "from host to io, and not back"
     assert {*causes} == {"host", "io"}
     assert counts == sorted(counts) and counts[-1] == 41
@@ -115,17 +117,21 @@ def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_the
 @pytest.mark.parametrize("parts", [7, 40])
 def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int) -> None:
     last, all_at_once = judged(played(parts)[-1]), judged(whole())
-    assert (last.account, last.looks) == (all_at_once.account, all_at_once.looks)
+    assert (last.account, last.stack_samples) == (all_at_once.account, all_at_once.stack_samples)
     assert phrases.because(last) == phrases.because(all_at_once)
 
 
 def test_a_replay_is_the_watch_again() -> None:
-    once, again = ([judged(s).looks for s in played(25) if s.estimate] for _ in range(2))
+    once, again = ([judged(s).stack_samples for s in played(25) if s.estimate] for _ in range(2))
     assert once == again
 
 
 def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
-    verdicts = {judged(s).looks.count for s in played(200) if s.estimate and s.estimate.looks}  # type: ignore[union-attr]
+    verdicts = {
+        judged(s).stack_samples.count
+        for s in played(200)
+        if s.estimate and s.estimate.stack_samples
+    }  # type: ignore[union-attr]
     assert 3 <= len(verdicts) <= 10
 
 
@@ -161,13 +167,16 @@ def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     early = next(
-        s for s in played(80) if s.estimate and s.estimate.looks and s.estimate.looks.lines
+        s
+        for s in played(80)
+        if s.estimate and s.estimate.stack_samples and s.estimate.stack_samples.lines
     )
     result = judged(early)
-    assert result.looks is not None and result.looks.count < 20
+    assert result.stack_samples is not None and result.stack_samples.count < 20
     assert result.cause == "host" and result.account.idle_ns["io"] == 0
-    assert f"{result.looks.lines[0].count} of {result.looks.count} samples" in phrases.because(
-        result
+    assert (
+        f"{result.stack_samples.lines[0].count} of {result.stack_samples.count} samples"
+        in phrases.because(result)
     )
     assert "file or network" in phrases.because(result)
 
@@ -187,7 +196,11 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
         inside, starts_ns=at, ends_ns=at, name_ids=np.zeros(20, np.int64)
     )  # unnamed lines
     result = estimate(replace(window, marks=here)).estimate
-    assert result.looks is not None and result.looks.within and result.looks.count == 20
+    assert (
+        result.stack_samples is not None
+        and result.stack_samples.within
+        and result.stack_samples.count == 20
+    )
     assert result.account.idle_ns["io"] == 0
 
 

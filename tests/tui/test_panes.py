@@ -192,7 +192,7 @@ async def test_log_advice_and_code_can_be_searched() -> None:
 
 
 async def test_code_shows_the_lines_that_samples_found() -> None:
-    estimate = replace(snapshots.estimate(), looks=SAMPLES)
+    estimate = replace(snapshots.estimate(), stack_samples=SAMPLES)
     async with shown(snapshots.snapshot(estimate=estimate), size=(200, 60)) as screen:
         text = await screen.text()
         assert "code while the GPU idles" in text and "75%" in text

@@ -42,18 +42,18 @@ def _names_a_cause(context: Context) -> bool:
     unless="Python between two launches, which is launch time",
 )  # fmt: skip
 def host_stall(context: Context) -> Finding | None:
-    lost, looks = context.away, context.estimate.looks
-    line = looks.lines[0] if looks is not None and looks.lines else None
+    lost, samples = context.away, context.estimate.stack_samples
+    line = samples.lines[0] if samples is not None and samples.lines else None
     in_files = line is not None and line.reads_as == "io"
-    enough = looks is not None and looks.count >= LEAST_SAMPLES
+    enough = samples is not None and samples.count >= LEAST_SAMPLES
     if lost < AWAY or (enough and line is not None and not in_files) or _names_a_cause(context):
         return None
-    sure, most = looks.io_bounds if looks is not None and enough and in_files else (0.6, 1.0)
+    sure, most = samples.io_bounds if samples is not None and enough and in_files else (0.6, 1.0)
     lines = {}
-    if looks is not None and line is not None:
+    if samples is not None and line is not None:
         lines = {
-            "line": str(line), "looks_at_line": line.count, "looks": looks.count,
-            "looked_for_ns": looks.span_ns,
+            "line": str(line), "looks_at_line": line.count, "looks": samples.count,
+            "looked_for_ns": samples.span_ns,
         }  # fmt: skip
     where, instead = _absence(context, line if in_files else None)
     says = f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in {where}"
@@ -75,7 +75,11 @@ def host_stall(context: Context) -> Finding | None:
 def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     """What an absence of the host is likely spent in, and what to do: by stack samples in file work, by
     the op on CPU tensors or the large copies to the host that most of it follows."""
-    looks, work, down = context.estimate.looks, cpu_work(context.joined), context.transfers
+    samples, work, down = (
+        context.estimate.stack_samples,
+        cpu_work(context.joined),
+        context.transfers,
+    )
     if reading is not None:
         what = reading.source or reading.place
         if reading.is_reading:
@@ -98,9 +102,9 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
             "do that work on the device, or in a thread on the values of the step before; py-spy dump "
             "--pid PID, or watching it live, names the line"
         )
-    if looks is not None and looks.count >= LEAST_SAMPLES:
-        where = f"no line that stands out of {looks.count} samples of the main thread"
-        where += f", {looks.io_count} of them in file or network work" if looks.io_count else ""
+    if samples is not None and samples.count >= LEAST_SAMPLES:
+        where = f"no line that stands out of {samples.count} samples of the main thread"
+        where += f", {samples.io_count} of them in file or network work" if samples.io_count else ""
     return where, instead
 
 
@@ -112,13 +116,13 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
 )  # fmt: skip
 def python_overhead(context: Context) -> Finding | None:
     # Not time between launches: a launch-bound loop is at `loss.backward()` most of the time.
-    looks, lost = context.estimate.looks, context.away
-    if looks is None or looks.count < LEAST_SAMPLES or not looks.lines or lost < AWAY:
+    samples, lost = context.estimate.stack_samples, context.away
+    if samples is None or samples.count < LEAST_SAMPLES or not samples.lines or lost < AWAY:
         return None
-    line = looks.lines[0]
+    line = samples.lines[0]
     if line.reads_as == "io" or _names_a_cause(context):
         return None
-    part = line.count / looks.count
+    part = line.count / samples.count
     return finding(
         f"{phrases.looked(context.estimate, line)}; {units.share(lost)} of the time the GPU "
         "waits while the host is elsewhere",
@@ -126,7 +130,7 @@ def python_overhead(context: Context) -> Finding | None:
         "worker process",
         waste="tuning kernels: the GPU waits for Python",
         confidence=0.6, saves=lost * part,
-        line=str(line), looks_at_line=line.count, looks=looks.count, samples_share=part,
+        line=str(line), looks_at_line=line.count, looks=samples.count, samples_share=part,
         idle_share=lost,
     )  # fmt: skip
 

@@ -172,17 +172,17 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     "inference step, for its result",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
-    looks, waits = context.estimate.looks, context.syncs
+    samples, waits = context.estimate.stack_samples, context.syncs
     if row is None:
         lost = context.sampled("sync")
         if lost < SYNC_IDLE:
             return None
-        lines = [str(line) for line in looks.lines if line.reads_as == "sync"] if looks else []
+        lines = [str(line) for line in samples.lines if line.reads_as == "sync"] if samples else []
         return finding(
             f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
             f"of the time{', at ' + lines[0] if lines else ''}",
             _keep(context),
-            confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
+            confidence=0.6, saves=lost, lines=lines, stack_samples=samples.count if samples else 0,
         )  # fmt: skip
     if are_for_readbacks(context) or (waits is not None and not waits.count):
         return None

@@ -47,7 +47,7 @@ def book(facts: Facts) -> Account:
     gaps = idle_causes.by_gap(facts, busy, (low, high), others)
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
-    causes["io"] = int(causes["host"] * io_part(facts.looks))
+    causes["io"] = int(causes["host"] * io_part(facts.stack_samples))
     causes["host"] -= causes["io"]
     causes, unknown_ns = _with_losses(causes, buckets["unknown"], facts.window)
     return Account(

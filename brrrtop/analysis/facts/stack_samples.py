@@ -35,7 +35,7 @@ _Z = 1.96
 """Of the normal distribution, for 95 %."""
 
 
-def looks(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
+def read_samples(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
     """Samples outside marks of the classes `named`, which name a cause; None without any."""
     marks, rows = window.marks, _outside(window.marks, named)
     within = len(rows) >= LEAST_SAMPLES or window.watched is None

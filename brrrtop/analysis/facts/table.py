@@ -206,9 +206,9 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return Readings(means, largest, shares)
 
     @cached_property
-    def looks(self) -> StackSamples | None:
+    def stack_samples(self) -> StackSamples | None:
         """Where stack samples found the training thread outside waits that have a name."""
-        return stack_samples.looks(self.window, NAMED)
+        return stack_samples.read_samples(self.window, NAMED)
 
     @property
     def clock_ratio(self) -> float:

@@ -334,9 +334,9 @@ def _named_rank(
 def _line_of(estimate: Estimate | None, cause: str) -> str | None:
     """The line at which most stack samples found a late host; None where too few agree."""
     line = phrases.away_at(estimate, cause) if estimate else None
-    if line is None or estimate is None or estimate.looks is None:
+    if line is None or estimate is None or estimate.stack_samples is None:
         return None
-    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.looks.count
+    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.stack_samples.count
     return str(line) if sure else None
 
 

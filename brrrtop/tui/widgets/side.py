@@ -71,7 +71,7 @@ def _bar(name: str, step_ns: float, now_ns: float, gain: str, room: int, palette
 
 def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """Share of the samples, place, source and what it reads as; no lines where none stands out."""
-    samples = snapshot.estimate.looks if snapshot.estimate else None
+    samples = snapshot.estimate.stack_samples if snapshot.estimate else None
     if samples is None or not samples.lines:
         return []
     lines = []
