@@ -67,13 +67,15 @@ def of_host(tables: HostTables, window_ns: int) -> list[Table]:
         Column("module", 30, attribute("module"), words=True, from_width=130),
         Column("line", 40, attribute("place"), words=True, from_width=170),
     )
-    shapes = Column("shapes", 60, attribute("shapes"), words=True, from_width=150)
+    shapes = Column("shapes", 0, attribute("shapes"), words=True, most=90)
     of_one = ", of one recorded step" if tables.ops_of_one_step else ""
     alive, memory = _alive(tables.memory)
     window = window_ns or 1
     return [
         Table("ops", f"Ops by GPU time{of_one}", ops, [row for row in tables.ops if row.device_self_ns]),
-        Table("op_shapes", "Ops by input shapes", (*ops[:-2], shapes), tables.op_shapes, most=0),
+        Table("op_shapes", "Ops by input shapes", (
+            replace(ops[0], width=34), CALLS, ops[2], shapes,
+        ), tables.op_shapes, most=0),
         _modules(tables.modules),
         Table("stalls", "Where the host was while the GPU idled", (
             Column("place", 0, lambda row: row.place + (f" → {row.inside}" if row.inside else ""),

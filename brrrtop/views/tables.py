@@ -208,7 +208,7 @@ def ranks(job: JobSnapshot | None) -> Table:
         Column("rank", 4, attribute("rank"), hue=hue),
         Column("GPU", 4, lambda row: row.estimate and row.estimate.device.device_id),
         time_column("step", "step_ns", 8),
-        Column("split", 30, lambda row: row.estimate and row.estimate.split, picture="split", from_width=130),
+        Column("split", 30, lambda row: row.estimate and row.estimate.split, picture="split", from_width=160),
         Column("comp", 5, of("compute"), units.share),
         Column("mem", 4, of("memory"), units.share),
         Column("over", 5, of("overhead"), units.share),
@@ -218,7 +218,7 @@ def ranks(job: JobSnapshot | None) -> Table:
         time_column("wait", "wait_ns", 8),
         Column("last in", 7, lambda row: f"{row.last_in}/{row.matched}" if row.matched else None),
         *(
-            Column(title, 8, _gauge(metric), form, from_width=96)
+            Column(title, 8, _gauge(metric), form, from_width=130)
             for title, metric, form in (
                 ("memory", Metric.MEMORY_USED_BYTES, units.size),
                 ("power", Metric.POWER_WATT, "{:.0f} W".format),

@@ -89,7 +89,7 @@ def job_facts(job: JobSnapshot) -> list[str]:
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     if job.together_ns:
-        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1 else ""
+        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
         known.append(f"{units.duration(job.together_ns)} seen together{steps}")
     known.append(f"{units.count(job.matched)} collectives matched")
     known += filter(None, [words.transfer(job)])

@@ -28,10 +28,7 @@ was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_sta
 
 
 _SORT = "sort kernels by the next or the previous column; a click on a title does too"
-COPY = (
-    "copy what to try, of the chosen advice or the first: to the clipboard of your terminal, over SSH "
-    "too, where it takes OSC 52 (tmux: `set -g set-clipboard on`)"
-)
+COPY = "copy what to try, of the chosen advice or the first (OSC 52; tmux: set-clipboard on)"
 
 
 class MainView(View):
