@@ -408,6 +408,10 @@ class BrrrtopApp(ThemedApp[int]):
         for name in THEMES:
             yield SystemCommand(f"theme {name}", "t", partial(self.action_theme, name))
 
+    def action_command_palette(self) -> None:
+        self.forget_toast()
+        super().action_command_palette()
+
     async def _run_command(self, action: str) -> None:
         if hasattr(self, f"action_{action.partition('(')[0].removeprefix('app.')}"):
             await self.run_action(action)
