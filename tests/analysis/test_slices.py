@@ -54,6 +54,12 @@ def test_beside_a_neighbour_that_computes_nothing_is_judged() -> None:
     assert f"UNKNOWN: {phrases.SHARED}" in " ".join(report.split())
 
 
+def test_a_kernel_that_is_as_long_in_each_step_was_not_stopped() -> None:
+    """A norm over larger images, beside a process that only holds memory there."""
+    path = FOLDER.parents[2] / "benchmarks" / "gains" / "h100" / "tv_resnet50_bf16.brrr"
+    assert analyze(open_source(path)).advisories[0].kind != "shared-gpu"
+
+
 def test_a_neighbour_that_rests_changes_nothing() -> None:
     beside, alone = (estimate(counted(recorded("one"), others)) for others in (1, None))
     assert not beside.estimate.shared
