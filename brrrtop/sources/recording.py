@@ -1,7 +1,7 @@
 """Our own file: the frames as they came, compressed, readable up to the last whole one.
 
 Layout: `BRRR`, u16 format version, u16 flags (0), then one zstd stream of wire frames, the hello
-first; since format 2 with their records column by column (`record_columns`). The stream is flushed
+first; since format 2 with their records column by column (`by_column`). The stream is flushed
 at least once a second or megabyte while frames come, so that a file whose writer died, or is still
 at work, lacks that much at most. A finished file ends with END.
 
@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import zstandard
 from msgspec.structs import replace
 
@@ -25,11 +27,11 @@ from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.source import Source, with_hello
 from brrrtop.text import units
 from collectors.printable import printable
 from collectors.protocol.frames import (
+    DTYPES,
     LONGEST_NS,
     WIRE_VERSION,
     Decoder,
@@ -48,6 +50,7 @@ _FLUSH_BYTES = 1 << 20
 _FLUSH_S = 1.0
 _READ_BYTES = 1 << 20
 _MOST_WINDOW_BYTES = 1 << 27
+_COUNTED_UPWARDS = frozenset(("start_ns", "time_ns", "offset_ns", "correlation"))
 
 
 class RecordingWriter:
@@ -430,3 +433,47 @@ def _date(time_ns: int) -> str | None:
     return (
         datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.timezone.utc).date().isoformat()
     )
+
+
+def by_column(kind: int, payload: bytes) -> bytes:
+    """The payload of a frame of `kind` as a recording has it, half the size; what is no whole records stays.
+
+    The first byte of every row, then the second, and so on. Before that, what counts upwards is taken as
+    the difference to the row before, and an end as what its row lasted, modulo the column's width, so
+    that any bytes can be turned both ways. Whatever changes here is a new format.
+    """
+    rows = _rows(kind, payload)
+    if rows is None:
+        return payload
+    table = rows.copy()
+    for name in rows.dtype.names or ():
+        if name == "end_ns":
+            table[name] -= rows["start_ns"]
+        elif name in _COUNTED_UPWARDS:
+            table[name][1:] -= rows[name][:-1]
+    planes = table.view(np.uint8).reshape(len(rows), -1).T
+    turned: bytes = planes.tobytes()
+    return turned
+
+
+def by_row(kind: int, payload: bytes) -> bytes:
+    """What `by_column` was given."""
+    like = _rows(kind, payload)
+    if like is None:
+        return payload
+    planes = np.frombuffer(payload, np.uint8).reshape(-1, len(like))
+    rows = planes.T.copy().view(like.dtype)[:, 0]
+    for name in rows.dtype.names or ():
+        if name == "end_ns":
+            rows[name] += rows["start_ns"]
+        elif name in _COUNTED_UPWARDS:
+            rows[name] = np.cumsum(rows[name], dtype=rows[name].dtype)
+    whole: bytes = rows.tobytes()
+    return whole
+
+
+def _rows(kind: int, payload: bytes) -> npt.NDArray[Any] | None:
+    dtype = DTYPES.get(kind)
+    if dtype is None or not payload or len(payload) % dtype.itemsize:
+        return None
+    return np.frombuffer(payload, dtype)

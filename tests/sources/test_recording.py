@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.sources import recording
 from brrrtop.sources.importers.kineto.source import KinetoSource
-from brrrtop.sources.record_columns import by_column, by_row
-from brrrtop.sources.recording import RecordingSource, RecordingWriter, convert
+from brrrtop.sources.recording import RecordingSource, RecordingWriter, by_column, by_row, convert
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import merge_frames
 from collectors.protocol import frames as wire
