@@ -98,7 +98,7 @@ class Live(Driver):
         return controller
 
     @property
-    def can(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         more = {"ranks"} if self.of_job else set()
         if self.shown.tier != "nvml":
             more.add("continuous")

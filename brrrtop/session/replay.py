@@ -68,7 +68,7 @@ class Replay(Driver):
         self._paused = False
 
     @property
-    def can(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         return frozenset({"step", "seek", "speed"} | ({"ranks"} if self.of_job else set()))
 
     def advance(self) -> Snapshot:

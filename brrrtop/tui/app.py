@@ -158,7 +158,7 @@ class BrrrtopApp(ThemedApp[int]):
         self.snapshot = Snapshot(
             SourceInfo("", label, notes=("opening",)), Freshness.WAITING, 0, None, None, None
         )
-        self._can = driver.can
+        self._capabilities = driver.capabilities
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
         self.page = page
@@ -234,7 +234,7 @@ class BrrrtopApp(ThemedApp[int]):
         source = self.snapshot.source
         if ability == "continuous" and source.kind == "live" and not self.snapshot.devices:
             self.say("there is nothing to trace: no GPU activity has been seen", failed=True)
-        elif ability in self._can:
+        elif ability in self._capabilities:
             self._feed.ask(request)
         elif ability == "continuous" and self.snapshot.source.kind == "live":
             self.say("nothing is traced here: only the GPU's own counters are read", failed=True)
@@ -365,7 +365,7 @@ class BrrrtopApp(ThemedApp[int]):
         from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        dialog = SaveDialog("save" in self._can, self.page is not None)
+        dialog = SaveDialog("save" in self._capabilities, self.page is not None)
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def action_theme(self, name: str = "") -> None:
@@ -407,6 +407,10 @@ class BrrrtopApp(ThemedApp[int]):
                 yield SystemCommand(f"zoom pane {name}", "z", zoom)
         for name in THEMES:
             yield SystemCommand(f"theme {name}", "t", partial(self.action_theme, name))
+
+    def action_command_palette(self) -> None:
+        self.forget_toast()
+        super().action_command_palette()
 
     async def _run_command(self, action: str) -> None:
         if hasattr(self, f"action_{action.partition('(')[0].removeprefix('app.')}"):

@@ -1,7 +1,7 @@
 """What the screens need from whoever feeds them. Knows nothing of sources or sessions.
 
 Every method is called from one thread, the feed's, never from the screen's. What has a word in
-`CANNOT` is called where that is in `can`; the rest works everywhere.
+`CANNOT` is called where that is in `capabilities`; the rest works everywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Driver(Protocol):
     """One source played into snapshots."""
 
     @property
-    def can(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         """Of the abilities above those that this source has."""
 
     def advance(self) -> Snapshot:

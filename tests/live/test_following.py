@@ -179,7 +179,7 @@ def test_a_program_that_was_started_here_has_no_successor() -> None:
     line.driver = line.driven(Succession())
     line.watch(10)
     ended = line.end()
-    assert "follow" not in line.driver.can
+    assert "follow" not in line.driver.capabilities
     assert str(ended.notice).endswith("its last figures are the baseline")
     with pytest.raises(BrrrtopError):
         line.driver.follow()

@@ -189,7 +189,7 @@ def test_gpus_alone_can_be_watched() -> None:
     assert frames[0].kind == Kind.HELLO
     assert bench.source.info.tier == "nvml"
     assert {Kind.GAUGES, Kind.OBSERVED, Kind.STATUS} <= kinds(frames)
-    assert bench.driver.can.isdisjoint({"continuous"})
+    assert bench.driver.capabilities.isdisjoint({"continuous"})
 
 
 def test_closing_detaches_once_and_lets_go(bench: Bench) -> None:

@@ -19,13 +19,13 @@ class ListDriver:
     def __init__(
         self,
         snapshots: Sequence[Snapshot],
-        can: frozenset[str] = ALL,
+        capabilities: frozenset[str] = ALL,
         fails: BaseException | None = None,
     ) -> None:
         self._snapshots = list(snapshots)
         self._at = -1
         self._fails = fails
-        self.can = can
+        self.capabilities = capabilities
         self.asked: list[str] = []
         self.closed = Flag()
         self.paused = False

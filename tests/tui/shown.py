@@ -92,14 +92,14 @@ async def shown(
     *snapshots: Snapshot,
     size: tuple[int, int] = (120, 40),
     palette: Palette | None = None,
-    can: frozenset[str] = ALL,
+    capabilities: frozenset[str] = ALL,
     fails: BaseException | None = None,
     interval_s: float = 5.0,
     notifications: bool = False,
 ) -> AsyncIterator[Shown]:
     """An app that has drawn the first snapshot, over a driver that hands out these in turn."""
     given: Sequence[Snapshot] = snapshots
-    driver = ListDriver(given, can, fails)
+    driver = ListDriver(given, capabilities, fails)
     app = BrrrtopApp(driver, interval_s=interval_s, palette=palette or Palette())
     async with app.run_test(size=size, notifications=notifications) as pilot:
         screen = Shown(app, driver, pilot)

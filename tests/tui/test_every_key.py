@@ -46,8 +46,8 @@ def tour(name: str, *stops: tuple[str, str, Effect]) -> tuple[tuple[str, str, Ef
 class Player(ListDriver):
     """Plays one snapshot as if it were a recording: the playhead, the GPU and the rank are seen."""
 
-    def __init__(self, snapshot: Snapshot, can: frozenset[str] = ALL | {"ranks"}) -> None:
-        super().__init__([snapshot], can)
+    def __init__(self, snapshot: Snapshot, capabilities: frozenset[str] = ALL | {"ranks"}) -> None:
+        super().__init__([snapshot], capabilities)
 
     def _change(self, **values: object) -> None:
         self._snapshots[-1] = replace(self._snapshots[-1], **values)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
 
 async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Path) -> None:
     path = tmp_path / "screen.svg"
-    async with shown(snapshots.snapshot(), can=frozenset(), size=(200, 60)) as screen:
+    async with shown(snapshots.snapshot(), capabilities=frozenset(), size=(200, 60)) as screen:
         assert "a picture of this screen" in await screen.press("S")
         await _named(screen, path)
         await screen.until("saved ")
@@ -94,7 +94,7 @@ async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Pat
 
 async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    async with shown(snapshots.snapshot(), can=frozenset(), size=(120, 40)) as screen:
+    async with shown(snapshots.snapshot(), capabilities=frozenset(), size=(120, 40)) as screen:
         assert ".html" not in await screen.press("S"), "nobody makes a page here"
         await screen.press("escape")
         screen.app.page = page

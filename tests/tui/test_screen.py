@@ -258,7 +258,7 @@ async def test_replay_keys_reach_the_driver() -> None:
 
 
 async def test_a_source_that_cannot_do_something_says_so() -> None:
-    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+    async with shown(snapshots.snapshot(), capabilities=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
         await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
         await screen.until("a recording is not saved again")
@@ -274,11 +274,11 @@ async def test_answers_of_the_driver_come_up_on_the_status_line() -> None:
 
 
 async def test_keys_that_trace_say_why_not_where_nothing_is_traced() -> None:
-    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+    async with shown(snapshots.snapshot(), capabilities=frozenset()) as screen:
         for key in "cno":
             await screen.until("q quit")
             assert "only the GPU's own counters are read" in await screen.press(key)
-    async with shown(snapshots.replayed(), can=frozenset({"seek"})) as screen:
+    async with shown(snapshots.replayed(), capabilities=frozenset({"seek"})) as screen:
         assert "only a live trainer is traced" in await screen.press("o")
     assert not screen.driver.asked
 
@@ -304,7 +304,7 @@ async def test_a_refused_wish_for_every_step_is_asked_again_not_taken_back(
 
 
 async def test_the_end_of_the_name_to_save_under_is_all_that_must_be_typed() -> None:
-    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+    async with shown(snapshots.snapshot(), capabilities=frozenset()) as screen:
         text = await screen.press("S", *["backspace"] * 3, *"html")
         assert re.search(r"brrrtop-\d{8}-\d{6}\.html", text)
 
