@@ -74,11 +74,6 @@ class Trials:
         self._skipped: dict[str, str] = {}
         self.interrupted = False
 
-    @property
-    def header(self) -> Header | None:
-        """Of the process that steps, from the first base run."""
-        return self._header
-
     def conduct(self) -> TrialReport:
         """Makes all runs.
 

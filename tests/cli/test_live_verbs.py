@@ -179,7 +179,7 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     assert live._once(driver, Options(once=True, shapes=True, interval=0.01), "") == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
-    assert captured.out.count("-BOUND") >= 1
+    assert captured.out.count("WAITS FOR DATA, ") >= 1
     waiting[:] = [judged, message]
     assert live._once(driver, Options(once=True), "") == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err

@@ -29,8 +29,6 @@ module (lazy loading, CUDA programming guide): 1 to 24 ms in A100 traces, 0.6 s 
 a library up; a launch of a kernel that is loaded takes 5 to 20 us."""
 _FIRSTS = 0.8
 """Part of such time in first launches: below it they were slow for another reason, as a lock."""
-_NONE = 0.01
-"""Part of a type's activities whose calls may be known by accident, as its ids start anew."""
 LONGEST_GAP_NS = 20_000
 """Between two nodes of a graph, and between a launch's return and its first node. One trace of 70
 launches that brought 345 nodes had 20 % of its window in longer ones; traces with all nodes 0 to 0.06 %."""
@@ -112,7 +110,7 @@ def _is_unrecorded(activities: Activities, known: Bool) -> Bool:
     missing = np.zeros(len(known), np.bool_)
     for kind in (ActivityType.COPY, ActivityType.MEMSET):
         rows = activities.types == kind
-        if rows.any() and np.count_nonzero(known[rows]) <= _NONE * np.count_nonzero(rows):
+        if not known[rows].any():
             missing |= rows & ~known & (activities.graph_ids == 0)
     return missing & (_next_launch(activities, activities.starts_ns, known) >= 0)
 
