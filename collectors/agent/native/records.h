@@ -76,36 +76,20 @@ struct strides {
     const char *source;         /* "learned" from the library itself, or from the "table" of versions */
 };
 
-/* `next` is cuptiActivityGetNextRecord or NULL; `version` is what cuptiGetVersion said.
- * False: no usable length for kernels, copies, memsets and calls. */
-typedef int (*next_record_fn)(uint8_t *buffer, size_t valid, void **record);
-bool strides_find(struct strides *out, next_record_fn next, uint32_t version);
-
 /* The CUDA calls worth a row on the host's side, by callback id and why. */
 
 struct call {
     uint16_t cbid;
-    uint8_t driver;      /* 0: runtime, 1: driver */
-    uint8_t call_class;  /* enum call_class */
-    uint32_t since;      /* CUPTI version that knows it */
+    uint8_t driver; /* 0: runtime, 1: driver */
+    enum call_class call_class;
     const char *name;
 };
-
 #define CALL_IDS 1024
-
 extern const struct call CALLS[];
 extern const size_t CALL_COUNT;
 
 /* Interns the names. Once, from the agent's thread. */
 void calls_name(void);
-
-/* What a row of this id is, or NULL where it is worth none. */
-struct call_row {
-    uint32_t name_id;
-    uint16_t call_class;
-    bool known;
-};
-const struct call_row *call_row(bool driver, uint32_t cbid);
 
 /* One CUPTI buffer into wire records. Agent's thread only. */
 

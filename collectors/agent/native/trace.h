@@ -50,28 +50,32 @@ enum cupti_attribute {
     ATTR_PER_THREAD_ACTIVITY_BUFFER = 9,
 };
 
-typedef void (*request_fn)(uint8_t **, size_t *, size_t *);
-typedef void (*complete_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
+/* Its calls: the member, the name, whether nothing goes without it, what it takes. */
+#define CUPTI_CALLS(X)                                                                                        \
+    X(get_version, "cuptiGetVersion", true, uint32_t *)                                                       \
+    X(register_callbacks, "cuptiActivityRegisterCallbacks", true, void (*)(uint8_t **, size_t *, size_t *),   \
+      void (*)(void *, uint32_t, uint8_t *, size_t, size_t))                                                  \
+    X(enable, "cuptiActivityEnable", true, uint32_t kind)                                                     \
+    X(disable, "cuptiActivityDisable", true, uint32_t kind)                                                   \
+    X(flush, "cuptiActivityFlushAll", true, uint32_t flag)                                                    \
+    X(finalize, "cuptiFinalize", false, void)                                                                 \
+    X(get_timestamp, "cuptiGetTimestamp", false, uint64_t *)                                                  \
+    X(register_clock, "cuptiActivityRegisterTimestampCallback", false, uint64_t (*)(void))                    \
+    X(enable_runtime, "cuptiActivityEnableRuntimeApi", false, uint32_t cbid, uint8_t on)                      \
+    X(enable_driver, "cuptiActivityEnableDriverApi", false, uint32_t cbid, uint8_t on)                        \
+    X(dropped, "cuptiActivityGetNumDroppedRecords", false, void *context, uint32_t stream, size_t *count)     \
+    X(get_attribute, "cuptiActivityGetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
+    X(set_attribute, "cuptiActivitySetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
+    X(get_result_string, "cuptiGetResultString", false, int result, const char **text)                        \
+    X(next_record, "cuptiActivityGetNextRecord", false, uint8_t *buffer, size_t valid, void **record)
 
 struct cupti {
     char path[512];
     uint32_t version;
     struct strides strides;
-    int (*get_version)(uint32_t *);
-    int (*get_timestamp)(uint64_t *);
-    int (*register_callbacks)(request_fn, complete_fn);
-    int (*register_clock)(uint64_t (*)(void));
-    int (*enable)(uint32_t kind);
-    int (*disable)(uint32_t kind);
-    int (*enable_runtime)(uint32_t cbid, uint8_t on);
-    int (*enable_driver)(uint32_t cbid, uint8_t on);
-    int (*flush)(uint32_t flag);
-    int (*finalize)(void);
-    int (*dropped)(void *context, uint32_t stream, size_t *count);
-    int (*get_attribute)(uint32_t attr, size_t *bytes, void *value);
-    int (*set_attribute)(uint32_t attr, size_t *bytes, void *value);
-    int (*get_result_string)(int result, const char **text);
-    next_record_fn next_record;
+#define MEMBER(member, name, needed, ...) int (*member)(__VA_ARGS__);
+    CUPTI_CALLS(MEMBER)
+#undef MEMBER
 };
 
 /* Why CUPTI was not found. */
