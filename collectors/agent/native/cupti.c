@@ -154,7 +154,7 @@ static void *torch_cupti(struct cupti *out)
 }
 
 __attribute__((format(printf, 4, 5)))
-static bool set_fault(struct find_fault *fault, enum find_state state, enum status_code code, const char *format, ...)
+static bool set_fault(struct find_fault *fault, enum trace_state state, enum status_code code, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
@@ -171,14 +171,14 @@ static void *choose(struct cupti *out, struct find_fault *fault)
     if (library != NULL)
         return library;
     if (seen.count > 1) {
-        set_fault(fault, FIND_REFUSED, CODE_TWO_CUPTIS,
+        set_fault(fault, TRACE_OFF, CODE_TWO_CUPTIS,
                   "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
                   "tracing stays off",
                   seen.cupti[0], seen.cupti[1]);
         return NULL;
     }
     if (seen.count == 0) {
-        set_fault(fault, FIND_NO_CUPTI, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
+        set_fault(fault, TRACE_ABSENT, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
         return NULL;
     }
     snprintf(out->path, sizeof out->path, "%s", seen.cupti[0]);
@@ -189,7 +189,7 @@ static void *choose(struct cupti *out, struct find_fault *fault)
     if (library == NULL)
         library = mapped("libcupti.so.12");
     if (library == NULL)
-        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only",
+        set_fault(fault, TRACE_ABSENT, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only",
                   out->path);
     return library;
 }
@@ -231,7 +231,7 @@ static void *load(const char *file, struct cupti *out, struct find_fault *fault)
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const char *why = library == NULL ? dlerror() : NULL;
     if (library == NULL)
-        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
+        set_fault(fault, TRACE_ABSENT, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
                   why ? why : "no reason given");
     snprintf(out->path, sizeof out->path, "%s", file);
     return library;
@@ -325,11 +325,11 @@ static bool find_strides(struct cupti *cupti)
 bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
 {
     if (!cuda_awake())
-        return set_fault(fault, FIND_NO_CUDA, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
+        return set_fault(fault, TRACE_WAITING, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
     if (!read_maps())
-        return set_fault(fault, FIND_NO_CUPTI, CODE_UNREADABLE, "/proc/self/maps cannot be read: counters only");
+        return set_fault(fault, TRACE_ABSENT, CODE_UNREADABLE, "/proc/self/maps cannot be read: counters only");
     if (seen.other[0] != '\0')
-        return set_fault(fault, FIND_REFUSED, CODE_OTHER_TOOL,
+        return set_fault(fault, TRACE_OFF, CODE_OTHER_TOOL,
                          "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
                          base_name(seen.other));
     memset(out, 0, sizeof *out);
@@ -338,13 +338,13 @@ bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
     if (library == NULL)
         return false;
     if (!resolve(out, library))
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "%.400s lacks the activity calls: counters only", out->path);
     if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI does not tell its version: counters only");
     if (!find_strides(out))
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI %u has records of a layout not known here: counters only", out->version);
     return true;
 }
