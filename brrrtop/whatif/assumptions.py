@@ -75,6 +75,8 @@ class Assumptions(Struct, frozen=True):
     loops of `benchmarks/gains` whose steps between bursts are known, from 0.64 to 1.08."""
     hidden_host: float = _guess(0.5, 1.0, 0.25)
     """Host time of a step that the GPU sets the pace of, over its length, where a burst hid it."""
+    index_time: float = _guess(0.2, 1.0, 0.1)
+    """Time of a generated gather or scatter over that of a library one."""
     layout_16_bit: float = _guess(0.85, 1.0, 0.6)
     """Time of conversions between layouts in 16 bits over that in 32."""
     by_group: float = _guess(5.5, 6.5, 3.5)
