@@ -61,7 +61,7 @@ def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] 
     norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
     reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
     at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
-    device = np.where(conv, step.device_ns * guess.layout_measured, step.device_ns)
+    device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     measured = step.device_ns * kernels.last_over_first * guess.layout_measured
     device = np.where(own, measured, device)
     dearer = layout & kernels.by_group
