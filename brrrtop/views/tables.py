@@ -122,13 +122,14 @@ def phases(run: Run | None) -> Table:
 def edits(snapshot: Snapshot) -> Table:
     """Each edit that was simulated, in the order of the advice."""
     rows = whatif.ordered(snapshot)
+    steps = snapshot.estimate is not None and snapshot.estimate.steps.count
     least = min((row.saves_low for row in rows), default=0.0)
     scale = max(min(0.0, least), -1.0), max((row.saves_high for row in rows), default=1.0)
     columns = (
         name_column("edit", "edit", 25),
-        Column("now → then", 20, whatif.times),
-        Column("faster", 6, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
-        Column("range", 12, lambda row: whatif.speeds(row)[1], words=True, hue=whatif.hue),
+        Column("a step: now → then" if steps else "now → then", 20, whatif.times),
+        Column("the run", 7, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
+        Column("its range", 12, lambda row: whatif.speeds(row)[1], words=True, hue=whatif.hue),
         Column("", 28, lambda row: (row.saves_low, row.saves, row.saves_high, *scale),
                from_width=100, hue=whatif.hue, picture="range"),
         Column("line of code", 56, attribute("line"), words=True, from_width=160),

@@ -13,7 +13,8 @@ WORTH_A_LINE = 0.01
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (
-    "Simulated with the edit made; the range should contain the true gain 80% of the time. "
+    "Simulated. The run: how many times as fast, with all that it does beside its steps; "
+    "its range should contain the true gain 80% of the time. "
     "double-batch: an offer, per sample; it changes the training."
 )
 
