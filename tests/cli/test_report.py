@@ -96,9 +96,9 @@ def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot
     snapshot = replace(make_snapshot(), whatif=rows, whatif_after=(pair,))
     text = to_text(snapshot)
     assert re.search(
-        r"  compile-reduce-overhead +4.00 ms → 3.20 ms  1.25× 0.98–1.7×\n      x = word", text
+        r"  compile-reduce-overhead +4.00 ms → 3.20 ms +1.25× 0.98–1.7×\n      x = word", text
     )
-    assert re.search(r"  tf32 +4.00 ms → 4.00 ms  1.00× 0.98–1.02×\n", text)
+    assert re.search(r"  tf32 +4.00 ms → 4.00 ms +1.00× 0.98–1.02×\n", text)
     assert "no use" not in text, "nobody is to try it"
     assert "After compile-reduce-overhead: tf32 1.33× with both." in text
     assert text.count("word") == 30

@@ -28,10 +28,10 @@ async def test_every_edit_is_a_row_in_the_order_of_the_advice(size: tuple[int, i
     for row, figures in zip(
         rows,
         (
-            "36.6 ms → 21.3 ms   1.7× 1.5–1.9×",
-            "36.6 ms → 33.9 ms  1.08× 0.98–1.15×",
-            "36.6 ms → 36.6 ms  1.00× 0.98–1.02×",
-            "36.6 ms → 38.4 ms  0.95× 0.92–0.99×",
+            "36.6 ms → 21.3 ms    1.7× 1.5–1.9×",
+            "36.6 ms → 33.9 ms   1.08× 0.98–1.15×",
+            "36.6 ms → 36.6 ms   1.00× 0.98–1.02×",
+            "36.6 ms → 38.4 ms   0.95× 0.92–0.99×",
         ),
         strict=True,
     ):
