@@ -133,9 +133,6 @@ void coverage_end(int64_t stopped_ns, bool whole);
 /* Something of the span under way was lost: its next frame says so. */
 void coverage_taint(void);
 
-/* Device records since coverage_begin, and the end of the last one of them. */
-uint64_t coverage_records(void);
-
 /* Whether a device ran without a gap worth the name, as far as was seen. */
 bool coverage_dense(void);
 
@@ -260,6 +257,7 @@ int queue_send(struct queue *queue, int fd, bool *moved);
 void queue_clear(struct queue *queue);
 
 uint64_t outbox_bytes(void);
+extern uint64_t outbox_lost; /* records that found no room here, or in the queue of some monitor */
 
 enum lane_id { LANE_KERNELS, LANE_COPIES, LANE_CALLS, LANE_MARKS, LANE_COUNT };
 
@@ -286,9 +284,6 @@ static inline void *lane_next(enum lane_id id, uint32_t bytes)
 
 /* Sends what the lanes hold. */
 void lanes_flush(void);
-
-/* Records that found no room in the outbox at all. */
-uint64_t lanes_lost(void);
 
 /* The socket monitors connect to, and what each of them still has to be sent. Agent's thread only,
  * but for server_clients. */
@@ -318,9 +313,6 @@ void server_send(int slot, uint16_t kind, const void *payload, size_t bytes, uin
 
 /* A span of device time, marked per monitor by what that monitor did not get. */
 void server_observed(const struct wire_observed *observed);
-
-/* Records that a full queue kept from some monitor, over all. */
-uint64_t server_lost(void);
 
 /* What the monitors want, all together. True: it may be news, as one came, went, or changed its mind. */
 bool server_wishes(bool *continuous, uint32_t *allowed);

@@ -120,7 +120,7 @@ static void losses(struct loss out[LOSSES])
         {"unknown_records", records_seen.unknown_kinds},
         {"pool", pool.refused},
         {"foreign_buffers", pool.foreign},
-        {"outbox", server_lost() + lanes_lost()},
+        {"outbox", outbox_lost},
         {"marks", marks_lost()},
         {"names", names_count().refused},
     };

@@ -105,9 +105,9 @@ static void enable_calls(const struct cupti *cupti, bool driver)
 
 bool switch_driver(const struct cupti *cupti, bool take)
 {
-    if (take && cupti->enable_driver != NULL)
+    if (take)
         enable_calls(cupti, true);
-    else if (!take)
+    else
         disable_kind(cupti, KIND_DRIVER);
     return switch_takes(KIND_DRIVER);
 }

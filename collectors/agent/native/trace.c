@@ -329,11 +329,8 @@ static void finish(bool complete)
     lanes_flush();
     coverage_end(run.stopped_real_ns, complete);
     tracing.bursts++;
-    if (silent())
-        silent_bursts++;
-    else
-        silent_bursts = 0;
-    if (coverage_records() != 0)
+    silent_bursts = silent() ? silent_bursts + 1 : 0;
+    if (records_seen.kernels != run.seen.kernels || records_seen.copies != run.seen.copies)
         own.blocked_times = 0;
     own.finalize_due = complete && was_asked(); /* else the callbacks may be somebody else's */
     own.hidden = coverage_dense();

@@ -367,11 +367,14 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
 
 /* --- all of them --- */
 
+#define EACH_THREAD(all, thread)                                                                   \
+    for (struct traced_thread *thread = (all)->threads; thread < (all)->threads + (all)->count; thread++)
+
 BARE static struct traced_thread *known(struct world_tracer *all, int tid)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].tid == tid)
-            return &all->threads[i];
+    EACH_THREAD(all, thread)
+        if (thread->tid == tid)
+            return thread;
     return NULL;
 }
 
@@ -429,11 +432,7 @@ BARE static int seize_new(struct world_tracer *all)
                 tid = tid * 10 + (*c - '0');
             if (tid == 0 || tid == all->agent || known(all, tid) != NULL)
                 continue;
-            if (all->count == TRACED_THREADS) {
-                fresh = -1;
-                goto over;
-            }
-            long code = trace(PTRACE_SEIZE, tid, NULL);
+            long code = all->count < TRACED_THREADS ? trace(PTRACE_SEIZE, tid, NULL) : -EPERM;
             if (code == -ESRCH)
                 continue;
             if (code != 0) {
@@ -477,8 +476,7 @@ BARE static int round_trip(struct world_tracer *all)
 {
     int inside = 0;
     int64_t now = now_ns(), until_ns = now + STOP_NS;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         thread->late = thread->asked;
         if (thread->state != RUNS || thread->asked || thread->due_ns > now)
             continue;
@@ -488,8 +486,7 @@ BARE static int round_trip(struct world_tracer *all)
         else
             thread->asked = trace(PTRACE_INTERRUPT, thread->tid, NULL) == 0;
     }
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state != RUNS)
             continue;
         if (!thread->asked || !stands(thread, thread->late ? 0 : until_ns)) {
@@ -531,9 +528,9 @@ BARE static void pause_between(struct world_tracer *all)
 {
     int64_t due_ns = now_ns() + MS;
     pass_signals(all);
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == RUNS && all->threads[i].due_ns < due_ns)
-            due_ns = all->threads[i].due_ns;
+    EACH_THREAD(all, thread)
+        if (thread->state == RUNS && thread->due_ns < due_ns)
+            due_ns = thread->due_ns;
     int64_t left_ns = due_ns - now_ns();
     if (left_ns > SPIN_NS)
         pause_ns(left_ns);
@@ -545,13 +542,11 @@ BARE static void pause_between(struct world_tracer *all)
 BARE static bool catch_slow(struct world_tracer *all, int64_t until_ns)
 {
     struct traced_thread *slow = NULL;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == RUNS && thread->in_ns && (slow == NULL || thread->in_ns < slow->in_ns))
             slow = thread;
     }
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == HELD)
             trace(PTRACE_CONT, thread->tid, NULL);
         if (thread != slow && (thread->state == HELD || (thread->state == RUNS && !thread->asked)))
@@ -563,9 +558,9 @@ BARE static bool catch_slow(struct world_tracer *all, int64_t until_ns)
             break;
         pause_between(all);
     }
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == ASIDE)
-            all->threads[i].state = RUNS;
+    EACH_THREAD(all, thread)
+        if (thread->state == ASIDE)
+            thread->state = RUNS;
     return slow == NULL || slow->state != RUNS;
 }
 
@@ -599,12 +594,11 @@ BARE static bool hold_all(struct world_tracer *all)
  * rest the kernel lets go when we end. */
 BARE static void let_go(struct world_tracer *all)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == HELD)
-            trace(PTRACE_DETACH, all->threads[i].tid, NULL);
+    EACH_THREAD(all, thread)
+        if (thread->state == HELD)
+            trace(PTRACE_DETACH, thread->tid, NULL);
     int64_t until_ns = now_ns() + STOP_LAST_NS;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == RUNS && thread->asked && stands(thread, until_ns) && thread->state != GONE) {
             place_of(all, thread);
             trace(PTRACE_DETACH, thread->tid, NULL);
@@ -662,10 +656,8 @@ BARE static int work(void *given)
     }
     let_go(all);
     int phase = atomic_load(&all->phase);
-    if (phase == TRACER_HOLDS)
-        turn(all, TRACER_EXPIRED);
-    else if (phase == TRACER_WORKS)
-        turn(all, TRACER_FAILED);
+    if (phase == TRACER_HOLDS || phase == TRACER_WORKS)
+        turn(all, phase == TRACER_HOLDS ? TRACER_EXPIRED : TRACER_FAILED);
     return 0;
 }
 
