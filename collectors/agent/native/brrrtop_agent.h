@@ -5,8 +5,7 @@
  * half of pthread_self(), as CUPTI numbers threads in its own records unless told otherwise; it is
  * not told otherwise, because torch.profiler counts on that.
  */
-#ifndef BRRRTOP_AGENT_H
-#define BRRRTOP_AGENT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -106,5 +105,3 @@ enum brrr_stat {
     BRRR_ST_CPU_NS,       /* CPU time of the agent's thread */
     BRRR_ST_COUNT
 };
-
-#endif

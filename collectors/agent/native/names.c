@@ -166,12 +166,10 @@ uint32_t names_add_kernel(const char *pointer)
         mangled[1] == 'Z') {
         int status = -1;
         char *plain = demangle(mangled, NULL, NULL, &status);
-        if (plain != NULL && status == 0) {
-            uint32_t id = names_add(plain, strnlen(plain, NAME_LONGEST + 1));
-            free(plain);
-            return id;
-        }
+        bool good = plain != NULL && status == 0;
+        uint32_t id = good ? names_add(plain, strnlen(plain, NAME_LONGEST + 1)) : names_add(mangled, bytes);
         free(plain);
+        return id;
     }
     return names_add(mangled, bytes);
 }

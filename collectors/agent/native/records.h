@@ -1,6 +1,5 @@
 /* The way of a record: out of CUPTI's buffers, into frames, to the monitors. */
-#ifndef BRRR_RECORDS_H
-#define BRRR_RECORDS_H
+#pragma once
 
 #include <poll.h>
 
@@ -347,5 +346,3 @@ void report_traced(const struct burst *burst);
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);
 uint64_t report_lost(void);
-
-#endif

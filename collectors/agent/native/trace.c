@@ -170,10 +170,10 @@ static void missed(void)
 {
     wanted.burst = false;
     tracing.says[0] = '\0';
-    if (safepoint_world_says() != NULL) {
+    if (held_world.says != NULL) {
         char text[320];
         snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
-                 safepoint_world_says());
+                 held_world.says);
         enter(TRACE_READY, CODE_NO_PAUSE, text);
         return;
     }
@@ -262,7 +262,7 @@ static void choose_place(void)
 {
     bool may = tracing.state == TRACE_TRACING ? run.world : may_hold() || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
-    safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
+    held_world.when = !may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY;
 }
 
 /* What takes time, before the trainer is met. */
@@ -291,7 +291,7 @@ static void begin(void)
     coverage_begin(real_ns());
     records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin();
-    run.world = safepoint_has_world();
+    run.world = held_world.held;
     bool on = switch_on(&tracing.cupti, !run.world, driver || run.world, &code), lost = world_lost();
     safepoint_over();
     if (!on) {
@@ -450,7 +450,7 @@ static void stand_ready(int64_t now_ns)
     bool asked = own.asks;
     own.asks = tracing.state == TRACE_READY &&
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
-    if (traces && safepoint_world_failed()) {
+    if (traces && held_world.failed) {
         own.asks = false;
         enter(TRACE_OFF, CODE_CUPTI_SLOW,
               "the trainer's threads had to go on before CUPTI was switched (it took longer than they may "

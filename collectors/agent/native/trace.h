@@ -1,6 +1,5 @@
 /* When activity is traced, and how the trainer is met for it. */
-#ifndef BRRR_TRACE_H
-#define BRRR_TRACE_H
+#pragma once
 
 #include "records.h"
 
@@ -8,7 +7,7 @@
 
 enum requests_ask { ASK_STOP = 1, ASK_YIELD = 2, ASK_RESUME = 4 };
 
-/* True when the caller may start the agent's thread; then requests_started or requests_ended must follow. */
+/* GATE_MINE: the caller may start the agent's thread; then requests_started or requests_ended must follow. */
 enum requests_entry { GATE_MINE, GATE_RUNNING, GATE_BUSY };
 enum requests_entry requests_enter(void);
 void requests_started(void);
@@ -164,16 +163,12 @@ enum launches api_filter_ended(void);
 /* Whether the world may be held: never, where nobody comes by himself for a while, or always, as a
  * thread that comes by tells nothing of the others. */
 enum safepoint_world { WORLD_NEVER, WORLD_LAST, WORLD_ONLY };
-void safepoint_world(enum safepoint_world when);
-
-/* The present meeting is one with the world. */
-bool safepoint_has_world(void);
-
-/* The world was once let go before we were done: nothing is to begin there any more. */
-bool safepoint_world_failed(void);
-
-/* Why it was not held at the last try; NULL: it was, or nobody tried. */
-const char *safepoint_world_says(void);
+extern struct held_world {
+    enum safepoint_world when;
+    bool held;        /* the present meeting is one with the world */
+    bool failed;      /* it was once let go before we were done: nothing is to begin there any more */
+    const char *says; /* why it was not held at the last try; NULL: it was, or nobody tried */
+} held_world;
 
 /* Agent's thread, as all but the last five. HERE: the trainer is held until safepoint_over. LATER: ask again
  * when safepoint_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
@@ -216,8 +211,7 @@ bool switch_driver(const struct cupti *cupti, bool take);
 /* Whether this kind is on by us. */
 bool switch_takes(uint32_t kind);
 
-/* Turns off what this agent turned on, and nothing else. */
-/* False: the trainer was let go meanwhile, so that some may still be on. */
+/* Turns off what this agent turned on. False: the trainer was let go meanwhile, so that some may still be on. */
 bool switch_off(const struct cupti *cupti);
 
 /* Gives back the attributes that were changed, if any were. */
@@ -316,5 +310,3 @@ bool world_lost(void);
 bool world_resume(void);
 
 void world_forked(void);
-
-#endif

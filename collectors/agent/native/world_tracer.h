@@ -1,6 +1,5 @@
 /* The child that traces the trainer's threads for world.c, in the trainer's memory. */
-#ifndef BRRR_WORLD_TRACER_H
-#define BRRR_WORLD_TRACER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -75,5 +74,3 @@ struct world_tracer {
 
 /* Begins the child on a stack of its own; negative: the kernel refuses. */
 pid_t world_tracer_clone(void *stack_end, struct world_tracer *shared);
-
-#endif
