@@ -23,8 +23,7 @@ static struct table {
 } table;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-typedef char *(*demangle_fn)(const char *, char *, size_t *, int *);
-static demangle_fn demangle;
+static char *(*demangle)(const char *, char *, size_t *, int *);
 
 static uint64_t hash_of(const char *text, size_t bytes)
 {

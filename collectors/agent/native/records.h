@@ -188,12 +188,10 @@ void pool_recycle(int slot);
 /* CLOCK_REALTIME when the buffer that has been out longest was handed out; INT64_MAX: none is. */
 int64_t pool_lent_since_ns(void);
 
-struct pool_counts {
-    uint64_t requests, foreign, refused;
-    uint64_t mapped_bytes;
-    uint32_t lent;
-};
-void pool_count(struct pool_counts *out);
+/* Since the process began. */
+extern struct pool_counts {
+    _Atomic uint64_t requests, foreign, refused, mapped_bytes;
+} pool_counts;
 
 /* True once after the cap was reached: tracing must pause. */
 bool pool_pressed(void);
@@ -327,13 +325,9 @@ bool report_keep(uint16_t kind, const char *json);
 /* Everything a new monitor must know first. */
 void report_welcome(int slot);
 
-/* To one monitor, or to EVERYBODY. */
-void report_status(int slot);
-
 /* LAUNCHES_UNASKED: this CUPTI cannot tell them. LAUNCHES_SOME: a kernel lacks the row of its launch. */
 enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
 
-/* A burst ended. */
 struct burst {
     uint64_t kernels, steps;
     bool whole;             /* every kernel came */
@@ -341,7 +335,9 @@ struct burst {
     enum launches launches; /* whether the row of its launch did too */
     int64_t out_ns, on_ns, off_ns; /* held so long: to take CUPTI out after the burst before, to begin, to end */
 };
-void report_traced(const struct burst *burst);
+
+/* To one monitor, or to EVERYBODY; a burst that ended, or NULL. */
+void report_status(int slot, const struct burst *burst);
 
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);

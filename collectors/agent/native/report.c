@@ -63,7 +63,7 @@ static void tell(int slot, enum wire_kind kind, const struct text *text)
         server_send(slot, kind, text->at, text->used, 0, true);
 }
 
-static void tell_status(int slot, const struct burst *burst)
+void report_status(int slot, const struct burst *burst)
 {
     char room[STATUS_ROOM];
     struct text text = {room, sizeof room, 0, false};
@@ -89,15 +89,11 @@ static void tell_status(int slot, const struct burst *burst)
     tell(slot, WIRE_STATUS, &text);
 }
 
-void report_status(int slot) { tell_status(slot, NULL); }
-
-void report_traced(const struct burst *burst) { tell_status(EVERYBODY, burst); }
-
 void report_welcome(int slot)
 {
     for (int i = 0; i < KEPT && kept[i] != NULL; i++)
         server_send(slot, i == 0 ? WIRE_HELLO : WIRE_DEVICE, kept[i], strlen(kept[i]), 0, true);
-    report_status(slot);
+    report_status(slot, NULL);
     told_lost = 0; /* the totals are told again, if there are any */
     told_ns = 0;
 }
@@ -110,15 +106,13 @@ static struct loss {
 
 uint64_t report_lost(void)
 {
-    struct pool_counts pool;
-    pool_count(&pool);
     const struct loss now[] = {
         {"cupti_dropped", tracing.dropped},
         {"zero_timestamps", records_seen.zero_timestamps},
         {"wrong_clock", records_seen.wrong_clock},
         {"unknown_records", records_seen.unknown_kinds},
-        {"pool", pool.refused},
-        {"foreign_buffers", pool.foreign},
+        {"pool", atomic_load(&pool_counts.refused)},
+        {"foreign_buffers", atomic_load(&pool_counts.foreign)},
         {"outbox", outbox_lost},
         {"marks", marks_lost()},
         {"names", names_count().refused},

@@ -264,7 +264,7 @@ static void obey(const struct wire_control *control, struct client *client)
     case OP_PING:
         client->pinged_ns = mono_ns();
         if (control->a != 0)
-            report_status((int)(client - clients));
+            report_status((int)(client - clients), NULL);
         break;
     case OP_KINDS:
         client->allowed = (uint32_t)control->a & (ALLOWED_GRAPHS | ALLOWED_HOLDS);

@@ -189,34 +189,26 @@ void finalize_never(void) { atomic_store(&never, true); }
 bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
 bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
 
-/* It leaves it, which a disabled kind alone does not: 0.5 us a launch stay (H200, CUPTI 13.0). Only with
- * nothing on, everything drained, and no CUDA graph in the process: a replay that runs meanwhile fails
- * (benchmarks/lab, `graphs`). True: it is out. */
-static bool finalize(const struct cupti *cupti)
-{
-    if (on.kinds != 0)
-        return false;
-    switch_restore(cupti);
-    if (CUPTI_CALL(cupti, finalize) != CUPTI_OK)
-        return false;
-    on.registered = false;
-    return true;
-}
-
+/* Out of it, a launch saves 0.5 us that stay where a kind is only disabled (H200, CUPTI 13.0). Only with nothing on,
+ * everything drained, and no CUDA graph in the process: a replay that runs meanwhile fails (benchmarks/lab,
+ * `graphs`). */
 bool takeout(const struct cupti *cupti)
 {
-    struct pool_counts pool;
     if (records_seen.graph_kernels != 0 || records_seen.graph_launches != 0)
         graphs_seen();
-    pool_count(&pool);
-    if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
+    if (pool_lent_since_ns() != INT64_MAX || cupti->finalize == NULL || atomic_load(&never))
         return false;
     condition_hold(&news);
     finalizing = atomic_load(&graphs) == NONE;
     pthread_mutex_unlock(&news.lock);
     if (!finalizing)
         return false;
-    bool out = finalize(cupti);
+    bool out = false;
+    if (on.kinds == 0) {
+        switch_restore(cupti);
+        out = CUPTI_CALL(cupti, finalize) == CUPTI_OK;
+        on.registered &= !out;
+    }
     condition_hold(&news);
     finalizing = false;
     pthread_cond_broadcast(&news.told);

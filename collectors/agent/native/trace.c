@@ -75,7 +75,7 @@ static void enter(enum trace_state next, enum status_code code, const char *sent
     if (sentence != tracing.says)
         snprintf(tracing.says, sizeof tracing.says, "%s", sentence);
     if (!same)
-        report_status(EVERYBODY);
+        report_status(EVERYBODY, NULL);
 }
 
 /* All threads of the trainer may be held. */
@@ -184,12 +184,7 @@ static void missed(void)
 /* --- what arrived --- */
 
 /* CUPTI has asked for a buffer since tracing began. */
-static bool was_asked(void)
-{
-    struct pool_counts pool;
-    pool_count(&pool);
-    return pool.requests != run.requests;
-}
+static bool was_asked(void) { return atomic_load(&pool_counts.requests) != run.requests; }
 
 /* Everything launched before the returned REALTIME instant has arrived. Not while the trainer is held. */
 static int64_t flush(void)
@@ -279,10 +274,8 @@ static void prepare(void)
 static void begin(void)
 {
     int code;
-    struct pool_counts pool;
-    pool_count(&pool);
     memset(&run, 0, sizeof run);
-    run.requests = pool.requests;
+    run.requests = atomic_load(&pool_counts.requests);
     run.told.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
     run.seen = records_seen;
     run.burst = wanted.burst;
@@ -340,7 +333,7 @@ static void finish(bool complete)
     run.told.whole = complete;
     run.told.all_threads = run.world;
     run.told.launches = api_filter_ended();
-    report_traced(&run.told);
+    report_status(EVERYBODY, &run.told);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
         block_silent();
@@ -615,7 +608,7 @@ void trace_burst(int64_t steps, int64_t longest_ns)
     wanted.longest_ns = longest_ns < LONGEST_BURST_NS ? longest_ns : LONGEST_BURST_NS;
     wanted.burst = true;
     if (tracing.state != TRACE_READY && tracing.state != TRACE_TRACING && tracing.state != TRACE_DRAINING)
-        report_status(EVERYBODY);
+        report_status(EVERYBODY, NULL);
 }
 
 void trace_burst_end(void)

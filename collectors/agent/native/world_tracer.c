@@ -139,7 +139,7 @@ BARE static long read_words(struct world_tracer *all, uint64_t address, uint32_t
 BARE static bool any_in_cuda(const struct world_tracer *all, long count)
 {
     for (long i = 0; i < count; i++)
-        if (code_in(&all->layout.cuda, all->words[i]))
+        if (code_in(&all->cuda, all->words[i]))
             return true;
     return false;
 }
@@ -161,7 +161,7 @@ BARE static bool is_return(uint64_t address)
 BARE static uint64_t return_to_cuda(const struct world_tracer *all, long count)
 {
     for (long i = count - 1; i >= 0; i--)
-        if (code_in(&all->layout.cuda, all->words[i]) && code_in(&all->layout.cuda, all->words[i] - 7) &&
+        if (code_in(&all->cuda, all->words[i]) && code_in(&all->cuda, all->words[i] - 7) &&
             is_return(all->words[i]))
             return all->words[i];
     return 0;
@@ -183,10 +183,10 @@ BARE static bool interrupted_in_cuda(struct world_tracer *all, long count)
 {
     for (long i = 0; i + SAVED_RIP < count; i++) {
         uint64_t at = all->words[i];
-        if (!code_in(&all->layout.system, at) || !code_in(&all->layout.system, at + 8) || !is_restorer(at))
+        if (!code_in(&all->system, at) || !code_in(&all->system, at + 8) || !is_restorer(at))
             continue;
         uint64_t rip = all->words[i + SAVED_RIP], rsp = all->words[i + SAVED_RSP] & ~UINT64_C(7);
-        return code_in(&all->layout.cuda, rip) || return_to_cuda(all, read_words(all, rsp, FAR_WORDS)) != 0;
+        return code_in(&all->cuda, rip) || return_to_cuda(all, read_words(all, rsp, FAR_WORDS)) != 0;
     }
     return false;
 }
@@ -345,9 +345,9 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
     struct iovec out = {&registers, sizeof registers};
     if (CALL(SYS_ptrace, PTRACE_GETREGSET, thread->tid, 1 /* NT_PRSTATUS */, &out) != 0)
         return LOST;
-    bool library = code_in(&all->layout.system, registers.rip);
+    bool library = code_in(&all->system, registers.rip);
     start_again(all, thread->tid, &registers, library);
-    bool inside = code_in(&all->layout.cuda, registers.rip);
+    bool inside = code_in(&all->cuda, registers.rip);
     uint64_t top = registers.rsp & ~UINT64_C(7), words = inside ? OWN_WORDS : library ? FAR_WORDS : NEAR_WORDS;
     if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
         words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */

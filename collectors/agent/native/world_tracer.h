@@ -15,12 +15,6 @@ struct code_ranges {
     } of[CODE_RANGES];
 };
 
-/* Which code of this process is CUDA's, which is the C library's. */
-struct world_layout {
-    struct code_ranges cuda;   /* the driver, the runtime, CUPTI */
-    struct code_ranges system; /* C library, linker, allocators, this library: may hold locks that we need */
-};
-
 enum tracer_phase {
     TRACER_STARTS,   /* until it may trace us */
     TRACER_WORKS,
@@ -63,7 +57,8 @@ struct world_tracer {
     int why;
     int process, agent;
     int64_t patience_ns, wait_ns;
-    struct world_layout layout;
+    struct code_ranges cuda;   /* the driver, the runtime, CUPTI */
+    struct code_ranges system; /* C library, linker, allocators, this library: may hold locks that we need */
     uint32_t random;
     uint32_t count;
     struct traced_thread threads[TRACED_THREADS]; /* from here on kept from hold to hold */
