@@ -112,7 +112,7 @@ static void heed_monitors(int64_t now_ns)
     if (!server_wishes(&continuous, &allowed))
         return;
     if (server_clients() == 0) {
-        trace_retract();
+        trace_detach(false);
         clear_names();
         idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
     } else {

@@ -17,10 +17,7 @@ struct block *block_new(uint16_t kind, size_t payload, bool urgent)
     struct block *block = malloc(sizeof *block + room);
     if (block == NULL)
         return NULL;
-    block->refs = 1;
-    block->records = 0;
-    block->room = room;
-    block->bytes = sizeof(struct wire_header);
+    *block = (struct block){.refs = 1, .room = room, .bytes = sizeof(struct wire_header)};
     ((struct wire_header *)block->data)->kind = kind;
     atomic_fetch_add(&held_bytes, room);
     return block;
@@ -134,11 +131,8 @@ void *lane_open(enum lane_id id, uint32_t bytes)
             coverage_taint();
         return NULL;
     }
-    struct lane *lane = &lanes[id];
-    lane->block = block;
     uint8_t *place = block->data + sizeof(struct wire_header);
-    lane->at = place + bytes;
-    lane->left = room - bytes;
+    lanes[id] = (struct lane){place + bytes, room - bytes, block};
     return place;
 }
 

@@ -119,8 +119,6 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
 /* Which spans of device time were traced without a hole. Agent's thread only. */
 
 void coverage_begin(int64_t enabled_ns);
-
-/* Every device record goes through here. */
 void coverage_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns);
 
 /* While tracing goes on: everything launched before `launched_ns` has arrived. */
@@ -279,7 +277,6 @@ static inline void *lane_next(enum lane_id id, uint32_t bytes)
     return place;
 }
 
-/* Sends what the lanes hold. */
 void lanes_flush(void);
 
 /* The socket monitors connect to, and what each of them still has to be sent. Agent's thread only,
@@ -297,8 +294,6 @@ void server_serve(const struct pollfd *fds, int64_t now_ns);
 
 /* False: the trainer has closed the socket we listen on. */
 bool server_listens(void);
-
-/* Monitors connected now. Any thread. */
 int server_clients(void);
 
 /* Sends a filled frame to every monitor, names it may use first. */

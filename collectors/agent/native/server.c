@@ -33,8 +33,7 @@ static int64_t deaf_until_ns; /* monotonic: nobody could be let in, and poll wou
 static bool changed;
 
 static struct sockaddr_un address; /* where we listen, and what was put there */
-static dev_t bound_device;
-static ino_t bound_inode;
+static struct stat bound;
 
 int server_clients(void) { return atomic_load_explicit(&connected, memory_order_relaxed); }
 
@@ -101,10 +100,8 @@ int server_open(const char *path)
         return code;
     }
     chmod(path, 0600);
-    struct stat bound;
-    bool known = lstat(path, &bound) == 0;
-    bound_device = known ? bound.st_dev : 0;
-    bound_inode = known ? bound.st_ino : 0;
+    if (lstat(path, &bound) != 0)
+        bound.st_ino = 0;
     own_fd_keep(&listening, fd);
     return BRRR_OK;
 }
@@ -123,10 +120,10 @@ static bool trusts(int fd)
 static void unlink_socket(void)
 {
     struct stat found;
-    if (bound_inode != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound_device &&
-        found.st_ino == bound_inode)
+    if (bound.st_ino != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound.st_dev &&
+        found.st_ino == bound.st_ino)
         unlink(address.sun_path);
-    bound_inode = 0;
+    bound.st_ino = 0;
 }
 
 bool server_listens(void) { return own_fd_holds(&listening); }

@@ -125,10 +125,9 @@ bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code)
         switch_restore(cupti);
         return false;
     }
-    bool calls = cupti->enable_runtime != NULL && cupti->enable_driver != NULL;
-    if (calls && runtime)
+    if (tracing.has_calls && runtime)
         enable_calls(cupti, false);
-    if (calls && driver)
+    if (tracing.has_calls && driver)
         enable_calls(cupti, true);
     return true;
 }

@@ -565,12 +565,6 @@ bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
 bool trace_is_on(void) { return tracing.found && tracing.state == TRACE_TRACING; }
 
-void trace_retract(void)
-{
-    tracing.continuous = false;
-    leave(false);
-}
-
 void trace_detach(bool must)
 {
     tracing.continuous = false;

@@ -606,12 +606,6 @@ BARE static void let_go(struct world_tracer *all)
     }
 }
 
-BARE static void turn(struct world_tracer *all, int phase)
-{
-    atomic_store(&all->phase, phase);
-    CALL(SYS_futex, &all->phase, FUTEX_WAKE, 1, 0);
-}
-
 BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns)
 {
     int64_t until_ns = now_ns() + most_ns;
@@ -622,13 +616,7 @@ BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns
     }
 }
 
-/* Whether the agent's thread waits for a lock, which somebody held may have. Where nobody can tell: yes. */
-BARE static bool agent_is_locked(const struct world_tracer *all)
-{
-    int call = call_of(all, all->agent);
-    return call == SYS_futex || call == UNTOLD;
-}
-
+/* Until the agent's thread has waited for a lock for a while, which somebody held may have, or where nobody can tell. */
 BARE static void hold_on(struct world_tracer *all)
 {
     int64_t until_ns = now_ns() + HOLD_MOST_NS;
@@ -636,7 +624,8 @@ BARE static void hold_on(struct world_tracer *all)
     for (int locked = 0; locked < LOCKED_TIMES && now_ns() < until_ns;) {
         if (atomic_load(&all->phase) != TRACER_HOLDS)
             return;
-        locked = agent_is_locked(all) ? locked + 1 : 0;
+        int call = call_of(all, all->agent);
+        locked = call == SYS_futex || call == UNTOLD ? locked + 1 : 0;
         wait_while(all, TRACER_HOLDS, MS);
     }
 }
@@ -657,7 +646,8 @@ BARE static int work(void *given)
     let_go(all);
     int phase = atomic_load(&all->phase);
     if (phase == TRACER_HOLDS || phase == TRACER_WORKS)
-        turn(all, phase == TRACER_HOLDS ? TRACER_EXPIRED : TRACER_FAILED);
+        atomic_store(&all->phase, phase == TRACER_HOLDS ? TRACER_EXPIRED : TRACER_FAILED);
+    CALL(SYS_futex, &all->phase, FUTEX_WAKE, 1, 0);
     return 0;
 }
 
