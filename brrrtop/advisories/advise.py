@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch
+from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch, within
 from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule, all_rules
 from brrrtop.analysis.estimate import Analysis
@@ -47,21 +47,30 @@ class Advice(Struct, frozen=True):
     """The first of `whatif` with one more edit after it."""
     loaders: tuple[LoaderRow, ...] = ()
     """That were waited for, most first, with the workers that each needs."""
+    priced: Context | None = None
+    """What the window says whatever the run is: for advice on another run of which it is a sample."""
 
 
-def advise(judged: Analysis, run: Run | None = None) -> Advice:
-    """Advice on one window, given its verdict: gates first, then edits, then other rules."""
+def advise(judged: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
+    """Advice on one window, given its verdict: gates first, then edits, then other rules.
+
+    Args:
+        run: That the window is a sample of; None: it is all there is.
+        priced: What earlier advice on the same window rests on.
+    """
     window = judged.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
-    context = context_of(judged, run)
+    context = priced = priced or context_of(judged)
+    if run is not None:
+        context = within(priced, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
-            return Advice((gate,), loaders=context.loaders)
+            return Advice((gate,), loaders=context.loaders, priced=priced)
     edits, kinds = _edit_advice(context)
     others = [a for one in rules if (a := _without_price(context, one, edits)) is not None]
     given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
@@ -84,6 +93,7 @@ def advise(judged: Analysis, run: Run | None = None) -> Advice:
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,
+        priced,
     )
 
 

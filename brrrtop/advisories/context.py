@@ -303,12 +303,8 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(judged: Analysis, run: Run | None = None) -> Context:
-    """The context of a judged window.
-
-    Args:
-        run: That it is a sample of; None: it is all there is.
-    """
+def context_of(judged: Analysis) -> Context:
+    """The context of a judged window that is all there is."""
     seen = judged.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -327,6 +323,11 @@ def context_of(judged: Analysis, run: Run | None = None) -> Context:
         readings=seen.readings,
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
-    rows, means = loader_rows(seen.window), known.readings.means
-    known = replace(known, sampled_run=None if run is None else sampled(run, rows))
-    return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))
+    return within(known, None)
+
+
+def within(seen: Context, run: Run | None) -> Context:
+    """The context of the same window as a sample of a run; nothing is priced again."""
+    rows, means = loader_rows(seen.joined.window), seen.readings.means
+    seen = replace(seen, sampled_run=None if run is None else sampled(run, rows))
+    return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))

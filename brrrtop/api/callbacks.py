@@ -13,6 +13,20 @@ from brrrtop.api.loggers import Log
 from brrrtop.api.watching import Watch, watch
 
 
+class _Watching:
+    """A watch that some callback begins."""
+
+    watch: Watch | None = None
+
+    def _step(self, counter: Any) -> None:
+        if self.watch is not None:
+            self.watch.step(counter.global_step)
+
+    def _end(self) -> None:
+        if self.watch is not None:
+            self.watch.stop()
+
+
 def lightning_callback(**options: Any) -> Any:
     """A callback for Lightning's `Trainer(callbacks=[...])`: figures go to the trainer's loggers.
 
@@ -29,29 +43,20 @@ def lightning_callback(**options: Any) -> Any:
     extra = options.pop("log", ())
     extra = (extra,) if callable(extra) else tuple(extra)
 
-    class BrrrtopCallback(base):  # type: ignore[misc]
+    class BrrrtopCallback(_Watching, base):  # type: ignore[misc]
         """Watches `fit` of rank 0."""
 
-        def __init__(self) -> None:
-            self.watch: Watch | None = None
-
-        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        def on_fit_start(self, trainer: Any, *_: Any) -> None:
             if trainer.is_global_zero:
                 self.watch = watch(log=(_to_lightning(trainer), *extra), **options).start()
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-            if self.watch is not None:
-                self.watch.step(trainer.global_step)
+            self._step(trainer)
 
-        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        def on_fit_end(self, *_: Any) -> None:
             self._end()
 
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self._end()
-
-        def _end(self) -> None:
-            if self.watch is not None:
-                self.watch.stop()
+        on_exception = on_fit_end
 
     return BrrrtopCallback()
 
@@ -75,22 +80,17 @@ def transformers_callback(**options: Any) -> Any:
     """
     base: Any = import_module("transformers").TrainerCallback
 
-    class BrrrtopCallback(base):  # type: ignore[misc]
+    class BrrrtopCallback(_Watching, base):  # type: ignore[misc]
         """Watches `train` of rank 0."""
-
-        def __init__(self) -> None:
-            self.watch: Watch | None = None
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
                 self.watch = watch(**options).start()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.watch is not None:
-                self.watch.step(state.global_step)
+            self._step(state)
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.watch is not None:
-                self.watch.stop()
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self._end()
 
     return BrrrtopCallback()

@@ -17,12 +17,13 @@ from brrrtop.errors import INTERRUPTED, BrrrtopError
 
 TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Callable
 
     from brrrtop.cli.options import Options
 
 FAILURE = 1
-READ_ONLY = ("analyze", "compare", "demo", "receipt", "replay")
+REPORTS = ("analyze", "compare", "receipt")
+READ_ONLY = (*REPORTS, "demo", "replay")
 """Verbs that touch nothing but files, which they read, unless they are to write one."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -89,21 +90,21 @@ def _run_verb(options: Options) -> int:
     from brrrtop.cli import signals
 
     with signals.without_interrupts():
-        module = _import_verb(options.verb or "find")
+        run = _import_verb(options.verb or "find")
     ended_by = signals.end_as_by_interrupt()
     code = 0
     try:
         if options.verb not in READ_ONLY or options.record or options.export:
             signals.begin()
-        code = module.run(options)
+        code = run(options)
     except KeyboardInterrupt:
         if not ended_by:
             raise
     return 128 + ended_by[0] if ended_by else code
 
 
-def _import_verb(name: str) -> ModuleType:
-    """The module, without what imports of numpy cost that nothing here uses.
+def _import_verb(name: str) -> Callable[[Options], int]:
+    """What runs the verb, without what imports of numpy cost that nothing here uses.
 
     Its OpenBLAS starts a thread a core for products of matrices, of which there are none. Programs
     that we start shall not inherit that.
@@ -113,7 +114,9 @@ def _import_verb(name: str) -> ModuleType:
         os.environ[_BLAS_THREADS] = "1"
     gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
     try:
-        return import_module(f"brrrtop.cli.commands.{name}")
+        module = import_module(f"brrrtop.cli.commands.{'reports' if name in REPORTS else name}")
+        run: Callable[[Options], int] = getattr(module, name if name in REPORTS else "run")
+        return run
     finally:
         gc.freeze()
         gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import TextIO
 
 from brrrtop.cli.options import Options
@@ -21,16 +22,22 @@ def report(snapshot: Snapshot, options: Options) -> None:
     from brrrtop.views.text import to_text
 
     if options.json:
-        text = to_json(snapshot, 2 if sys.stdout.isatty() and options.once else None)
+        write(to_json(snapshot, 2 if sys.stdout.isatty() and options.once else None))
     elif options.brief:
         from brrrtop.views.brief import to_brief
-        from brrrtop.views.text import in_ascii
 
-        text = in_ascii(to_brief(snapshot)) if only_ascii(options) else to_brief(snapshot)
+        write_fitting([to_brief(snapshot)], options)
     else:
-        text = to_text(snapshot, only_ascii(options))
-    write(text)
+        write(to_text(snapshot, only_ascii(options)))
     sys.stdout.flush()
+
+
+def write_fitting(lines: Iterable[str], options: Options) -> None:
+    """Data to stdout, in signs that it takes."""
+    from brrrtop.views.text import in_ascii
+
+    text = "\n".join(lines)
+    write(in_ascii(text) if only_ascii(options) else text)
 
 
 def only_ascii(options: Options) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
+TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
+if TYPE_CHECKING:
+    from typing import Any
+
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 THEMES = ("dark", "light", "high-contrast", "colour-blind")
 """As in `tui.palette`, which takes too long to import for a `--help`."""
@@ -25,6 +29,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def _number(kind: type[Any], text: str, what: str, unit: str = "") -> Any:
+    """The number before its unit; `what` ends the sentence about a text that is none."""
+    try:
+        return kind(text.strip().removesuffix(unit))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not {what}") from None
+
+
 def interval(text: str) -> float:
     """Seconds between two looks, within what is sensible."""
     value = seconds(text)
@@ -37,11 +49,9 @@ def interval(text: str) -> float:
 
 def share(text: str) -> float:
     """`1%` or `0.01` → 0.01."""
-    stripped = text.strip()
-    try:
-        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a share: write 1% or 0.01") from None
+    value: float = _number(float, text, "a share: write 1% or 0.01", "%")
+    if text.strip().endswith("%"):
+        value /= 100
     if not 0 <= value <= 1:
         raise ArgumentTypeError(f"{text!r} is not between 0% and 100%")
     return value
@@ -49,10 +59,7 @@ def share(text: str) -> float:
 
 def speed(text: str) -> float:
     """`2`, `0.5` or `2x` → how often as fast as it happened."""
-    try:
-        value = float(text.strip().removesuffix("x"))
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a speed: write 2 or 0.5") from None
+    value: float = _number(float, text, "a speed: write 2 or 0.5", "x")
     if not 0 < value < 1e6:
         raise ArgumentTypeError(f"{text!r} is not above 0: 1 is as it happened")
     return value
@@ -113,10 +120,7 @@ def edits(text: str) -> tuple[str, ...]:
 
 def gpu(text: str) -> int:
     """A device number."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a GPU number") from None
+    value: int = _number(int, text, "a GPU number")
     if value < 0:
         raise ArgumentTypeError("GPUs are numbered from 0")
     return value
@@ -124,12 +128,8 @@ def gpu(text: str) -> int:
 
 def pid(text: str) -> int:
     """A process id."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"{text!r} is not a process id; `brrrtop` alone lists the trainers of this host"
-        ) from None
+    listed = "`brrrtop` alone lists the trainers of this host"
+    value: int = _number(int, text, f"a process id; {listed}")
     if not 0 < value < 1 << 31:
         raise ArgumentTypeError(f"{text} is not a process id")
     return value

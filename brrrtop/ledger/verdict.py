@@ -104,11 +104,10 @@ def contradiction(run: Run, kernels: int, steps: float | None) -> float | None:
 
 def _may_be_waits(run: Run, cause: str) -> bool:
     """Whether so few samples leave room for waits for data that are longer than the cause named."""
-    idle = run.account.idle_ns
-    waits_ns = idle["input"] + idle["io"]
+    parts = regimes.parts_of_overhead(run.account)
+    waits_ns = parts["input"] + parts["io"]
     more_ns = sum(max(0, one.waits_most_ns - one.waits_ns) for one in run.phases)
-    other = cause not in ("input", "io")
-    return other and waits_ns + more_ns > idle.get(cause, 0) - more_ns
+    return cause not in ("input", "io") and waits_ns + more_ns > parts[cause] - more_ns
 
 
 def _is_young(run: Run) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import split_silenced
+from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
@@ -81,6 +82,8 @@ class Session:
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
+        self._priced: Context | None = None
+        """What the newest analysis says whatever the run is: simulated edits are its largest part."""
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
         self._again = False
@@ -201,9 +204,11 @@ class Session:
         self._judged = every
         self._devices = tuple(one.estimate for one in every)
         self._without_kernels = () if with_kernels else every
+        self._priced = None
 
     def _advised(self, shown: Analysis) -> Verdict:
-        made = verdicts.verdict(self.timeline, shown, run=self._run)
+        made = verdicts.verdict(self.timeline, shown, run=self._run, priced=self._priced)
+        self._priced = made.advice.priced
         gpu = shown.estimate.device.name
         made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
         self._advised_of = self._run

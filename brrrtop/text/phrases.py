@@ -199,7 +199,9 @@ def judged(estimate: Estimate) -> str:
         return text
     text = f"{units.duration(run.duration_ns)} watched"
     if run.steps:
-        text += f", {units.count(run.steps)} steps of {units.duration(run.step_ns)} in the mean"
+        text += f", {units.count(run.steps)} step{'s' * (run.steps != 1)}"
+        if run.step_ns is not None:
+            text += f" of {units.duration(run.step_ns)} in the mean"
     if steps.count:
         return f"{text}, {steps.count} of them traced"
     return f"{text}, {units.duration(estimate.traced_ns)} of it traced"

@@ -49,9 +49,10 @@ class Assumptions(Struct, frozen=True):
     """From one node of a CUDA graph to the next on the device."""
     kernel_floor_ns: float = _guess(1_800.0, 2_500.0, 1_300.0)
     """The shortest kernel."""
+    layout_conv: float = _guess(0.85, 1.0, 0.7)
+    """Time of a channels-last convolution over that of a channels-first one on tensor cores."""
     layout_measured: float = _guess(1.0, 1.35, 0.75)
-    """Time of a kernel over channels-last images over `Kernels.last_over_first`; of a convolution on tensor
-    cores over that of a channels-first one."""
+    """Time of a kernel over channels-last images over `Kernels.last_over_first`."""
     products_roof: float = _guess(0.55, 0.4, 0.7)
     """Share of a tensor core's peak that products reach where units change."""
     added_op: float = _guess(0.5, 1.0, 0.2)
@@ -75,6 +76,8 @@ class Assumptions(Struct, frozen=True):
     loops of `benchmarks/gains` whose steps between bursts are known, from 0.64 to 1.08."""
     hidden_host: float = _guess(0.5, 1.0, 0.25)
     """Host time of a step that the GPU sets the pace of, over its length, where a burst hid it."""
+    index_time: float = _guess(0.2, 1.0, 0.1)
+    """Time of a generated gather or scatter over that of a library one."""
     layout_16_bit: float = _guess(0.85, 1.0, 0.6)
     """Time of conversions between layouts in 16 bits over that in 32."""
     by_group: float = _guess(5.5, 6.5, 3.5)

@@ -51,6 +51,7 @@ def test_what_was_won_and_promised_is_said_in_80_columns(
 def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -> None:
     loads = json.loads(brrrtop("compare", *pair, "--json").stdout)
     assert loads["schema"] == "brrrtop.compare/1"
+    assert loads["before"]["schema"] == loads["after"]["schema"] == "brrrtop.report/2"
     comparison = loads["comparison"]
     assert set(comparison) == {
         "per_step", "before_ns", "after_ns", "speedup", "buckets", "families", "kernels",

@@ -95,7 +95,7 @@ def test_help_loads_only_the_parser() -> None:
 
 
 def test_a_report_loads_no_screen() -> None:
-    modules = loaded_after("import brrrtop.cli.commands.analyze, brrrtop.views.json_report")
+    modules = loaded_after("import brrrtop.cli.commands.reports, brrrtop.views.json_report")
     assert not {"textual", "rich", "pynvml", "cupti", "torch"} & modules
 
 

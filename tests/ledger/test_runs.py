@@ -37,6 +37,15 @@ def test_a_run_that_waits_for_its_data_is_told_so() -> None:
     assert witness.active_counter == pytest.approx(witness.active_account, abs=0.05)
 
 
+def test_time_that_bursts_measured_is_sure_beside_few_samples() -> None:
+    path = (
+        Path(__file__).resolve().parents[2] / "brrrtop" / "data" / "demos" / "unpinned-copies.brrr"
+    )
+    shown = analyze(open_source(path))
+    assert shown.estimate is not None and shown.estimate.cause == "exposed_copy"
+    assert shown.estimate.confidence > 0.9
+
+
 def test_live_and_after_say_the_same() -> None:
     source = open_source(IMAGENET)
     session = Session(source)

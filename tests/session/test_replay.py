@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import brrrtop.data
+from brrrtop.advisories import context
+from brrrtop.advisories.advise import advise
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.model.run import MOVED
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from brrrtop.whatif.price import SimulatedEdits, simulate_edits
 
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
+YOUNG = Path(__file__).parents[1] / "recordings" / "runs" / "imagenet_j4.brrr"
 DEMO = Path(brrrtop.data.__path__[0]) / "demos" / "input-bound.brrr"
 
 
@@ -63,3 +70,24 @@ def test_a_playhead_that_went_back_knows_what_was_before() -> None:
 def _shown_at(replay: Replay, share: float) -> Snapshot:
     replay.seek(share)
     return replay.advance()
+
+
+def test_a_run_that_grows_around_one_burst_prices_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advice follows the run; what a step would take with an edit does not depend on it."""
+    priced: list[Analysis] = []
+
+    def count(judged: Analysis) -> SimulatedEdits | None:
+        priced.append(judged)
+        return simulate_edits(judged)
+
+    monkeypatch.setattr(context, "simulate_edits", count)
+    with closing(open_source(str(YOUNG))) as source:
+        assert source.span is not None
+        session = Session(source)
+        times = range(source.span.t0_ns, source.span.t1_ns, 500_000_000)
+        shown = [session.advance(now_ns) for now_ns in times]
+    assert len({one.whatif[0].saves for one in shown if one.whatif}) > session.verdicts
+    assert len(priced) == session.verdicts > 0
+    assert session.judged is not None
+    now = {one.edit: one.saves for one in advise(session.judged, shown[-1].run).whatif}
+    assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=MOVED)

@@ -148,13 +148,18 @@ def confidence(
     return round(min(_MOST, max(0.0, by_lead, mixed)), 3)
 
 
-def _cause(account: Account) -> str | None:
-    """The largest part of the overhead."""
-    parts = {
+def parts_of_overhead(account: Account) -> dict[str, int]:
+    """Time of each cause of overhead, ns."""
+    return {
         **account.idle_ns,
         "exposed_comm": account.exposed_comm_ns,
         "exposed_copy": account.exposed_copy_ns,
         "underfilled": account.underfilled_ns,
     }
+
+
+def _cause(account: Account) -> str | None:
+    """The largest part of the overhead."""
+    parts = parts_of_overhead(account)
     best = max(parts, key=lambda cause: parts[cause])
     return best if parts[best] > 0 else None

@@ -142,7 +142,9 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     added = np.where(kernels.interpolating[members], ADDITIONS * elements, 0.0)
     moved += ATOMIC_BYTES * np.bincount(run, added, runs)
     time = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
-    return np.asarray(np.maximum(time, guess.kernel_floor_ns))
+    gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)
+    least = np.maximum(guess.index_time * gathered, guess.kernel_floor_ns)
+    return np.asarray(np.maximum(time, least))
 
 
 def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:

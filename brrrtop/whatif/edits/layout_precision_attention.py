@@ -24,6 +24,8 @@ UNSCALE_PASSES = 0.1
 """Traffic of a scaler (gradients read and written) over that of an Adam over lists (some 18 accesses)."""
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
+LATENCY_NS = 10_000.0
+"""16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 CASTS = 5 / 3
 """Conversions a product: of weight, bias and input forward and of two gradients backward, for three."""
 BACKWARD_FLOP = 1.25
@@ -59,7 +61,7 @@ def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] 
     norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
     reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
     at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
-    device = np.where(conv, step.device_ns * guess.layout_measured, step.device_ns)
+    device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     measured = step.device_ns * kernels.last_over_first * guess.layout_measured
     device = np.where(own, measured, device)
     dearer = layout & kernels.by_group
@@ -164,6 +166,8 @@ def _on_units(
     moving = size / (roofs.bytes_per_s * np.clip(share, 0.02, USUAL_MEMORY)) * 1e9
     moving = np.where(np.isfinite(kernels.size_bytes), moving, 0.0)
     new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
+    # Short and in less than a wave, it takes its time for latency, which no unit changes.
+    rows = rows & ~((kernels.waves < 1.0) & (step.device_ns < LATENCY_NS))
     # Short and in less than a wave, it takes its time for latency, which no unit changes.
     rows = rows & ~((kernels.waves < 1.0) & (step.device_ns < LATENCY_NS))
     return np.where(rows, np.minimum(new, step.device_ns), step.device_ns)

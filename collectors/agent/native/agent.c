@@ -52,12 +52,10 @@ static void send_parcels(void)
     for (struct parcel *parcel = inbox_take(); parcel != NULL; parcel = next) {
         next = parcel->next;
         lanes_flush(); /* in the order of their making */
-        if (parcel->kind == WIRE_HELLO || parcel->kind == WIRE_DEVICE) {
+        bool keep = parcel->kind == WIRE_HELLO || parcel->kind == WIRE_DEVICE;
+        if (keep)
             report_keep(parcel->kind, parcel->payload);
-            server_tell(EVERYBODY, parcel->kind, parcel->payload, parcel->bytes);
-        } else {
-            server_send(parcel->kind, parcel->payload, parcel->bytes, parcel->records);
-        }
+        server_send(EVERYBODY, parcel->kind, parcel->payload, parcel->bytes, keep ? 0 : parcel->records, keep);
         free(parcel);
     }
 }
@@ -67,7 +65,7 @@ static void publish(void)
     struct pool_counts pool;
     pool_count(&pool);
     const uint64_t now[BRRR_ST_COUNT] = {
-        [BRRR_ST_STATE] = trace_state(),
+        [BRRR_ST_STATE] = tracing.state,
         [BRRR_ST_CLIENTS] = (uint64_t)server_clients(),
         [BRRR_ST_KERNELS] = records_seen.kernels,
         [BRRR_ST_CALLS] = records_seen.calls,
@@ -75,7 +73,7 @@ static void publish(void)
         [BRRR_ST_POOL_MAPPED] = pool.mapped_bytes,
         [BRRR_ST_OUTBOX_BYTES] = outbox_bytes(),
         [BRRR_ST_NAME_BYTES] = names_count().bytes,
-        [BRRR_ST_BURSTS] = trace_bursts(),
+        [BRRR_ST_BURSTS] = tracing.bursts,
         [BRRR_ST_CPU_NS] = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID),
     };
     for (int i = 0; i < BRRR_ST_COUNT; i++)
@@ -257,20 +255,10 @@ static void at_exit(void)
 /* Only this thread is in the child: nothing of ours may run or be reachable there. */
 static void in_child(void)
 {
-    abi_forked();
     own_fd_close(&waker);
     own_fd_close(&woken);
-    server_forked();
-    outbox_forked();
-    inbox_forked();
-    names_forked();
-    pool_forked();
-    switch_forked();
-    cupti_forked();
-    trace_forked();
-    safepoint_forked();
-    report_forked();
-    requests_forked();
+#define FORKED(part) part##_forked();
+    FORKED_PARTS(FORKED)
     atomic_store(&awake, false);
     atomic_store(&thread_lives, false);
 }

@@ -128,7 +128,14 @@ void agent_guard_exit(void);
 
 bool agent_exiting(void);
 bool agent_listens(void);
-void abi_forked(void);
+
+/* The parts that begin anew in a fork's child, where no other thread is left. */
+#define FORKED_PARTS(X)                                                                            \
+    X(abi) X(server) X(outbox) X(inbox) X(names) X(pool)                                           \
+    X(switch) X(cupti) X(trace) X(safepoint) X(report) X(requests)
+#define FORKED(part) void part##_forked(void);
+FORKED_PARTS(FORKED)
+#undef FORKED
 
 /* Remembers the sentence for brrr_last_error and answers `code`. */
 int agent_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -154,7 +154,7 @@ static void *torch_cupti(struct cupti *out)
 }
 
 __attribute__((format(printf, 4, 5)))
-static bool set_fault(struct find_fault *fault, enum find_state state, enum status_code code, const char *format, ...)
+static bool set_fault(struct find_fault *fault, enum trace_state state, enum status_code code, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
@@ -171,14 +171,14 @@ static void *choose(struct cupti *out, struct find_fault *fault)
     if (library != NULL)
         return library;
     if (seen.count > 1) {
-        set_fault(fault, FIND_REFUSED, CODE_TWO_CUPTIS,
+        set_fault(fault, TRACE_OFF, CODE_TWO_CUPTIS,
                   "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
                   "tracing stays off",
                   seen.cupti[0], seen.cupti[1]);
         return NULL;
     }
     if (seen.count == 0) {
-        set_fault(fault, FIND_NO_CUPTI, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
+        set_fault(fault, TRACE_ABSENT, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
         return NULL;
     }
     snprintf(out->path, sizeof out->path, "%s", seen.cupti[0]);
@@ -189,7 +189,7 @@ static void *choose(struct cupti *out, struct find_fault *fault)
     if (library == NULL)
         library = mapped("libcupti.so.12");
     if (library == NULL)
-        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only",
+        set_fault(fault, TRACE_ABSENT, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only",
                   out->path);
     return library;
 }
@@ -217,34 +217,12 @@ static bool cuda_awake(void)
 
 static bool resolve(struct cupti *out, void *library)
 {
-    const struct {
-        void *slot;
-        const char *name;
-        bool needed;
-    } calls[] = {
-        {&out->get_version, "cuptiGetVersion", true},
-        {&out->register_callbacks, "cuptiActivityRegisterCallbacks", true},
-        {&out->enable, "cuptiActivityEnable", true},
-        {&out->disable, "cuptiActivityDisable", true},
-        {&out->flush, "cuptiActivityFlushAll", true},
-        {&out->finalize, "cuptiFinalize", false},
-        {&out->get_timestamp, "cuptiGetTimestamp", false},
-        {&out->register_clock, "cuptiActivityRegisterTimestampCallback", false},
-        {&out->enable_runtime, "cuptiActivityEnableRuntimeApi", false},
-        {&out->enable_driver, "cuptiActivityEnableDriverApi", false},
-        {&out->dropped, "cuptiActivityGetNumDroppedRecords", false},
-        {&out->get_attribute, "cuptiActivityGetAttribute", false},
-        {&out->set_attribute, "cuptiActivitySetAttribute", false},
-        {&out->get_result_string, "cuptiGetResultString", false},
-        {&out->next_record, "cuptiActivityGetNextRecord", false},
-    };
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        void *symbol = dlsym(library, calls[i].name);
-        if (symbol == NULL && calls[i].needed)
-            return false;
-        memcpy(calls[i].slot, &symbol, sizeof symbol);
-    }
-    return true;
+    bool whole = true;
+#define RESOLVE(member, name, needed, ...)                                                         \
+    *(void **)&out->member = dlsym(library, name);                                                 \
+    whole &= !(needed) || out->member != NULL;
+    CUPTI_CALLS(RESOLVE)
+    return whole;
 }
 
 /* A program without torch seldom maps CUPTI. Its own copy, once loaded, is never unloaded. */
@@ -253,20 +231,105 @@ static void *load(const char *file, struct cupti *out, struct find_fault *fault)
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const char *why = library == NULL ? dlerror() : NULL;
     if (library == NULL)
-        set_fault(fault, FIND_NO_CUPTI, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
+        set_fault(fault, TRACE_ABSENT, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
                   why ? why : "no reason given");
     snprintf(out->path, sizeof out->path, "%s", file);
     return library;
 }
 
+/* --- how long its records are --- */
+
+static const struct {
+    uint8_t kind;
+    uint16_t least;
+    bool may_lack; /* a record of it ends the buffer it is in, but must not be read beyond its end */
+} NEEDED[] = {
+    {KIND_KERNEL, KERNEL_LEAST_BYTES, true},
+    {KIND_CONCURRENT_KERNEL, KERNEL_LEAST_BYTES, false},
+    {KIND_MEMCPY, COPY_LEAST_BYTES, false},
+    {KIND_MEMCPY2, PEER_LEAST_BYTES, true},
+    {KIND_MEMSET, COPY_LEAST_BYTES, false},
+    {KIND_DRIVER, API_LEAST_BYTES, false},
+    {KIND_RUNTIME, API_LEAST_BYTES, false},
+};
+
+static bool plausible(const struct strides *found)
+{
+    for (size_t i = 0; i < sizeof NEEDED / sizeof NEEDED[0]; i++) {
+        uint32_t bytes = found->bytes[NEEDED[i].kind];
+        if (bytes == 0 && NEEDED[i].may_lack)
+            continue;
+        if (bytes < NEEDED[i].least || bytes > 1024 || bytes % 8 != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The library itself says how far it steps over a record of each kind: a buffer in which every
+ * eight bytes could begin one is read for two records. */
+static bool learn(struct strides *out, int (*next)(uint8_t *, size_t, void **))
+{
+    static _Thread_local uint64_t page[512];
+    for (uint32_t kind = 1; kind < KIND_LIMIT; kind++) {
+        for (size_t i = 0; i < sizeof page / sizeof page[0]; i++)
+            page[i] = kind;
+        void *record = NULL;
+        if (next((uint8_t *)page, sizeof page, &record) != 0 || record != (void *)page)
+            continue;
+        if (next((uint8_t *)page, sizeof page, &record) != 0 || record == NULL)
+            continue;
+        ptrdiff_t step = (uint8_t *)record - (uint8_t *)page;
+        if (step > 0 && step <= 2048 && step % 8 == 0)
+            out->bytes[kind] = (uint32_t)step;
+    }
+    return plausible(out);
+}
+
+/* From the headers of CUPTI 12.1 to 13.5; a version number is 18..28 or, from 13.0, xxyyzz. */
+static bool look_up(struct strides *out, uint32_t version)
+{
+    if (version < 18 || version >= 130600 || (version > 28 && version < 130000))
+        return false;
+    uint32_t kernel = 208;
+    if (version >= 130000)
+        kernel = 216;
+    if (version >= 130100)
+        kernel = 224;
+    if (version >= 130300)
+        kernel = 232;
+    if (version >= 130400)
+        kernel = 248;
+    out->bytes[KIND_KERNEL] = out->bytes[KIND_CONCURRENT_KERNEL] = kernel;
+    out->bytes[KIND_MEMCPY] = version >= 130400 ? 112 : version >= 26 ? 96 : 88;
+    out->bytes[KIND_MEMSET] = version >= 130400 ? 104 : 88;
+    out->bytes[KIND_MEMCPY2] = 96;
+    out->bytes[KIND_DRIVER] = out->bytes[KIND_RUNTIME] = 40;
+    out->bytes[48] = 40;                         /* INTERNAL_LAUNCH_API */
+    out->bytes[38] = version >= 26 ? 56 : 40;    /* SYNCHRONIZATION */
+    out->bytes[39] = 24;                         /* EXTERNAL_CORRELATION */
+    out->bytes[51] = version >= 22 ? 56 : 48;    /* GRAPH_TRACE */
+    out->bytes[17] = version >= 22 ? 56 : 40;    /* OVERHEAD */
+    return true;
+}
+
+/* False: no usable length for kernels, copies, memsets and calls. */
+static bool find_strides(struct cupti *cupti)
+{
+    cupti->strides = (struct strides){.source = "learned"};
+    if (cupti->next_record != NULL && learn(&cupti->strides, cupti->next_record))
+        return true;
+    cupti->strides = (struct strides){.source = "table"};
+    return look_up(&cupti->strides, cupti->version);
+}
+
 bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
 {
     if (!cuda_awake())
-        return set_fault(fault, FIND_NO_CUDA, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
+        return set_fault(fault, TRACE_WAITING, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
     if (!read_maps())
-        return set_fault(fault, FIND_NO_CUPTI, CODE_UNREADABLE, "/proc/self/maps cannot be read: counters only");
+        return set_fault(fault, TRACE_ABSENT, CODE_UNREADABLE, "/proc/self/maps cannot be read: counters only");
     if (seen.other[0] != '\0')
-        return set_fault(fault, FIND_REFUSED, CODE_OTHER_TOOL,
+        return set_fault(fault, TRACE_OFF, CODE_OTHER_TOOL,
                          "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
                          base_name(seen.other));
     memset(out, 0, sizeof *out);
@@ -275,13 +338,13 @@ bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
     if (library == NULL)
         return false;
     if (!resolve(out, library))
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "%.400s lacks the activity calls: counters only", out->path);
     if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI does not tell its version: counters only");
-    if (!strides_find(&out->strides, out->next_record, out->version))
-        return set_fault(fault, FIND_REFUSED, CODE_CUPTI_UNUSABLE,
+    if (!find_strides(out))
+        return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI %u has records of a layout not known here: counters only", out->version);
     return true;
 }

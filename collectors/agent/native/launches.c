@@ -36,13 +36,6 @@ static struct {
 
 static bool before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-/* Nothing was traced yet. */
-static void correlation_begin(void)
-{
-    memset(flags, 0, sizeof flags);
-    memset(&seen, 0, sizeof seen);
-}
-
 static bool pending(uint32_t id, uint8_t has)
 {
     return (has & (LAUNCH | GRAPH | KERNEL)) == LAUNCH && seen.kernels && before(seen.first_kernel, id);
@@ -147,7 +140,8 @@ static bool choose(void)
 bool api_filter_begin(void)
 {
     memset(&run, 0, sizeof run);
-    correlation_begin();
+    memset(flags, 0, sizeof flags);
+    memset(&seen, 0, sizeof seen);
     return choose();
 }
 

@@ -219,6 +219,7 @@ size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last)
     return at;
 }
 
+/* Leaves the table to its fate. */
 void names_forked(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

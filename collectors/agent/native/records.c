@@ -120,11 +120,52 @@ static void convert_copy(const uint8_t *record, uint32_t kind)
         *out = copy;
 }
 
+/* From cupti_runtime_cbid.h and cupti_driver_cbid.h: ids never change, and one that a version lacks means nothing
+ * to it. Many calls have another id where a program is compiled for a default stream a thread. */
+#define RUNTIME 0
+#define DRIVER 1
+#define WITH_PTSZ(cbid, ptsz, driver, what, name) {cbid, driver, what, name}, {ptsz, driver, what, name "_ptsz"}
+const struct call CALLS[] = {
+    WITH_PTSZ(211, 214, RUNTIME, CALL_LAUNCH, "cudaLaunchKernel"),
+    WITH_PTSZ(269, 270, RUNTIME, CALL_LAUNCH, "cudaLaunchCooperativeKernel"),
+    WITH_PTSZ(430, 431, RUNTIME, CALL_LAUNCH, "cudaLaunchKernelExC"),
+    WITH_PTSZ(505, 506, RUNTIME, CALL_LAUNCH, "__cudaLaunchKernel"),
+    WITH_PTSZ(311, 312, RUNTIME, CALL_GRAPH_LAUNCH, "cudaGraphLaunch"),
+    WITH_PTSZ(307, 442, DRIVER, CALL_LAUNCH, "cuLaunchKernel"),
+    WITH_PTSZ(652, 653, DRIVER, CALL_LAUNCH, "cuLaunchKernelEx"),
+    WITH_PTSZ(477, 478, DRIVER, CALL_LAUNCH, "cuLaunchCooperativeKernel"),
+    WITH_PTSZ(514, 515, DRIVER, CALL_GRAPH_LAUNCH, "cuGraphLaunch"),
+    WITH_PTSZ(131, 239, RUNTIME, CALL_SYNC, "cudaStreamSynchronize"),
+    WITH_PTSZ(41, 225, RUNTIME, CALL_COPY, "cudaMemcpyAsync"),
+    WITH_PTSZ(126, 440, DRIVER, CALL_SYNC, "cuStreamSynchronize"),
+    {165, RUNTIME, CALL_SYNC, "cudaDeviceSynchronize"},
+    {137, RUNTIME, CALL_SYNC, "cudaEventSynchronize"},
+    {31, RUNTIME, CALL_COPY, "cudaMemcpy"},
+    {17, DRIVER, CALL_SYNC, "cuCtxSynchronize"},
+    {800, DRIVER, CALL_SYNC, "cuCtxSynchronize_v2"},
+    {121, DRIVER, CALL_SYNC, "cuEventSynchronize"},
+};
+const size_t CALL_COUNT = sizeof CALLS / sizeof CALLS[0];
+
+/* By id; without a class: worth no row. */
+static struct call_row {
+    uint32_t name_id;
+    uint16_t call_class;
+} rows[2][CALL_IDS];
+
+void calls_name(void)
+{
+    for (const struct call *call = CALLS; call < CALLS + CALL_COUNT; call++)
+        rows[call->driver][call->cbid] =
+            (struct call_row){names_add(call->name, strlen(call->name)), (uint16_t)call->call_class};
+}
+
 static inline void convert_call(const uint8_t *record, bool driver)
 {
-    const struct call_row *row = call_row(driver, u32_at(record + API_CBID));
-    if (row == NULL)
+    uint32_t cbid = u32_at(record + API_CBID);
+    if (cbid >= CALL_IDS || rows[driver][cbid].call_class == CALL_OTHER)
         return;
+    const struct call_row *row = &rows[driver][cbid];
     int64_t start = i64_at(record + API_START), end = i64_at(record + API_END);
     if (!times_good(start, end, 0))
         return;

@@ -76,36 +76,20 @@ struct strides {
     const char *source;         /* "learned" from the library itself, or from the "table" of versions */
 };
 
-/* `next` is cuptiActivityGetNextRecord or NULL; `version` is what cuptiGetVersion said.
- * False: no usable length for kernels, copies, memsets and calls. */
-typedef int (*next_record_fn)(uint8_t *buffer, size_t valid, void **record);
-bool strides_find(struct strides *out, next_record_fn next, uint32_t version);
-
 /* The CUDA calls worth a row on the host's side, by callback id and why. */
 
 struct call {
     uint16_t cbid;
-    uint8_t driver;      /* 0: runtime, 1: driver */
-    uint8_t call_class;  /* enum call_class */
-    uint32_t since;      /* CUPTI version that knows it */
+    uint8_t driver; /* 0: runtime, 1: driver */
+    enum call_class call_class;
     const char *name;
 };
-
 #define CALL_IDS 1024
-
 extern const struct call CALLS[];
 extern const size_t CALL_COUNT;
 
 /* Interns the names. Once, from the agent's thread. */
 void calls_name(void);
-
-/* What a row of this id is, or NULL where it is worth none. */
-struct call_row {
-    uint32_t name_id;
-    uint16_t call_class;
-    bool known;
-};
-const struct call_row *call_row(bool driver, uint32_t cbid);
 
 /* One CUPTI buffer into wire records. Agent's thread only. */
 
@@ -182,9 +166,6 @@ void names_begin_anew(void);
 /* A NAMES payload of rows `first`.. that fits `room`; `*last` is the last row in it. Returns its bytes. */
 size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last);
 
-/* The child of a fork: the table is left to its fate and a new one begins. */
-void names_forked(void);
-
 /* The buffers CUPTI writes records into. CUPTI's side takes no lock and never waits. */
 
 void pool_configure(size_t buffer_bytes, uint32_t max_buffers);
@@ -221,9 +202,6 @@ void pool_count(struct pool_counts *out);
 /* True once after the cap was reached: tracing must pause. */
 bool pool_pressed(void);
 
-/* The child of a fork: nothing is lent there. */
-void pool_forked(void);
-
 /* What other threads of the trainer hand to the agent's: frames, and marks in a bounded ring. Nobody waits. */
 
 struct parcel {
@@ -238,10 +216,6 @@ bool inbox_put(uint16_t kind, const void *payload, uint32_t bytes, uint32_t reco
 
 /* All that is waiting, oldest first; the caller frees each. */
 struct parcel *inbox_take(void);
-
-/* The child of a fork: the ring of marks is left as it is, 786 KB that nobody there may want; marks_begin
- * makes it good. */
-void inbox_forked(void);
 
 /* Empties the ring of what a fork left half done in it. With no marks under way. */
 void marks_begin(void);
@@ -286,7 +260,6 @@ int queue_send(struct queue *queue, int fd, bool *moved);
 void queue_clear(struct queue *queue);
 
 uint64_t outbox_bytes(void);
-void outbox_forked(void);
 
 enum lane_id { LANE_KERNELS, LANE_COPIES, LANE_CALLS, LANE_MARKS, LANE_COUNT };
 
@@ -339,12 +312,9 @@ int server_clients(void);
 /* Sends a filled frame to every monitor, names it may use first. */
 void server_broadcast(struct block *block);
 
-/* A frame whose loss is counted as `records`, to all. */
-void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records);
-
-/* Names, status and the like, to the monitor in `slot` or to all: from a reserve where the outbox is full. */
+/* A frame whose loss is counted as `records`, to the monitor in `slot` or to all; `urgent` as in block_new. */
 #define EVERYBODY (-1)
-void server_tell(int slot, uint16_t kind, const void *payload, size_t bytes);
+void server_send(int slot, uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent);
 
 /* A span of device time, marked per monitor by what that monitor did not get. */
 void server_observed(const struct wire_observed *observed);
@@ -357,7 +327,6 @@ bool server_wishes(bool *continuous, uint32_t *allowed);
 
 /* Says goodbye, tries to send what is left for `patience_ms`, closes, removes the socket. */
 void server_close(const char *reason, int patience_ms);
-void server_forked(void);
 
 /* What the agent says of itself: hello, status, losses. Agent's thread only. */
 
@@ -370,11 +339,6 @@ void report_welcome(int slot);
 /* To one monitor, or to EVERYBODY. */
 void report_status(int slot);
 
-/* How long the trainer was held, in ns: to take CUPTI out after the burst before, to begin, to end. */
-struct holds {
-    int64_t out_ns, on_ns, off_ns;
-};
-
 /* LAUNCHES_UNASKED: this CUPTI cannot tell them. LAUNCHES_SOME: a kernel lacks the row of its launch. */
 enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
 
@@ -384,14 +348,12 @@ struct burst {
     bool whole;             /* every kernel came */
     bool all_threads;       /* were held for each switch */
     enum launches launches; /* whether the row of its launch did too */
-    struct holds holds;
+    int64_t out_ns, on_ns, off_ns; /* held so long: to take CUPTI out after the burst before, to begin, to end */
 };
 void report_traced(const struct burst *burst);
 
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);
 uint64_t report_lost(void);
-
-void report_forked(void);
 
 #endif

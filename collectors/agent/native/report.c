@@ -7,8 +7,8 @@ static char *kept[KEPT]; /* JSON, the hello first */
 /* Whether each kernel has its launch, as told to the monitors. */
 static const char *const LAUNCHES[] = {"null", "false", "true"};
 
-#define CODE_NAME(code, text) [code] = text,
-static const char *const CODE_NAMES[] = {STATUS_CODES(CODE_NAME)};
+#define NAME(code, text) [code] = text,
+static const char *const CODES[] = {STATUS_CODES(NAME)}, *const STATES[] = {TRACE_STATES(NAME)};
 
 static uint64_t told_lost;
 static int64_t told_ns;
@@ -31,16 +31,15 @@ bool report_keep(uint16_t kind, const char *json)
 
 static const char *tier(void)
 {
-    enum trace_state state = trace_state();
-    if (state != TRACE_READY && state != TRACE_TRACING && state != TRACE_DRAINING)
+    if (tracing.state != TRACE_READY && tracing.state != TRACE_TRACING && tracing.state != TRACE_DRAINING)
         return "nvml";
-    return trace_continuous() ? "continuous" : "bursts";
+    return tracing.continuous ? "continuous" : "bursts";
 }
 
 static void add_cupti(struct text *text)
 {
-    const struct cupti *cupti = trace_cupti();
-    if (cupti == NULL) {
+    const struct cupti *cupti = &tracing.cupti;
+    if (!tracing.found) {
         text_add(text, "null");
         return;
     }
@@ -48,7 +47,7 @@ static void add_cupti(struct text *text)
     text_quote(text, cupti->path);
     text_add(text, ",\"strides\":\"%s\",\"kernel_bytes\":%" PRIu32 ",\"calls\":%s,\"faults\":%" PRIu64,
              cupti->strides.source, cupti->strides.bytes[KIND_CONCURRENT_KERNEL],
-             trace_has_calls() ? "true" : "false", cupti_faults());
+             tracing.has_calls ? "true" : "false", cupti_faults());
     if (cupti_faults() != 0) {
         char fault[160];
         cupti_last_fault(cupti, fault, sizeof fault);
@@ -61,7 +60,7 @@ static void add_cupti(struct text *text)
 static void tell(int slot, enum wire_kind kind, const struct text *text)
 {
     if (!text->cut)
-        server_tell(slot, kind, text->at, text->used);
+        server_send(slot, kind, text->at, text->used, 0, true);
 }
 
 static void tell_status(int slot, const struct burst *burst)
@@ -69,9 +68,9 @@ static void tell_status(int slot, const struct burst *burst)
     char room[STATUS_ROOM];
     struct text text = {room, sizeof room, 0, false};
     text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"code\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
-             trace_state_name(trace_state()), CODE_NAMES[trace_code()]);
-    text_quote(&text, trace_says());
-    text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
+             STATES[tracing.state], CODES[tracing.code]);
+    text_quote(&text, tracing.says);
+    text_add(&text, ",\"bursts\":%" PRIu64, tracing.bursts);
     if (trace_must_wait())
         text_add(&text, ",\"all_threads\":true");
     if (burst != NULL) {
@@ -82,7 +81,7 @@ static void tell_status(int slot, const struct burst *burst)
         if (burst->all_threads)
             text_add(&text, ",\"all_threads\":true");
         text_add(&text, ",\"held_us\":{\"out\":%" PRId64 ",\"on\":%" PRId64 ",\"off\":%" PRId64 "}}",
-                 burst->holds.out_ns / 1000, burst->holds.on_ns / 1000, burst->holds.off_ns / 1000);
+                 burst->out_ns / 1000, burst->on_ns / 1000, burst->off_ns / 1000);
     }
     text_add(&text, ",\"cupti\":");
     add_cupti(&text);
@@ -97,7 +96,7 @@ void report_traced(const struct burst *burst) { tell_status(EVERYBODY, burst); }
 void report_welcome(int slot)
 {
     for (int i = 0; i < KEPT && kept[i] != NULL; i++)
-        server_tell(slot, i == 0 ? WIRE_HELLO : WIRE_DEVICE, kept[i], strlen(kept[i]));
+        server_send(slot, i == 0 ? WIRE_HELLO : WIRE_DEVICE, kept[i], strlen(kept[i]), 0, true);
     report_status(slot);
     told_lost = 0; /* the totals are told again, if there are any */
     told_ns = 0;
@@ -115,7 +114,7 @@ static void losses(struct loss out[LOSSES])
     struct pool_counts pool;
     pool_count(&pool);
     const struct loss now[LOSSES] = {
-        {"cupti_dropped", trace_dropped()},
+        {"cupti_dropped", tracing.dropped},
         {"zero_timestamps", records_seen.zero_timestamps},
         {"wrong_clock", records_seen.wrong_clock},
         {"unknown_records", records_seen.unknown_kinds},

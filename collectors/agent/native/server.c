@@ -72,10 +72,11 @@ static int clear_the_way(const char *path)
     return unlink(path) == 0 ? BRRR_OK : refuse("cannot replace the socket", path);
 }
 
-/* The descriptor, or a negative enum brrr_code with its sentence. Makes the last folder of the path
- * (0700) when it is missing; the socket is 0600 from the start: only its owner and root reach it. */
-static int begin_to_listen(const char *path)
+/* Makes the last folder of the path (0700) when it is missing; the socket is 0600 from the start: only its
+ * owner and root reach it. */
+int server_open(const char *path)
 {
+    deaf_until_ns = 0;
     if (strlen(path) >= sizeof address.sun_path)
         return agent_fail(BRRR_E_SOCKET, "the socket path is longer than %zu bytes: %.120s",
                           sizeof address.sun_path - 1, path);
@@ -102,7 +103,8 @@ static int begin_to_listen(const char *path)
     bool known = lstat(path, &bound) == 0;
     bound_device = known ? bound.st_dev : 0;
     bound_inode = known ? bound.st_ino : 0;
-    return fd;
+    own_fd_keep(&listening, fd);
+    return BRRR_OK;
 }
 
 /* The other side is this user, or root. */
@@ -123,15 +125,6 @@ static void unlink_socket(void)
         found.st_ino == bound_inode)
         unlink(address.sun_path);
     bound_inode = 0;
-}
-
-int server_open(const char *path)
-{
-    int fd = begin_to_listen(path);
-    if (fd >= 0)
-        own_fd_keep(&listening, fd);
-    deaf_until_ns = 0;
-    return fd < 0 ? fd : 0;
 }
 
 bool server_listens(void) { return own_fd_holds(&listening); }
@@ -184,7 +177,7 @@ void server_broadcast(struct block *block)
     }
 }
 
-static void send_to(int slot, uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent)
+void server_send(int slot, uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent)
 {
     if (server_clients() == 0 || (slot != EVERYBODY && clients[slot].own.fd < 0))
         return;
@@ -201,16 +194,6 @@ static void send_to(int slot, uint16_t kind, const void *payload, size_t bytes, 
     block_drop(block);
 }
 
-void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records)
-{
-    send_to(EVERYBODY, kind, payload, bytes, records, false);
-}
-
-void server_tell(int slot, uint16_t kind, const void *payload, size_t bytes)
-{
-    send_to(slot, kind, payload, bytes, 0, true);
-}
-
 void server_observed(const struct wire_observed *observed)
 {
     for (int i = 0; i < CLIENTS; i++) {
@@ -219,7 +202,7 @@ void server_observed(const struct wire_observed *observed)
         if (client->lost != client->lost_told)
             told.flags |= OBSERVED_LOSSY;
         client->lost_told = client->lost;
-        server_tell(i, WIRE_OBSERVED, &told, sizeof told);
+        server_send(i, WIRE_OBSERVED, &told, sizeof told, 0, true);
     }
 }
 
@@ -290,7 +273,7 @@ static void obey(const struct wire_control *control, struct client *client)
         break;
     case OP_SHAPES:
         /* Else it comes with the next burst that begins. */
-        requests_raise(trace_state() == TRACE_TRACING ? BRRR_EV_SHAPES | BRRR_EV_TRACING : BRRR_EV_SHAPES);
+        requests_raise(tracing.state == TRACE_TRACING ? BRRR_EV_SHAPES | BRRR_EV_TRACING : BRRR_EV_SHAPES);
         break;
     default:
         break; /* a newer monitor's wish */
@@ -409,7 +392,7 @@ void server_close(const char *reason, int patience_ms)
 {
     char end[160];
     int bytes = snprintf(end, sizeof end, "{\"reason\":\"%s\"}", reason);
-    server_tell(EVERYBODY, WIRE_END, end, (size_t)bytes);
+    server_send(EVERYBODY, WIRE_END, end, (size_t)bytes, 0, true);
     int64_t until_ns = mono_ns() + patience_ms * NS_PER_MS;
     for (bool waiting = true; waiting;) {
         waiting = false;

@@ -83,7 +83,7 @@ static void enable_calls(const struct cupti *cupti, bool driver)
     int (*turn)(uint32_t, uint8_t) = driver ? cupti->enable_driver : cupti->enable_runtime;
     bool ids[CALL_IDS] = {false};
     for (size_t i = 0; i < CALL_COUNT; i++)
-        if (CALLS[i].driver == driver && CALLS[i].since <= cupti->version)
+        if (CALLS[i].driver == driver)
             ids[CALLS[i].cbid] = true;
     if (enable_kind(cupti, kind) != CUPTI_OK)
         return;

@@ -12,12 +12,8 @@
 #define CLOCK_ERROR_NS (120 * NS_PER_S) /* times of records are this far from the clock at most */
 #define NEVER INT64_MAX
 
+struct tracing tracing;
 static struct {
-    struct cupti cupti;
-    bool found; /* `cupti` is whole */
-    enum trace_state state;
-    enum status_code code;
-    char says[768]; /* the code's sentence */
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
     bool asks;        /* the trainer is asked to meet us */
@@ -27,7 +23,6 @@ static struct {
 } own;
 
 static struct {
-    bool continuous;
     uint32_t allowed;
     bool burst;              /* asked for, and not begun */
     int64_t steps, longest_ns;
@@ -45,32 +40,22 @@ static struct {
     uint64_t stopped_steps;
     struct record_counts seen;
     uint32_t drain_wait_ms;
-    struct holds holds;
+    struct burst told;
 } run;
 
 static uint32_t silent_bursts;
-static uint64_t bursts, dropped;
 
 static _Atomic uint64_t step_count, step_target = UINT64_MAX;
-
-enum trace_state trace_state(void) { return own.state; }
-enum status_code trace_code(void) { return own.code; }
-const char *trace_says(void) { return own.says; }
-bool trace_continuous(void) { return wanted.continuous; }
-uint64_t trace_bursts(void) { return bursts; }
-uint64_t trace_dropped(void) { return dropped; }
-const struct cupti *trace_cupti(void) { return own.found ? &own.cupti : NULL; }
-bool trace_has_calls(void) { return own.found && own.cupti.enable_runtime && own.cupti.enable_driver; }
 
 void trace_init(void)
 {
     /* A second start in one process finds CUPTI anew, but what it refused for good stays refused. */
-    if (own.state != TRACE_OFF || !own.found) {
-        own.state = TRACE_WAITING;
-        own.code = CODE_GPU_UNTOUCHED;
-        snprintf(own.says, sizeof own.says, "waiting for the trainer to touch its GPU");
+    if (tracing.state != TRACE_OFF || !tracing.found) {
+        tracing.state = TRACE_WAITING;
+        tracing.code = CODE_GPU_UNTOUCHED;
+        snprintf(tracing.says, sizeof tracing.says, "waiting for the trainer to touch its GPU");
     }
-    wanted.continuous = wanted.burst = false;
+    tracing.continuous = wanted.burst = false;
     wanted.allowed = 0;
     own.look_ns = 0;
     own.asks = own.finalize_due = own.leaving = false;
@@ -84,20 +69,13 @@ void trace_init(void)
  * sentence is new. */
 static void enter(enum trace_state next, enum status_code code, const char *sentence)
 {
-    bool same = own.state == next && strcmp(own.says, sentence) == 0;
-    own.state = next;
-    own.code = code;
-    if (sentence != own.says)
-        snprintf(own.says, sizeof own.says, "%s", sentence);
+    bool same = tracing.state == next && strcmp(tracing.says, sentence) == 0;
+    tracing.state = next;
+    tracing.code = code;
+    if (sentence != tracing.says)
+        snprintf(tracing.says, sizeof tracing.says, "%s", sentence);
     if (!same)
         report_status(EVERYBODY);
-}
-
-const char *trace_state_name(enum trace_state which)
-{
-    static const char *const NAMES[] = {"waiting", "absent",  "ready",   "tracing",
-                                        "tracing", "yielded", "blocked", "off"};
-    return NAMES[which];
 }
 
 /* All threads of the trainer may be held. */
@@ -127,18 +105,17 @@ static void ready(void) { enter(TRACE_READY, CODE_READY, "kernel tracing is read
 /* Looks for CUDA and CUPTI. */
 static void look(int64_t now_ns)
 {
-    static const enum trace_state NEXT[] = {
-        [FIND_NO_CUDA] = TRACE_WAITING, [FIND_NO_CUPTI] = TRACE_ABSENT, [FIND_REFUSED] = TRACE_OFF};
     struct find_fault fault;
     own.look_ns = now_ns + LOOK_EVERY_NS;
-    own.found = cupti_find(&own.cupti, wanted.allowed ? options.cupti : NULL, &fault);
-    if (!own.found) {
-        own.look_ns += fault.state == FIND_NO_CUPTI ? 3 * LOOK_EVERY_NS : 0;
-        enter(NEXT[fault.state], fault.code, fault.says);
+    tracing.found = cupti_find(&tracing.cupti, wanted.allowed ? options.cupti : NULL, &fault);
+    if (!tracing.found) {
+        own.look_ns += fault.state == TRACE_ABSENT ? 3 * LOOK_EVERY_NS : 0;
+        enter(fault.state, fault.code, fault.says);
         return;
     }
-    pool_allow_null(own.cupti.version >= 27);
-    if (trace_has_calls())
+    pool_allow_null(tracing.cupti.version >= 27);
+    tracing.has_calls = tracing.cupti.enable_runtime && tracing.cupti.enable_driver;
+    if (tracing.has_calls)
         ready();
     else
         enter(TRACE_READY, CODE_NO_CALLS,
@@ -162,7 +139,7 @@ static void block(enum status_code code, const char *sentence)
 static void refused(int code)
 {
     char fault[160], text[512];
-    cupti_last_fault(&own.cupti, fault, sizeof fault);
+    cupti_last_fault(&tracing.cupti, fault, sizeof fault);
     if (code == CUPTI_MULTIPLE_SUBSCRIBERS || code == CUPTI_NOT_COMPATIBLE ||
         code == CUPTI_HARDWARE_BUSY) {
         snprintf(text, sizeof text, "another profiler holds CUPTI (%s)", fault);
@@ -179,10 +156,10 @@ static void refused(int code)
 
 void trace_resume(void)
 {
-    if (own.state != TRACE_YIELDED)
+    if (tracing.state != TRACE_YIELDED)
         return;
     own.look_ns = 0;
-    if (own.found)
+    if (tracing.found)
         ready();
     else
         enter(TRACE_WAITING, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
@@ -192,7 +169,7 @@ void trace_resume(void)
 static void missed(void)
 {
     wanted.burst = false;
-    own.says[0] = '\0';
+    tracing.says[0] = '\0';
     if (safepoint_world_says() != NULL) {
         char text[320];
         snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
@@ -218,7 +195,7 @@ static bool was_asked(void)
 static int64_t flush(void)
 {
     int64_t before_ns = real_ns();
-    CUPTI_CALL(&own.cupti, flush, 0);
+    CUPTI_CALL(&tracing.cupti, flush, 0);
     int64_t lent_ns = pool_lent_since_ns();
     trace_pump();
     return lent_ns < before_ns ? lent_ns : before_ns;
@@ -229,13 +206,13 @@ void trace_pump(void)
     const uint8_t *buffer;
     size_t valid;
     int slot;
-    if (!own.found)
+    if (!tracing.found)
         return;
     records_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
                    real_ns() + CLOCK_ERROR_NS);
     while ((slot = pool_take(&buffer, &valid)) >= 0) {
-        if (server_clients() != 0 || own.state == TRACE_DRAINING)
-            records_buffer(&own.cupti.strides, buffer, valid);
+        if (server_clients() != 0 || tracing.state == TRACE_DRAINING)
+            records_buffer(&tracing.cupti.strides, buffer, valid);
         pool_recycle(slot);
     }
 }
@@ -244,8 +221,8 @@ void trace_pump(void)
 static void ask_dropped(void)
 {
     size_t count = 0;
-    if (CUPTI_CALL(&own.cupti, dropped, NULL, 0, &count) == CUPTI_OK && count != 0) {
-        dropped += count;
+    if (CUPTI_CALL(&tracing.cupti, dropped, NULL, 0, &count) == CUPTI_OK && count != 0) {
+        tracing.dropped += count;
         coverage_taint();
     }
 }
@@ -283,7 +260,7 @@ static void block_silent(void)
  * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = own.state == TRACE_TRACING ? run.world : may_hold() || (run.world && !graphs_told());
+    bool may = tracing.state == TRACE_TRACING ? run.world : may_hold() || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
@@ -306,7 +283,7 @@ static void begin(void)
     pool_count(&pool);
     memset(&run, 0, sizeof run);
     run.requests = pool.requests;
-    run.holds.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
+    run.told.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
     run.seen = records_seen;
     run.burst = wanted.burst;
     run.allowed = wanted.allowed;
@@ -315,7 +292,7 @@ static void begin(void)
     records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin();
     run.world = safepoint_has_world();
-    bool on = switch_on(&own.cupti, !run.world, driver || run.world, &code), lost = world_lost();
+    bool on = switch_on(&tracing.cupti, !run.world, driver || run.world, &code), lost = world_lost();
     safepoint_over();
     if (!on) {
         wanted.burst = false;
@@ -351,7 +328,7 @@ static void finish(bool complete)
     ask_dropped();
     lanes_flush();
     coverage_end(run.stopped_real_ns, complete);
-    bursts++;
+    tracing.bursts++;
     if (silent())
         silent_bursts++;
     else
@@ -360,15 +337,13 @@ static void finish(bool complete)
         own.blocked_times = 0;
     own.finalize_due = complete && was_asked(); /* else the callbacks may be somebody else's */
     own.hidden = coverage_dense();
-    run.holds.off_ns = safepoint_longest_ns();
-    report_traced(&(struct burst){
-        .kernels = records_seen.kernels - run.seen.kernels,
-        .steps = run.stopped_steps - run.steps,
-        .whole = complete,
-        .all_threads = run.world,
-        .launches = api_filter_ended(),
-        .holds = run.holds,
-    });
+    run.told.off_ns = safepoint_longest_ns();
+    run.told.kernels = records_seen.kernels - run.seen.kernels;
+    run.told.steps = run.stopped_steps - run.steps;
+    run.told.whole = complete;
+    run.told.all_threads = run.world;
+    run.told.launches = api_filter_ended();
+    report_traced(&run.told);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
         block_silent();
@@ -383,14 +358,14 @@ static void end(int64_t now_ns)
     atomic_store(&step_target, UINT64_MAX);
     run.stopped_real_ns = real_ns();
     run.stopped_steps = atomic_load(&step_count);
-    run.holds.on_ns = safepoint_longest_ns();
-    bool off = switch_off(&own.cupti);
+    run.told.on_ns = safepoint_longest_ns();
+    bool off = switch_off(&tracing.cupti);
     safepoint_over();
     own.asks = false;
     if (!off)
         return; /* it is over still: asked for again */
     int64_t launched_ns = flush();
-    own.state = TRACE_DRAINING;
+    tracing.state = TRACE_DRAINING;
     run.drain_end_ns = now_ns + options.drain_ms * NS_PER_MS;
     run.drain_wait_ms = 10;
     run.drain_ns = now_ns;
@@ -425,7 +400,7 @@ static void watch(int64_t now_ns)
     bool zeros = records_seen.zero_in_graphs >= ZERO_IN_GRAPHS;
     bool deaf = now_ns - run.began_ns >= SILENT_AFTER_NS && silent();
     bool over = run.burst ? now_ns >= run.deadline_ns || atomic_load(&step_count) >= atomic_load(&step_target)
-                          : !wanted.continuous;
+                          : !tracing.continuous;
     run.pressed |= pool_pressed();
     if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
         graphs_seen();
@@ -439,14 +414,14 @@ static void watch(int64_t now_ns)
         return;
     }
     if (turns) {
-        api_filter_switch(&own.cupti);
+        api_filter_switch(&tracing.cupti);
         safepoint_over();
         return;
     }
     if (run.pressed)
         coverage_taint();
     end(now_ns);
-    if (own.state != TRACE_DRAINING)
+    if (tracing.state != TRACE_DRAINING)
         return;
     if (zeros || deaf)
         finish(false);
@@ -463,9 +438,9 @@ static bool must_clean(void) { return own.finalize_due || switch_changed(); }
 /* The trainer is met. CUPTI out of the launch path where that may be; attributes as they were found. */
 static void clean(bool restore)
 {
-    bool out = own.finalize_due && takeout(&own.cupti);
+    bool out = own.finalize_due && takeout(&tracing.cupti);
     if (restore && !out)
-        switch_restore(&own.cupti);
+        switch_restore(&tracing.cupti);
     own.finalize_due = false;
 }
 
@@ -474,9 +449,9 @@ static void clean(bool restore)
  * 7 ms, would cost more. */
 static void stand_ready(int64_t now_ns)
 {
-    bool traces = (wanted.burst || wanted.continuous) && !held_back();
+    bool traces = (wanted.burst || tracing.continuous) && !held_back();
     bool asked = own.asks;
-    own.asks = own.state == TRACE_READY &&
+    own.asks = tracing.state == TRACE_READY &&
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && safepoint_world_failed()) {
         own.asks = false;
@@ -499,7 +474,7 @@ static void stand_ready(int64_t now_ns)
     own.asks = own.finalize_due = false;
     if (meet == MEET_NEVER && traces)
         missed();
-    if (own.state == TRACE_TRACING && run.burst)
+    if (tracing.state == TRACE_TRACING && run.burst)
         safepoint_arm(atomic_load(&step_target));
 }
 
@@ -507,20 +482,20 @@ int64_t trace_tick(int64_t now_ns)
 {
     choose_place();
     own.leaving = own.leaving && server_clients() == 0 &&
-                  (own.state == TRACE_TRACING || own.state == TRACE_DRAINING || must_clean());
+                  (tracing.state == TRACE_TRACING || tracing.state == TRACE_DRAINING || must_clean());
     if (server_clients() == 0 && !own.leaving)
         return NEVER;
-    if ((own.state == TRACE_WAITING || own.state == TRACE_ABSENT) && now_ns >= own.look_ns)
+    if ((tracing.state == TRACE_WAITING || tracing.state == TRACE_ABSENT) && now_ns >= own.look_ns)
         look(now_ns);
-    if (own.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
+    if (tracing.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
         enter(TRACE_READY, CODE_READY, "kernel tracing is ready to try again");
-    if (own.state == TRACE_READY)
+    if (tracing.state == TRACE_READY)
         stand_ready(now_ns);
-    else if (own.state == TRACE_TRACING)
+    else if (tracing.state == TRACE_TRACING)
         watch(now_ns);
-    if (own.state == TRACE_DRAINING && now_ns >= run.drain_ns)
+    if (tracing.state == TRACE_DRAINING && now_ns >= run.drain_ns)
         drain(now_ns);
-    switch (own.state) {
+    switch (tracing.state) {
     case TRACE_WAITING:
     case TRACE_ABSENT:
         return own.look_ns;
@@ -537,7 +512,7 @@ int64_t trace_tick(int64_t now_ns)
             return safepoint_due(now_ns);
         if (own.finalize_due && !own.hidden)
             return now_ns;
-        return (wanted.burst || wanted.continuous) && !held_back() ? now_ns : NEVER;
+        return (wanted.burst || tracing.continuous) && !held_back() ? now_ns : NEVER;
     default:
         return NEVER;
     }
@@ -564,29 +539,29 @@ static void leave(bool must)
     atomic_store(&step_target, UINT64_MAX);
     safepoint_over();
     wanted.burst = own.asks = false;
-    if (!own.found)
+    if (!tracing.found)
         return;
     choose_place();
-    if (own.state == TRACE_TRACING) {
+    if (tracing.state == TRACE_TRACING) {
         flush();
         if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
             stay();
             return;
         }
         end(mono_ns());
-        if (own.state == TRACE_TRACING) {
+        if (tracing.state == TRACE_TRACING) {
             stay();
             return;
         }
     }
     /* What was launched under tracing must be over before CUPTI can be taken out: waited for, a little. */
     int64_t until = mono_ns() + LEAVE_MS * NS_PER_MS;
-    while (own.state == TRACE_DRAINING && mono_ns() < until && !agent_exiting() && graphs_ruled_out()) {
+    while (tracing.state == TRACE_DRAINING && mono_ns() < until && !agent_exiting() && graphs_ruled_out()) {
         drain(run.drain_ns = mono_ns());
-        if (own.state == TRACE_DRAINING)
+        if (tracing.state == TRACE_DRAINING)
             nanosleep(&(struct timespec){0, 10 * NS_PER_MS}, NULL);
     }
-    if (own.state == TRACE_DRAINING)
+    if (tracing.state == TRACE_DRAINING)
         drain(run.drain_ns = run.drain_end_ns = mono_ns());
     if (must_clean() && safepoint_within(MEET_AGAIN_MS) == MEET_HERE)
         clean(true);
@@ -598,17 +573,17 @@ static void leave(bool must)
 /* A switch beside a launch may kill the trainer. */
 bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
-bool trace_is_on(void) { return own.found && own.state == TRACE_TRACING; }
+bool trace_is_on(void) { return tracing.found && tracing.state == TRACE_TRACING; }
 
 void trace_retract(void)
 {
-    wanted.continuous = false;
+    tracing.continuous = false;
     leave(false);
 }
 
 void trace_detach(bool must)
 {
-    wanted.continuous = false;
+    tracing.continuous = false;
     leave(must && !trace_must_wait());
     if (must)
         safepoint_over(); /* nobody is left to ask again */
@@ -620,7 +595,7 @@ void trace_yield(const char *who)
     finalize_never(); /* as Kineto does */
     leave(true);
     switch_forget();
-    if (own.state == TRACE_OFF)
+    if (tracing.state == TRACE_OFF)
         return;
     char text[256];
     snprintf(text, sizeof text, "%.120s is recording: kernel tracing waits", who);
@@ -629,27 +604,27 @@ void trace_yield(const char *who)
 
 void trace_want(bool continuous, uint32_t allowed)
 {
-    wanted.continuous = continuous;
+    tracing.continuous = continuous;
     wanted.allowed = allowed;
 }
 
 void trace_burst(int64_t steps, int64_t longest_ns)
 {
-    if (own.state == TRACE_TRACING && !run.burst)
+    if (tracing.state == TRACE_TRACING && !run.burst)
         return; /* continuous tracing holds every burst */
     if (longest_ns <= 0)
         longest_ns = USUAL_BURST_NS;
     wanted.steps = steps > 0 ? steps : 0;
     wanted.longest_ns = longest_ns < LONGEST_BURST_NS ? longest_ns : LONGEST_BURST_NS;
     wanted.burst = true;
-    if (own.state != TRACE_READY && own.state != TRACE_TRACING && own.state != TRACE_DRAINING)
+    if (tracing.state != TRACE_READY && tracing.state != TRACE_TRACING && tracing.state != TRACE_DRAINING)
         report_status(EVERYBODY);
 }
 
 void trace_burst_end(void)
 {
     wanted.burst = false;
-    if (own.state == TRACE_TRACING && run.burst)
+    if (tracing.state == TRACE_TRACING && run.burst)
         run.deadline_ns = mono_ns();
 }
 
@@ -663,12 +638,9 @@ void trace_step(uint64_t count)
 
 void trace_forked(void)
 {
-    own.state = TRACE_WAITING;
-    own.found = false;
+    tracing.state = TRACE_WAITING;
+    tracing.found = false;
     atomic_store(&step_target, UINT64_MAX);
     atomic_store(&step_count, 0);
-    own.asks = own.finalize_due = own.leaving = false;
     memset(&run, 0, sizeof run);
-    wanted.continuous = wanted.burst = false;
-    api_filter_forget();
 }

@@ -26,7 +26,18 @@ void requests_raise(int bits);
 
 /* Somebody has waited for events: Python's side, which a C++ program has not. */
 bool requests_awaited(void);
-void requests_forked(void);
+
+/* Where tracing stands. Its name is what the monitors see. */
+#define TRACE_STATES(X)                                                                            \
+    X(TRACE_WAITING, "waiting")  /* no CUDA context yet */                                         \
+    X(TRACE_ABSENT, "absent")    /* no libcupti yet */                                             \
+    X(TRACE_READY, "ready")                                                                        \
+    X(TRACE_TRACING, "tracing")                                                                    \
+    X(TRACE_DRAINING, "tracing") /* kinds are off, records of the burst still come */              \
+    X(TRACE_YIELDED, "yielded")  /* another profiler of this process has its turn */               \
+    X(TRACE_BLOCKED, "blocked")  /* somebody else has CUPTI: again later */                        \
+    X(TRACE_OFF, "off")          /* for good */
+enum trace_state { TRACE_STATES(ENUM_NAME) };
 
 /* The libcupti that the trainer already has, its calls by name, and a fence around each.
  *
@@ -50,38 +61,37 @@ enum cupti_attribute {
     ATTR_PER_THREAD_ACTIVITY_BUFFER = 9,
 };
 
-typedef void (*request_fn)(uint8_t **, size_t *, size_t *);
-typedef void (*complete_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
+/* Its calls: the member, the name, whether nothing goes without it, what it takes. */
+#define CUPTI_CALLS(X)                                                                                        \
+    X(get_version, "cuptiGetVersion", true, uint32_t *)                                                       \
+    X(register_callbacks, "cuptiActivityRegisterCallbacks", true, void (*)(uint8_t **, size_t *, size_t *),   \
+      void (*)(void *, uint32_t, uint8_t *, size_t, size_t))                                                  \
+    X(enable, "cuptiActivityEnable", true, uint32_t kind)                                                     \
+    X(disable, "cuptiActivityDisable", true, uint32_t kind)                                                   \
+    X(flush, "cuptiActivityFlushAll", true, uint32_t flag)                                                    \
+    X(finalize, "cuptiFinalize", false, void)                                                                 \
+    X(get_timestamp, "cuptiGetTimestamp", false, uint64_t *)                                                  \
+    X(register_clock, "cuptiActivityRegisterTimestampCallback", false, uint64_t (*)(void))                    \
+    X(enable_runtime, "cuptiActivityEnableRuntimeApi", false, uint32_t cbid, uint8_t on)                      \
+    X(enable_driver, "cuptiActivityEnableDriverApi", false, uint32_t cbid, uint8_t on)                        \
+    X(dropped, "cuptiActivityGetNumDroppedRecords", false, void *context, uint32_t stream, size_t *count)     \
+    X(get_attribute, "cuptiActivityGetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
+    X(set_attribute, "cuptiActivitySetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
+    X(get_result_string, "cuptiGetResultString", false, int result, const char **text)                        \
+    X(next_record, "cuptiActivityGetNextRecord", false, uint8_t *buffer, size_t valid, void **record)
 
 struct cupti {
     char path[512];
     uint32_t version;
     struct strides strides;
-    int (*get_version)(uint32_t *);
-    int (*get_timestamp)(uint64_t *);
-    int (*register_callbacks)(request_fn, complete_fn);
-    int (*register_clock)(uint64_t (*)(void));
-    int (*enable)(uint32_t kind);
-    int (*disable)(uint32_t kind);
-    int (*enable_runtime)(uint32_t cbid, uint8_t on);
-    int (*enable_driver)(uint32_t cbid, uint8_t on);
-    int (*flush)(uint32_t flag);
-    int (*finalize)(void);
-    int (*dropped)(void *context, uint32_t stream, size_t *count);
-    int (*get_attribute)(uint32_t attr, size_t *bytes, void *value);
-    int (*set_attribute)(uint32_t attr, size_t *bytes, void *value);
-    int (*get_result_string)(int result, const char **text);
-    next_record_fn next_record;
+#define MEMBER(member, name, needed, ...) int (*member)(__VA_ARGS__);
+    CUPTI_CALLS(MEMBER)
+#undef MEMBER
 };
 
-/* Why CUPTI was not found. */
-enum find_state {
-    FIND_NO_CUDA,     /* no libcuda, or no context on it yet: look again later */
-    FIND_NO_CUPTI,    /* look again later: an import may bring it */
-    FIND_REFUSED      /* for good; the sentence says why */
-};
+/* Why CUPTI was not found: TRACE_WAITING for a context, TRACE_ABSENT until an import brings it, or TRACE_OFF. */
 struct find_fault {
-    enum find_state state;
+    enum trace_state state;
     enum status_code code;
     char says[768];
 };
@@ -109,8 +119,6 @@ int cupti_leave(int code, const char *call);
 void cupti_close(int ms);
 
 uint64_t cupti_faults(void);
-
-void cupti_forked(void);
 
 /* The last call that failed and its code, as `enable answered 39 CUPTI_ERROR_...`. */
 void cupti_last_fault(const struct cupti *cupti, char *out, size_t room);
@@ -195,8 +203,6 @@ void safepoint_caller_left(void);
 /* How long the trainer was held at the longest since the call before; any thread. */
 int64_t safepoint_longest_ns(void);
 
-void safepoint_forked(void);
-
 /* Turning CUPTI's kinds on and off, taking it out of the launch path where that is safe, and leaving it as
  * it was found. Agent's thread only, while the trainer is held (safepoint.h), but for what only asks. */
 
@@ -241,20 +247,8 @@ bool takeout(const struct cupti *cupti);
 
 /* The callbacks may be somebody else's by now: register again at the next switch_on. */
 void switch_forget(void);
-void switch_forked(void);
 
 /* When device activity is traced, and when not. Agent's thread only, but for trace_step. */
-
-enum trace_state {
-    TRACE_WAITING,  /* no CUDA context yet */
-    TRACE_ABSENT,   /* no libcupti yet */
-    TRACE_READY,
-    TRACE_TRACING,
-    TRACE_DRAINING, /* kinds are off, records of the burst still come */
-    TRACE_YIELDED,  /* another profiler of this process has its turn */
-    TRACE_BLOCKED,  /* somebody else has CUPTI: again later */
-    TRACE_OFF       /* for good */
-};
 
 void trace_init(void);
 
@@ -281,19 +275,20 @@ void trace_resume(void);
 /* Walks the buffers that came back. */
 void trace_pump(void);
 
-enum trace_state trace_state(void);
-const char *trace_state_name(enum trace_state state);
-enum status_code trace_code(void);
-const char *trace_says(void);
-bool trace_continuous(void);
-uint64_t trace_bursts(void);
-uint64_t trace_dropped(void);
-const struct cupti *trace_cupti(void);
-bool trace_has_calls(void);
+/* For what the agent says of itself. */
+extern struct tracing {
+    enum trace_state state;
+    enum status_code code;
+    char says[768]; /* the code's sentence */
+    bool found;     /* `cupti` is whole */
+    bool has_calls; /* it can tell launches */
+    bool continuous;
+    uint64_t bursts, dropped;
+    struct cupti cupti;
+} tracing;
 
 /* A step ended (any thread). */
 void trace_step(uint64_t count);
-void trace_forked(void);
 
 /* Holds every thread of the trainer that may launch, each outside CUDA, so that CUPTI can be switched
  * in a process that tells nobody when it launches nothing (JAX, C++, several launching threads).

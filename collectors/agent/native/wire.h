@@ -131,9 +131,8 @@ enum allowed {
     X(CODE_GRAPH_TIMES, "graph-times")         /* CUPTI loses times inside CUDA graphs */          \
     X(CODE_CUPTI_SLOW, "cupti-slow")           /* threads cannot be held for so long */
 
-#define STATUS_CODE_ENUM(name, text) name,
-enum status_code { STATUS_CODES(STATUS_CODE_ENUM) };
-#undef STATUS_CODE_ENUM
+#define ENUM_NAME(name, text) name,
+enum status_code { STATUS_CODES(ENUM_NAME) };
 
 _Static_assert(sizeof(struct wire_header) == 16, "header");
 _Static_assert(sizeof(struct wire_kernel) == 80, "kernel");
