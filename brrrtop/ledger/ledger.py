@@ -12,7 +12,7 @@ from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Key, Phases, find_phases
-from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, sums_of
+from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
@@ -126,6 +126,7 @@ class Ledger:
         whole = accounts.add([one.account for one in shown])
         train = [one for one in shown if one.kind is PhaseKind.TRAIN]
         steps = sum(one.steps for one in train)
+        step_ns = mean_step(one.pace for one in ordered if one.key[0] is PhaseKind.TRAIN)
         rank = {one.key: row for row, one in enumerate(ordered)}
         kept = [*self._stretches, *_stretches(evidence, phases, evidence.span)][-MOST_STRETCHES:]
         return Run(
@@ -133,10 +134,10 @@ class Ledger:
             account=whole,
             split=split_of(whole),
             phases=shown,
-            witness=_witness(ordered, shown, whole),
+            witness=_witness(ordered, shown, whole, step_ns),
             traced_ns=sum(one.traced_ns for one in shown),
             steps=steps,
-            step_ns=round(sum(one.duration_ns for one in train) / steps) if steps else None,
+            step_ns=step_ns,
             now=self._now(every, evidence, phases, span.t1_ns),
             lines=code_lines(evidence),
             stretches=tuple(replace(one, phase=rank[key]) for one, key in kept if key in rank),
@@ -153,14 +154,12 @@ class Ledger:
         ]
         whole = accounts.add([one.account for one in parts])
         key = phases.keys[phases.rows[-1]] if len(phases.rows) else None
-        steps = sum(one.steps for one in parts if one.key[0] is PhaseKind.TRAIN)
         read_ns = sum(one.read_ns for one in parts)
-        training_ns = sum(one.duration_ns for one in parts if one.key[0] is PhaseKind.TRAIN)
         return Now(
             duration_ns=span.duration_ns,
             phase=key[0] if key else None,
             where=line_of(key, every[key].lines) if key else "",
-            step_ns=round(training_ns / steps) if steps else None,
+            step_ns=mean_step(one.pace for one in parts if one.key[0] is PhaseKind.TRAIN),
             active=sum(one.active_ns for one in parts) / read_ns if read_ns else None,
             account=whole,
             split=split_of(whole),
@@ -199,9 +198,11 @@ def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:
     return kept
 
 
-def _witness(sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account) -> Witness:
+def _witness(
+    sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account, step_ns: int | None
+) -> Witness:
     train = [one for one in phases if one.kind is PhaseKind.TRAIN]
-    time_ns, steps = sum(one.duration_ns for one in train), sum(one.steps for one in train)
+    time_ns = sum(one.duration_ns for one in train)
     traced = [b for one in sums if one.key[0] is PhaseKind.TRAIN for b in one.bursts if b.steps]
     traced_steps = sum(one.steps for one in traced)
     read_ns = sum(one.read_ns for one in sums)
@@ -212,7 +213,7 @@ def _witness(sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account)
         active_account=kernels_ns / whole.duration_ns
         if any(one.traced_ns for one in phases) and whole.duration_ns
         else None,
-        step_ns_marks=time_ns / steps if steps else None,
+        step_ns_marks=step_ns,
         step_ns_traced=sum(one.account.duration_ns for one in traced) / traced_steps
         if traced_steps
         else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +18,7 @@ from brrrtop.ledger.phases import Key, Phases
 from brrrtop.ledger.places import place_of
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
+from brrrtop.model.intervals import Cover
 from brrrtop.model.run import CodeLine, Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
@@ -27,6 +28,55 @@ LEAST_SAMPLES = 12
 MOST_LINES = 20
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""
+
+
+class Pace(Struct, frozen=True):
+    """How a phase's time lies around the marks that end its steps. Before the first mark and after the last
+    one nobody knows whether the loop had begun, or has ended; only a wait for data beside them is known to
+    be of a step. Without it loaders that bring batches in gusts would seem faster than they are."""
+
+    before_ns: int = 0
+    """Up to the first mark; all of the time without marks."""
+    first_wait_ns: int = 0
+    """Of that the last wait for data."""
+    between_ns: int = 0
+    """From the first mark to the last; other phases' time between them is not in it."""
+    after_ns: int = 0
+    last_wait_ns: int = 0
+    """Of that the first wait for data."""
+    marks: int = 0
+
+    @property
+    def steps(self) -> int:
+        """That are known to their beginning, or to their wait."""
+        return max(0, self.marks - 1 + (self.first_wait_ns > 0))
+
+    @property
+    def steps_ns(self) -> int:
+        return self.first_wait_ns + self.between_ns + self.last_wait_ns
+
+    def joined(self, later: Pace) -> Pace:
+        """With what follows: the step across the seam is a whole one."""
+        seam_ns = self.after_ns + later.before_ns
+        if not later.marks:
+            name = "after_ns" if self.marks else "before_ns"
+            return replace(self, **{name: getattr(self, name) + later.before_ns})
+        if not self.marks:
+            return replace(later, before_ns=self.before_ns + later.before_ns)
+        return replace(
+            later,
+            before_ns=self.before_ns,
+            first_wait_ns=self.first_wait_ns,
+            between_ns=self.between_ns + seam_ns + later.between_ns,
+            marks=self.marks + later.marks - (seam_ns == 0),
+        )
+
+
+def mean_step(paces: Iterable[Pace]) -> int | None:
+    """None where no whole step is known."""
+    known = [one for one in paces if one.steps]
+    steps = sum(one.steps for one in known)
+    return round(sum(one.steps_ns for one in known) / steps) if steps else None
 
 
 class PhaseSums(Struct, frozen=True, eq=False):
@@ -39,6 +89,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
     count: int = 0
     longest_ns: int = 0
     steps: int = 0
+    pace: Pace = Pace()
     waits_ns: int = 0
     reading_ns: int = 0
     sampled_ns: int = 0
@@ -92,7 +143,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
             count=self.count,
             longest_ns=self.longest_ns,
             steps=self.steps,
-            step_ns=round(self.duration_ns / self.steps) if self.steps else None,
+            step_ns=mean_step([self.pace]),
             waits_ns=self.waits_ns,
             waits_most_ns=self.waits_most_ns,
             active=self.active,
@@ -134,7 +185,7 @@ def sums_of(
 
 
 def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[Burst]) -> PhaseSums:
-    cover = intervals.Cover(starts, ends)
+    cover = Cover(starts, ends)
     duration_ns = intervals.total(starts, ends)
     marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
     waits_ns = int(cover.between(*marked).sum())
@@ -151,6 +202,7 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
         longest_ns=int((ends - starts).max()),
         # A step ends where its phase may end: half-open intervals would give it to the next one.
         steps=int((intervals.holders(starts, ends, points - 1) >= 0).sum()),
+        pace=_pace(cover, points, marked),
         waits_ns=duration_ns
         if key[0] is PhaseKind.DATA
         else waits_ns + round(rest_ns * (making + reading)),
@@ -164,6 +216,27 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
         own_read_ns=float(own.sum()),
         pauses_ns={m: int(cover.between(*pair).sum()) for m, pair in evidence.pauses.items()},
         bursts=joined(bursts),
+    )
+
+
+def _pace(cover: Cover, points: I8, waits: tuple[I8, I8]) -> Pace:
+    """Of a phase. A mark at its very beginning ends no step of it, and begins one."""
+    starts, ends = cover.starts, cover.ends
+    inside = (intervals.holders(starts, ends, points - 1) >= 0) | (points == starts[0])
+    whole_ns = intervals.total(starts, ends)
+    if not inside.any():
+        return Pace(before_ns=whole_ns)
+    first, last = int(points[inside].min()), int(points[inside].max())
+    wait_ns = cover.between(*waits)
+    before, after = wait_ns[waits[1] <= first], wait_ns[waits[0] >= last]
+    begin, end = cover.up_to(np.array([first, last])).tolist()
+    return Pace(
+        before_ns=begin,
+        first_wait_ns=int(before[-1]) if len(before) else 0,
+        between_ns=end - begin,
+        after_ns=whole_ns - end,
+        last_wait_ns=int(after[0]) if len(after) else 0,
+        marks=int(inside.sum()),
     )
 
 
@@ -227,7 +300,7 @@ def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
 
 
 def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
-    """Both together.
+    """Both together, in the order of time.
 
     Args:
         unbroken: The stretch at the end of the one goes on in the other.
@@ -242,6 +315,7 @@ def added(before: PhaseSums, after: PhaseSums, unbroken: bool) -> PhaseSums:
         lines=before.lines + after.lines,
         count=before.count + after.count - unbroken,
         longest_ns=max(before.longest_ns, after.longest_ns),
+        pace=before.pace.joined(after.pace),
         pauses_ns={m: ns + after.pauses_ns.get(m, 0) for m, ns in before.pauses_ns.items()},
         bursts=joined((*before.bursts, *after.bursts)),
     )

@@ -46,7 +46,7 @@ class Phase(Struct, frozen=True):
     steps: int
     """Steps that ended in it; of an evaluation, batches."""
     step_ns: int | None
-    """Mean; None without steps."""
+    """Mean, from the first mark to the last without the time of other phases; None without a whole step."""
     waits_ns: int
     """The loop waited for data: by the loader's marks, and by samples where it makes batches by hand."""
     active: float | None
@@ -129,7 +129,7 @@ class Run(Struct, frozen=True, eq=False):
     traced_ns: int
     steps: int
     step_ns: int | None
-    """Mean over all steps of the run."""
+    """Mean over all steps of the run, as of a phase."""
     samples_per_s: float | None = None
     """None: nothing tells the batch so far."""
     now: Now | None = None

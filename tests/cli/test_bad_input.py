@@ -15,7 +15,6 @@ import pytest
 from tests.session.handmade import annotation, kernel, launch, text_of, written
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Write = Callable[[Path], None]
 
 
 def an_event(**changes: Any) -> dict[str, Any]:
@@ -30,27 +29,21 @@ def a_trace(*events: dict[str, Any]) -> str:
     return json.dumps({"traceEvents": list(events)})
 
 
-def truncated_gzip(path: Path) -> None:
-    events = [an_event(ts=10.0 * n, args={"device": 0, "stream": n}) for n in range(20_000)]
-    whole = gzip.compress(a_trace(*events).encode())
-    path.write_bytes(whole[: len(whole) // 2])
-
-
-BAD: dict[str, Write] = {
-    "empty.json": lambda path: path.write_bytes(b"") and None,
-    "empty.json.gz": lambda path: path.write_bytes(b"") and None,
-    "empty.brrr": lambda path: path.write_bytes(b"") and None,
-    "text.json": lambda path: path.write_text("step 3 loss 0.4\n") and None,
-    "half.json": lambda path: path.write_text('{"traceEvents": [') and None,
-    "number.json": lambda path: path.write_text("3") and None,
-    "other.json": lambda path: path.write_text('{"rows": []}') and None,
-    "null.json": lambda path: path.write_text('{"traceEvents": null}') and None,
-    "nothing.json": lambda path: path.write_text(a_trace()) and None,
-    "cpu.json": lambda path: path.write_text(a_trace(an_event(cat="cpu_op"))) and None,
-    "not-gzip.json.gz": lambda path: path.write_bytes(b"\x1f\x8b" + bytes(40)) and None,
-    "noise.brrr": lambda path: path.write_bytes(bytes(range(256)) * 8) and None,
-    "noise.json": lambda path: path.write_bytes(bytes(range(256)) * 8) and None,
-    "folder.json": lambda path: path.mkdir(),
+NOISE = bytes(range(256)) * 8
+BAD: dict[str, str | bytes] = {
+    "empty.json": "",
+    "empty.json.gz": "",
+    "empty.brrr": "",
+    "text.json": "step 3 loss 0.4\n",
+    "half.json": '{"traceEvents": [',
+    "number.json": "3",
+    "other.json": '{"rows": []}',
+    "null.json": '{"traceEvents": null}',
+    "nothing.json": a_trace(),
+    "cpu.json": a_trace(an_event(cat="cpu_op")),
+    "not-gzip.json.gz": b"\x1f\x8b" + bytes(40),
+    "noise.brrr": NOISE,
+    "noise.json": NOISE,
 }
 
 
@@ -64,9 +57,13 @@ def assert_a_sentence(done: subprocess.CompletedProcess[str], code: int) -> None
 
 
 @pytest.mark.parametrize("verb", ["analyze", "replay"])
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", [*BAD, "folder.json"])
 def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path: Path) -> None:
-    BAD[name](tmp_path / name)
+    if name in BAD:
+        text = BAD[name]
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    else:
+        (tmp_path / name).mkdir()
     done = brrrtop(verb, name)
     assert_a_sentence(done, 1)
     assert name in done.stderr
@@ -86,7 +83,9 @@ def test_an_unreadable_file_is_a_sentence(brrrtop: Run, tmp_path: Path) -> None:
 
 
 def test_a_truncated_gzip_is_used_as_far_as_it_goes(brrrtop: Run, tmp_path: Path) -> None:
-    truncated_gzip(tmp_path / "cut.json.gz")
+    events = [an_event(ts=10.0 * n, args={"device": 0, "stream": n}) for n in range(20_000)]
+    whole = gzip.compress(a_trace(*events).encode())
+    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
     done = brrrtop("analyze", "--json", "cut.json.gz")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -123,10 +122,7 @@ def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(
 
 
 def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_text(
-        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1,'
-        ' "dur": 0, "args": {"device": 0, "stream": 7}}]}'
-    )
+    (tmp_path / "t.json").write_text(a_trace(an_event(dur=0)))
     done = brrrtop("analyze", "t.json")
     assert_a_sentence(done, 1)
     assert "takes time" in done.stderr

@@ -117,17 +117,3 @@ def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
     assert "the gate tripped: idle > 10%" in done.stderr
     assert json.loads(done.stdout)["schema"] == "brrrtop.report/2"
     assert brrrtop("analyze", str(trace), "--fail-if", "idle > 90%").returncode == 0
-
-
-def test_compare_speaks_of_both(trace: Path, brrrtop: Run) -> None:
-    done = brrrtop("compare", str(trace), str(trace))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(trace.name) >= 2
-
-
-def test_compare_in_json_carries_both_reports(trace: Path, brrrtop: Run) -> None:
-    done = brrrtop("compare", str(trace), str(trace), "--json")
-    pair = json.loads(done.stdout)
-    assert pair["schema"] == "brrrtop.compare/1"
-    assert pair["before"]["schema"] == pair["after"]["schema"] == "brrrtop.report/2"
-    assert pair["comparison"]["before_ns"] == pair["comparison"]["after_ns"] > 0

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -201,24 +201,13 @@ def test_the_user_behind_a_connection_is_known_while_it_is_open(family: int) -> 
             )
 
 
-class Connection:
-    """Two ends as aiohttp names them."""
-
-    def __init__(self, client: str) -> None:
-        self.ends = {"peername": (client, 40000), "sockname": (client, 8765)}
-        self.get_extra_info = self.ends.get
-
-
-class Request:
+def a_request(client: str = "127.0.0.1") -> SimpleNamespace:
     """As much of aiohttp's as is asked."""
-
-    host = "127.0.0.1:8765"
-    headers: ClassVar[dict[str, str]] = {}
-    cookies: ClassVar[dict[str, str]] = {}
-    query: ClassVar[dict[str, str]] = {"token": "T"}
-
-    def __init__(self, client: str = "127.0.0.1") -> None:
-        self.transport = Connection(client)
+    ends = {"peername": (client, 40000), "sockname": (client, 8765)}
+    return SimpleNamespace(
+        host="127.0.0.1:8765", headers={}, cookies={}, query={"token": "T"},
+        transport=SimpleNamespace(get_extra_info=ends.get),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -235,9 +224,9 @@ def test_who_is_served_over_loopback(
     monkeypatch.delenv("SUDO_UID", raising=False)
     if sudo is not None:
         monkeypatch.setenv("SUDO_UID", sudo)
-    assert (in_browser.Access("T", 8765).refusal(Request()) is None) is served
-    assert in_browser.Access("T", 8765).refusal(Request("192.0.2.1")) is None
-    assert in_browser.Access("U", 8765).refusal(Request("192.0.2.1")) is not None
+    assert (in_browser.Access("T", 8765).refusal(a_request()) is None) is served
+    assert in_browser.Access("T", 8765).refusal(a_request("192.0.2.1")) is None
+    assert in_browser.Access("U", 8765).refusal(a_request("192.0.2.1")) is not None
 
 
 class Tab:

@@ -143,6 +143,31 @@ def test_a_counter_alone_tells_activity() -> None:
     assert run.account.unknown_ns == pytest.approx(0.3 * run.duration_ns, rel=0.01)
 
 
+FAST = np.arange(1_800, 3_800, 1.8).tolist()
+GUSTS = [begin + 10 * step for begin in range(0, 9_000, 1_000) for step in range(4)]
+LATE = [(MarkClass.INPUT, begin + 30, begin + 1_000) for begin in range(0, 9_000, 1_000)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "mean_ms"),
+    [
+        ([(MarkClass.COMPILE, 0, 100), *steps(FAST)], 5.6, 1.8),
+        ([*steps([*FAST, *(t + 3_200 for t in FAST)]), (MarkClass.EVALUATION, 3_800, 5_000)], 9, 1.8),
+        (steps(range(0, 400_000, 7_000)), 420, 7_000),
+        ([*steps(GUSTS), *LATE], 9, 9_000 / (len(GUSTS) - 1)),
+        (steps([0]), 2, None),
+    ],
+    ids=["start and end", "a pause", "parts of a long run", "a loader's gusts", "one mark"],
+)  # fmt: skip
+def test_a_mean_step_is_of_time_between_marks(
+    rows: list[Row], seconds: float, mean_ms: float | None
+) -> None:
+    run = run_of(*marks(rows), seconds=seconds)
+    wanted = None if mean_ms is None else pytest.approx(mean_ms * MS, rel=0.001)
+    assert run.step_ns == wanted and run.witness.step_ns_marks == wanted
+    assert run.train is None or run.train.step_ns == wanted
+
+
 def follow(known: Timeline, ledger: Ledger, first_s: int, last_s: int, every_s: int) -> Run:
     """A loop of 20 steps a second, with an evaluation of 5 s every 5 minutes."""
     run = None

@@ -379,6 +379,8 @@ def test_whatever_it_does_the_first_burst_comes_within_three_seconds() -> None:
 def test_what_comes_before_the_steps_is_named_and_ends() -> None:
     governor = just_begun()
     assert governor.stage(START) is None, "nobody knows what its GPU does"
+    governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.4)
+    assert governor.stage(START + SECOND) is None, "at work"
     governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.0)
     assert governor.stage(START + SECOND) is Stage.LOADING
     governor.add_compiling(True)
@@ -402,12 +404,6 @@ def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> N
     usual_ns = pause_ns(0)
     assert pause_ns(15_000_000) == usual_ns
     assert pause_ns(115_000_000) == pytest.approx(usual_ns + 0.1e9 / Limits().credit_rate)
-
-
-def test_a_gpu_at_work_without_steps_is_no_loading() -> None:
-    governor = just_begun()
-    governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.4)
-    assert governor.stage(START + SECOND) is None
 
 
 def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None:
