@@ -1,3 +1,5 @@
+#if defined(__x86_64__) && defined(__linux__)
+
 #include <asm/ptrace-abi.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -12,8 +14,6 @@
 
 #include "trace.h"
 #include "world_tracer.h"
-
-#if defined(__x86_64__) && defined(__linux__)
 
 #define MS 1000000LL
 #define SPIN_NS 20000
