@@ -126,7 +126,7 @@ def played(scenario: str | Path, place: float) -> list[Snapshot]:
 class Still:
     """A driver that shows prepared snapshots and stands still at the last one."""
 
-    can: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
 
     def __init__(self, snapshots: list[Snapshot]) -> None:
         self._snapshots = snapshots
@@ -163,7 +163,9 @@ def slim(drawn: str) -> str:
     if number is None or size is None or not fills:
         return drawn
     crisp = ' shape-rendering="crispEdges"'
-    ground = fills.most_common(1)[0][0]
+    ground, count = fills.most_common(1)[0]
+    if count < drawn.count("-line-") // 2:  # without colours only the chosen row has a background
+        ground = "#292929"
     drawn = re.sub(rf'<rect fill="{ground}" x=[^>]*{crisp}/>', "", drawn).replace(crisp, "")
     clipped = r'(<g transform="[^"]*" clip-path="url\(#[^)]*clip-terminal\)">)'
     drawn = re.sub(clipped, rf'\1{size[1]} fill="{ground}"/>', drawn)

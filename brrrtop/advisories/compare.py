@@ -100,9 +100,9 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         else credited(promised, tuple(differences), buckets, kernels, won, noise),
         changes=changes,
         says=_says(speedup, noise, changes) + (f". {_sentence(refused)}" if refused else ""),
-        verdicts=(phrases.verdict(before), phrases.verdict(after)),
         steps=steps,
         regimes=(before.regime, after.regime),
+        causes=(before.cause, after.cause),
         noise_share=noise,
     )
 

@@ -111,7 +111,7 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     if estimate is None:
         return []
     lines = [
-        f"{snapshot.source.label}: {phrases.verdict(estimate)}, {headline_text(snapshot)}".rstrip(
+        f"{snapshot.source.label}: {phrases.badge(snapshot)}, {headline_text(snapshot)}".rstrip(
             ", "
         )
     ]

@@ -9,7 +9,7 @@ from html import escape
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.host_tables import MemoryUse
 from brrrtop.model.snapshot import StepPicture
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, phrases, units
 from collectors.printable import printable
 
 WIDTH = 960
@@ -46,7 +46,7 @@ def account(estimate: Estimate) -> str:
     drawn = []
     for place, (ns, key) in enumerate(rows):
         y = place * 24
-        drawn.append(_text(0, y + 15, phrases.bucket(key)))
+        drawn.append(_text(0, y + 15, causes.name(key)))
         drawn.append(_rect(170, y + 2, max(1.0, ns / whole * (WIDTH - 370)), 17, hue(key), key))
         drawn.append(_text(WIDTH - 190, y + 15, f"{units.share(ns / whole, 1)}"))
         drawn.append(_text(WIDTH - 100, y + 15, units.duration(ns)))

@@ -93,12 +93,12 @@ class Comparison(Struct, frozen=True):
     """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
     nobody knows which helped."""
     says: str
-    verdicts: tuple[str, str] = ("", "")
-    """Regime and largest reason, before and after."""
     steps: tuple[float | None, float | None] = (None, None)
     """How many each side's times are the mean of; seldom whole numbers. None: not known."""
     regimes: tuple[Regime, Regime] = (Regime.UNKNOWN, Regime.UNKNOWN)
     """Before and after."""
+    causes: tuple[str | None, str | None] = (None, None)
+    """The largest reason of an overhead, before and after."""
     noise_share: float = NOISE
     """Of a step: by so much two such means differ, 95 times of 100, though nothing was changed; never
     less than `NOISE`."""

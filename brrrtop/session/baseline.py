@@ -67,7 +67,7 @@ class BaselineTracker:
         self.baseline, self.comparison = kept, None
         steps = baseline.estimate.steps
         pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
-        return f"baseline {baseline.label}: {phrases.verdict(baseline.estimate)}{pace}"
+        return f"baseline {baseline.label}: {phrases.cause_badge(baseline.estimate)}{pace}"
 
     def compare(self, now: Estimate, part: Part) -> None:
         """Compares one more window.

@@ -7,31 +7,12 @@ from collections.abc import Mapping
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import phrases, ranks, units
+from brrrtop.text.causes import CAUSES
 
 HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
-
-IDLE_PHRASES: Mapping[str, str] = {
-    "idle_launch": "waits for Python to launch the next kernel",
-    "idle_sync": "waits for Python, which waited for the GPU",
-    "idle_allocator": "waits for the memory allocator",
-    "idle_compile": "waits for torch.compile",
-    "idle_gc": "waits for Python's garbage collector",
-    "idle_checkpoint": "waits while a checkpoint is saved",
-    "idle_logging": "waits while the loop logs",
-    "idle_evaluation": "waits while the loop evaluates",
-    "idle_io": "waits while the loop reads or writes files",
-    "idle_host": "waits for the loop, which is busy with something else",
-    "idle_device": "waits in its own queue",
-    "idle_other_process": "works for another process",
-    "idle_unknown": "waits; the cause is not known",
-    "exposed_comm": "waits for the other GPUs",
-    "exposed_copy": "waits for copies from and to the host",
-    "underfilled": "runs kernels too small to fill it",
-}
-"""What the GPU does while it does not compute, after `the GPU`; `idle_input` has words of its own."""
 
 GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "if the data loader keeps up",
@@ -77,6 +58,8 @@ def symptom(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
+    if (waited := phrases.late_rank(snapshot)) is not None:
+        return f"The others wait for rank {waited.rank}: {ranks.because(waited)}"
     return _does(estimate, snapshot)
 
 
@@ -99,11 +82,7 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         return (
             f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
         )
-    lost = {
-        bucket: value
-        for bucket, value in share.items()
-        if bucket in IDLE_PHRASES or bucket == INPUT
-    }
+    lost = {bucket: share[bucket] for bucket in share if bucket not in WORK}
     cause = max(lost, key=lambda bucket: lost[bucket])
     if estimate.regime is Regime.MIXED:
         return (
@@ -116,16 +95,16 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
 
 
 INPUT = "idle_input"
+WORK = ("compute", "memory", "unknown")
+"""No reason to wait."""
 
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:
-    if bucket != INPUT:
-        python = snapshot.source.kind not in ("nsys", "jax")  # whose launches are of any program
-        return IDLE_PHRASES[bucket].replace("Python", "Python" if python else "the host")
-    workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None
-    if workers is None:
-        return "waits for the next batch"
-    return f"waits for your DataLoader ({workers} worker{'s' * (workers != 1)})"
+    loaders = snapshot.tables.loaders
+    if bucket == INPUT and loaders and (workers := loaders[0].workers) is not None:
+        return f"waits for your DataLoader ({workers} worker{'s' * (workers != 1)})"
+    python = snapshot.source.kind not in ("nsys", "jax")  # whose launches are of any program
+    return CAUSES[bucket].gpu_does.replace("Python", "Python" if python else "the host")
 
 
 def _at(estimate: Estimate, bucket: str) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Line, Regime, Side
+from brrrtop.model.ranks import WaitedFor
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
-from brrrtop.text import units
+from brrrtop.text import causes, units
 
 HEALTHY = "none-healthy"
 """The advice that there is nothing to do."""
+LATE_RANK = "straggler"
+"""The advice about the rank of a job that the others wait for."""
 NOTHING_YET = "nothing to judge yet"
 LEAST_SHARE = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
@@ -51,86 +52,11 @@ REGIMES = {
 }
 SHARED = "another process uses this GPU: shares are not judged"
 
-CAUSES = {
-    "input": "waiting for the next batch",
-    "launch": "waiting for the next kernel launch",
-    "sync": "the host waits for the GPU, then the GPU for the host",
-    "allocator": "the memory allocator went to the driver",
-    "compile": "torch.compile is at work",
-    "gc": "Python's garbage collector runs",
-    "checkpoint": "a checkpoint is written",
-    "logging": "the host is logging",
-    "evaluation": "an evaluation runs",
-    "io": "the loop itself is in file or network work, decoding included",
-    "host": "the loop is busy with something else",
-    "device": "queued work waited on the device",
-    "other_process": "queued work waited while another process was on the GPU",
-    "unknown": "the cause is not known",
-    "idle": "the GPU had nothing to do",
-    "exposed_comm": "collectives with no compute beside them",
-    "exposed_copy": "copies with no compute beside them",
-    "underfilled": "kernels too small to fill the GPU",
-    "compute": "arithmetic units set the pace",
-    "memory": "memory bandwidth sets the pace",
-}
-"""What a cause or bucket means, as a clause."""
-
-BADGES = {
-    "input": "WAITS FOR DATA",
-    "io": "WAITS FOR FILES",
-    "launch": "LAUNCHES TOO SLOW",
-    "sync": "WAITS FOR SYNCS",
-    "allocator": "WAITS FOR MEMORY",
-    "compile": "COMPILES",
-    "gc": "COLLECTS GARBAGE",
-    "checkpoint": "SAVES",
-    "logging": "LOGS",
-    "evaluation": "EVALUATES",
-    "host": "LOOP IS BUSY",
-    "device": "WAITS IN ITS QUEUE",
-    "other_process": "SHARES ITS GPU",
-    "exposed_comm": "WAITS FOR OTHER GPUS",
-    "exposed_copy": "WAITS FOR COPIES",
-    "underfilled": "KERNELS TOO SMALL",
-}
-"""What holds a run back, by the cause of its overhead."""
-
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "compute": ("compute", "C"),
-    "memory": ("memory", "M"),
-    "underfilled": ("small kernels", "small"),
-    "exposed_comm": ("communication", "comm"),
-    "exposed_copy": ("copies",),
-    "idle_input": ("waits for data", "data"),
-    "idle_io": ("waits for files", "files"),
-    "idle_launch": ("waits for launches", "launches"),
-    "idle_sync": ("waits after syncs", "syncs"),
-    "idle_allocator": ("allocator",),
-    "idle_compile": ("compiles",),
-    "idle_gc": ("garbage collection", "gc"),
-    "idle_checkpoint": ("saves",),
-    "idle_logging": ("logs",),
-    "idle_evaluation": ("evaluates", "eval"),
-    "idle_host": ("waits for the loop", "loop"),
-    "idle_device": ("queue",),
-    "idle_other_process": ("other process",),
-    "idle_unknown": ("idle",),
-    "unknown": ("unknown", "?"),
-}
-"""Buckets in a word or three, and shorter."""
-
 
 def labels(key: str, part: float) -> tuple[str, ...]:
     """What a bar writes into a part of it, longest first."""
-    return (*(f"{name} {units.share(part)}" for name in NAMES[key]), *NAMES[key][-1:])
-
-
-_BUCKETS = {
-    "exposed_comm": "exposed comm",
-    "exposed_copy": "exposed copy",
-    "idle_other_process": "idle: other process",
-    "idle_unknown": "idle, cause unknown",
-}
+    names = causes.CAUSES[key].names
+    return (*(f"{name} {units.share(part)}" for name in names), *names[-1:])
 
 
 RISKS = {
@@ -160,22 +86,11 @@ def buckets(account: Account) -> tuple[tuple[str, int], ...]:
     return (*busy, *idle, ("unknown", account.unknown_ns))
 
 
-def bucket(key: str) -> str:
-    """A bucket in a word or two, as in `idle: input`."""
-    return _BUCKETS.get(key) or key.replace("idle_", "idle: ", 1)
-
-
-def meaning(key: str) -> str:
-    """What time in this bucket went into; empty for one nobody has described."""
-    return CAUSES.get(key.removeprefix("idle_"), "") if key != "unknown" else "kind not known"
-
-
-def verdict(estimate: Estimate) -> str:
-    """The regime and its largest reason in one line, without numbers."""
-    headline = HEADLINES[estimate.regime]
-    reason = estimate.cause
-    if reason and estimate.regime is Regime.OVERHEAD:
-        headline += f" ({reason.replace('_', ' ')})"
+def verdict(regime: Regime, cause: str | None) -> str:
+    """For JSON: the regime and its largest reason, without numbers."""
+    headline = HEADLINES[regime]
+    if cause and regime is Regime.OVERHEAD:
+        headline += f" ({cause.replace('_', ' ')})"
     return headline
 
 
@@ -183,23 +98,36 @@ def badge(snapshot: Snapshot) -> str:
     """What holds the run back, in capitals; that nothing does where no edit is worth making."""
     estimate = snapshot.estimate
     assert estimate is not None
+    if late_rank(snapshot) is not None:
+        return "ONE RANK IS LATE"
     healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
     return "HEALTHY" if healthy else cause_badge(estimate)
 
 
+def late_rank(snapshot: Snapshot) -> WaitedFor | None:
+    """The rank that holds its job back, where that is the first thing to do."""
+    first = snapshot.advisories[0].kind if snapshot.advisories else ""
+    return snapshot.job.waited_for if snapshot.job is not None and first == LATE_RANK else None
+
+
 def cause_badge(estimate: Estimate) -> str:
     """What holds a run back, in capitals."""
-    if estimate.regime is Regime.OVERHEAD and estimate.cause in BADGES:
-        return BADGES[estimate.cause]
-    return HEADLINES[estimate.regime]
+    return badge_of(estimate.regime, estimate.cause)
+
+
+def badge_of(regime: Regime, cause: str | None) -> str:
+    """`WAITS FOR DATA`: the cause of an overhead, else the regime."""
+    if cause and regime is Regime.OVERHEAD:
+        return causes.words_of(cause).badge
+    return HEADLINES[regime]
 
 
 def because(estimate: Estimate) -> str:
     """What the verdict means, as a sentence without its full stop."""
     account = estimate.account
-    if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
+    if estimate.regime is Regime.OVERHEAD and estimate.cause:
         line = away_at(estimate, estimate.cause)
-        return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
+        return causes.words_of(estimate.cause).meaning if line is None else _seen_at(estimate, line)
     if estimate.shared:
         return SHARED
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:

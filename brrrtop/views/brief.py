@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from brrrtop.kernel_names.readable import told_apart
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, hero, phrases, units
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.host_tables import merge_siblings
 
@@ -54,10 +54,11 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
     yield f"source: {snapshot.source.label}, {name}, {phrases.judged(estimate)}"
-    yield (
-        f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
-        f" {phrases.because(estimate)}"
-    )
+    sure = f"{phrases.badge(snapshot)} ({units.share(estimate.confidence)} sure)"
+    headline = hero.headline_text(snapshot)
+    yield f"verdict: {sure}: {headline or phrases.because(estimate)}"
+    if headline and phrases.away_at(estimate, estimate.cause or ""):
+        yield phrases.because(estimate)
     if snapshot.left_out:
         yield phrases.not_judged(snapshot)
     split = estimate.split
@@ -72,9 +73,7 @@ def _lost_time(estimate: Estimate) -> Iterator[str]:
     whole = estimate.account.duration_ns
     rows = sorted(((ns, key) for key, ns in phrases.buckets(estimate.account)), reverse=True)
     named = [
-        f"{phrases.bucket(key)} {units.share(ns / whole)}"
-        for ns, key in rows
-        if ns > _LEAST * whole
+        f"{causes.name(key)} {units.share(ns / whole)}" for ns, key in rows if ns > _LEAST * whole
     ]
     yield f"where the time went: {', '.join(named)}"
 

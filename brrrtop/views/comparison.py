@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from brrrtop.model.comparison import Baseline, Comparison, PromiseResult
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from brrrtop.views import tables
 from brrrtop.views.table import text_lines, wrap
 
@@ -70,9 +70,15 @@ def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterat
             yield from wrap(sentence, "", _HANG)
 
 
+def badges(comparison: Comparison) -> list[str]:
+    """What held the run back before and after, in capitals."""
+    sides = zip(comparison.regimes, comparison.causes, strict=True)
+    return [phrases.badge_of(regime, cause) for regime, cause in sides]
+
+
 def _sides(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
     labels = (before_label, after_label)
-    sides = zip(("before", "after"), labels, comparison.verdicts, comparison.steps, strict=True)
+    sides = zip(("before", "after"), labels, badges(comparison), comparison.steps, strict=True)
     for name, label, verdict, steps in sides:
         yield f"{name:<8}{verdict}"
         yield f"        {label}"
@@ -87,7 +93,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
     minus after. Shares are of the wall before. What nobody measured is null.
     """
     whole = asdict(comparison)
-    del whole["regimes"]  # the verdicts name them
+    verdicts = zip(whole.pop("regimes"), whole.pop("causes"), strict=True)
+    whole["verdicts"] = [phrases.verdict(*one) for one in verdicts]
     for key in ("buckets", "families", "kernels"):
         rows = getattr(comparison, key)
         whole[key] = [asdict(row) | {"won_ns": row.won_ns} for row in rows]

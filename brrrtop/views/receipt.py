@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, phrases, units
 from brrrtop.text.hero import HOUR_NS, promised
 
 WIDTH = 60
@@ -33,7 +33,7 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
     yield _row("GPU time", 1.0, whole_ns)
     for bucket, ns in spent.most_common():
         if ns >= LEAST * whole_ns:
-            yield _row(f"  {phrases.NAMES[bucket][0]}", ns / whole_ns, ns)
+            yield _row(f"  {causes.name(bucket)}", ns / whole_ns, ns)
     yield "-" * WIDTH
     first = next((one for one in snapshot.advisories if promised(one)), None)
     if first is None:

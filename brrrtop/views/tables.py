@@ -15,7 +15,7 @@ from brrrtop.model.estimate import Estimate, KernelRow, Side
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, phrases, units
 from brrrtop.views import whatif
 from brrrtop.views.table import (
     CALLS,
@@ -88,12 +88,12 @@ def account(account: Account, step_ns: float | None = None) -> Table:
     whole = account.duration_ns or 1
     rows = [(key, ns) for key, ns in phrases.buckets(account) if ns]
     columns = (
-        Column("", 0, lambda row: phrases.NAMES[row[0]][0], words=True, most=20),
+        Column("", 0, lambda row: causes.name(row[0]), words=True, most=20),
         Column("", 24, lambda row: row[1] / whole, picture="meter", hue=lambda row: row[0]),
         Column("share", 6, lambda row: row[1] / whole, units.share),
         Column("time", 9, lambda row: row[1], units.duration),
         *([Column("a step", 9, lambda row: row[1] / whole * step_ns, units.duration)] if step_ns else ()),
-        Column("", 54, lambda row: phrases.meaning(row[0]), words=True, from_width=120),
+        Column("", 54, lambda row: causes.meaning(row[0]), words=True, from_width=120),
     )  # fmt: skip
     rows.sort(key=lambda row: -row[1])
     return Table("account", "Where the time went", columns, rows, most=len(rows))
@@ -167,11 +167,17 @@ def changes(comparison: Comparison) -> list[Table]:
     columns = _change_columns("", comparison.before_ns, comparison.after_ns)
     wall = Change("the whole", comparison.before_ns, comparison.after_ns)
     per = "per step, mean" if comparison.per_step else "per second"
+    buckets = [replace(one, name=causes.name(_bucket_of(one))) for one in comparison.buckets]
     return [
-        Table("buckets", per, columns, (wall, *comparison.buckets), most=40),
+        Table("buckets", per, columns, (wall, *buckets), most=40),
         Table("families", "kernels by family", columns, comparison.families),
         Table("changed", "kernels that changed most", columns, comparison.kernels),
     ]
+
+
+def _bucket_of(change: Change) -> str:
+    """The bucket that a comparison calls `idle: input` or `exposed comm`."""
+    return change.name.replace("idle: ", "idle_").replace("exposed ", "exposed_")
 
 
 def _change_columns(title: str, before_ns: float, after_ns: float) -> tuple[Column, ...]:

@@ -25,7 +25,7 @@ _ORDER = """
     state clients kernels calls lost pool_mapped outbox_bytes name_bytes bursts cpu_ns
 """
 STATS = tuple(_ORDER.split())
-"""The order of `enum brrr_stat`."""
+"""The order of `brrr_stats`."""
 
 
 class Trainer:

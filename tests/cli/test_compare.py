@@ -42,7 +42,7 @@ def test_what_was_won_and_promised_is_said_in_80_columns(
     text = done.stdout
     assert text.startswith("2.43x as fast"), "34 ms a step to 14 ms"
     assert "dataloader-stall predicted" in text and "won: 59%" in text
-    assert "OVERHEAD-BOUND (input)" in text and "COMPUTE-BOUND" in text
+    assert "WAITS FOR DATA" in text and "COMPUTE-BOUND" in text
     assert text.count("        mean of 59 steps\n") == 2
     assert "per step, mean  " in text
     assert all(len(line) <= 80 for line in text.splitlines() if ".brrr" not in line)

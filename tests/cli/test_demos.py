@@ -21,6 +21,8 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from brrrtop.text import phrases
+from brrrtop.text.hero import symptom
 from collectors.protocol.frames import Kind
 
 SETTLING_S = 5.0
@@ -170,7 +172,10 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
     driver = open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
     replay_verb.to_first_verdict(driver, after=replay_verb.DEMO_OF_RANKS_AFTER)
-    assert driver.advance().advisories[0].suggests.startswith("remove the work only this rank does")
+    shown = driver.advance()
+    assert shown.advisories[0].suggests.startswith("remove the work only this rank does")
+    assert phrases.badge(shown) == "ONE RANK IS LATE", "not what the late rank's own GPU waits for"
+    assert symptom(shown) == f"The others wait for rank 1: its main thread is at {waited['place']}"
     try:
         for _ in range(25):
             job = driver.advance().job

@@ -54,7 +54,7 @@ async def watch(pid: int) -> None:
         app = BrrrtopApp(plain(controller, options, Succession(heirs)), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(
-                app, pilot, "main", "-BOUND", "idle: input", "DataLoader(", "nvidia-smi says 3",
+                app, pilot, "main", "WAITS FOR DATA", "waits for data", "DataLoader(", "nvidia-smi says 3",
                 without="warming up",  # figures of that are no baseline
             )  # fmt: skip
             await pilot.press("l")

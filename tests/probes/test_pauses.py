@@ -194,4 +194,6 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
         answer([waiting[0], running[0]])
         """
     )
-    assert waiting < 40 and running >= 1.5 * waiting, "under load the share differs, never the order"
+    assert waiting < 40 and running >= 1.5 * waiting, (
+        "under load the share differs, never the order"
+    )

@@ -90,7 +90,7 @@ def test_a_mark_outlives_a_seek_and_a_second_mark_replaces_it() -> None:
     replay = Replay(Session(run.source(), keep_ns=None), clock=lambda: 0.0)
     replay.seek(0.3)
     replay.advance()
-    assert "OVERHEAD" in replay.mark_baseline()
+    assert "WAITS FOR DATA" in replay.mark_baseline()
     replay.seek(1.0)
     there = replay.advance()
     assert there.comparison is not None and there.comparison.speedup == pytest.approx(2.43, 0.02)

@@ -169,7 +169,10 @@ def test_a_theme_chosen_here_is_kept_for_what_is_opened_next(
     def typed(app: HomeApp) -> None:
         async def pressed() -> None:
             async with app.run_test() as pilot:
-                await pilot.press("t", "q")
+                await pilot.pause()
+                await pilot.press("t")
+                await pilot.pause()
+                await pilot.press("q")
 
         asyncio.run(pressed())
 

@@ -200,7 +200,7 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert (
             "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s, excluding" in text
         )
-        assert "idle: input  waiting for the next batch" in text
+        assert "waits for data  waiting for the next batch" in text
     for given, why in (
         (snapshots.snapshot(), "No line stands out yet: the agent samples"),
         (snapshots.replayed(), "No line stands out: stacks are sampled by the agent only"),
@@ -249,7 +249,7 @@ async def test_a_theme_is_chosen_by_name() -> None:
 def test_what_stays_after_leaving_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     live = snapshots.snapshot()
     lines = parting_lines(live, Options(verb="attach"))
-    assert lines[0].startswith("pid 4711: OVERHEAD-BOUND (input), GPU idle 47%")
+    assert lines[0].startswith("pid 4711: WAITS FOR DATA, GPU idle 47%")
     assert "  try: Raise num_workers of the DataLoader (now 0), or keep decoded samples" in lines
     assert lines[-1] == "  again: brrrtop attach 4711; --record FILE keeps it for a replay"
     assert parting_lines(live, Options(verb="attach", record="a.brrr"))[-1].endswith(

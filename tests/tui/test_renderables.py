@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -426,6 +427,12 @@ def test_what_happened_is_marked_on_the_axis_at_its_time() -> None:
         at = bisect.bisect_right(edges, event.t_ns) - 1
         assert sign in line[at : at + 12], "no name is cut by it"
     assert "evaluation" in line and line.count("├train") == 2
+    narrow = phase_line(
+        live, column_edges(replace(live, whole_ns=120 * 10**9, progress=1.0), 24), Palette()
+    )
+    assert set(re.findall(r"\w{2,}", narrow.plain)) <= {"train", "evaluation"}, (
+        "no word is cut short"
+    )
 
 
 def test_the_slowest_step_of_a_column_is_its_height() -> None:

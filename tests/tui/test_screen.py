@@ -372,7 +372,7 @@ async def test_any_size_down_to_one_cell_and_back() -> None:
         for size in ((1, 1), (2, 1), (1, 30), (39, 24), (80, 9), (300, 1), (40, 10), (250, 90)):
             await screen.resize(*size)
         assert "too small" in await screen.resize(39, 24)
-        assert "OVERHEAD" in await screen.resize(14, 3)
+        assert "WAITS FOR DATA" in await screen.resize(14, 3)
         text = await screen.resize(80, 24)
         assert "too small" not in text
         assert "nvjet_tst" in text

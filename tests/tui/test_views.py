@@ -229,7 +229,7 @@ async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() ->
 async def test_the_code_view_leads_from_the_wait_to_the_line_that_makes_the_batch() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("C")
-    assert re.search(r"idle: input .*\n +72% of it at data/images.py:45, L: more", text)
+    assert re.search(r"waits for data .*\n +72% of it at data/images.py:45, L: more", text)
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Bars, StepPicture
 from brrrtop.model.tables import I8, Span
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import Layers, level, stacked_area
 from brrrtop.tui.renderables.line import fitted, painted
@@ -174,8 +174,8 @@ def _lane_name(row: Row, line: Text, view: Span, palette: Palette) -> Text:
 def _gap_label(kind: str, cells: Sequence[Layers], each_ns: float) -> str:
     """What fits of how long a gap is and why; empty where nothing does."""
     spent = units.duration(each_ns * sum(cell[kind] for cell in cells))
-    words = phrases.bucket(kind).removeprefix("idle: ")
-    wordings = (f" idle {spent}: {words} ", f" {words} {spent} ", f" {words} ")
+    names = causes.CAUSES[kind].names
+    wordings = (*(f" {name} {spent} " for name in names), f" {names[-1]} ")
     return next((one for one in wordings if len(one) <= len(cells)), "")
 
 

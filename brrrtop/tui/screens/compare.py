@@ -53,8 +53,8 @@ def _sides(comparison: Comparison, label: str, palette: Palette, width: int) -> 
     lines = []
     times = (comparison.before_ns, comparison.after_ns)
     for name, where, time_ns, verdict, regime, steps in zip(
-        ("before", "after"), (label, "now"), times, comparison.verdicts, comparison.regimes,
-        comparison.steps, strict=True,
+        ("before", "after"), (label, "now"), times, compare_text.badges(comparison),
+        comparison.regimes, comparison.steps, strict=True,
     ):  # fmt: skip
         hue = regime.value if regime.value in MARKS else "text"
         line = palette.text(f"{name:>8}  ", "muted").append(verdict, palette.style(hue, bold=True))

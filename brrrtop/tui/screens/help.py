@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases
+from brrrtop.text import causes
 from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import hanging
@@ -190,7 +190,7 @@ def _letters(palette: Palette, width: int) -> list[Text]:
         if bucket in ("overhead", "mixed", "comm", "copy") or bucket.startswith("idle_"):
             continue
         piece = Text(no_wrap=True).append(letter(bucket), palette.filled(bucket))
-        piece.append(f" {phrases.bucket(bucket)}".ljust(24), palette.style("text"))
+        piece.append(f" {causes.name(bucket)}".ljust(24), palette.style("text"))
         if line.cell_len + piece.cell_len > width and line:
             lines.append(line)
             line = Text(no_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, units
 from brrrtop.tui.palette import letter
 from brrrtop.tui.parts import booked, why_unjudged
 from brrrtop.tui.renderables.line import paragraph, stacked
@@ -83,20 +83,19 @@ class Code(Scrolled):
         lines = gutter(snapshot, palette, width)
         if snapshot.estimate is None:
             return lines or paragraph(why_unjudged(snapshot), width, palette.style("muted"))
-        lines += code_lines(snapshot, palette, width) or paragraph(
-            no_samples(snapshot, "No line stands out") + NAMED, width, palette.style("muted")
-        )
-        lines += [
-            Text(),
-            palette.text("What the GPU waits for", "compute", bold=True),
-        ]
+        if not lines:
+            lines = code_lines(snapshot, palette, width) or paragraph(
+                no_samples(snapshot, "No line stands out") + NAMED, width, palette.style("muted")
+            )
+            lines.append(Text())
+        lines.append(palette.text("What the GPU waits for", "compute", bold=True))
         for part in booked(snapshot.estimate.account):
             if part.bucket.startswith("idle_"):
                 named = palette.style(part.bucket, bold=True)
                 text = Text.styled(letter(part.bucket), palette.filled(part.bucket))
                 text.append(f" {units.share(part.share):>4}  ", palette.style("text", bold=True))
-                text.append(f"{phrases.bucket(part.bucket)}  ", named)
-                lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
+                text.append(f"{causes.name(part.bucket)}  ", named)
+                lines.append(text.append(causes.meaning(part.bucket), palette.style("text")))
                 if part.bucket == "idle_input" and (place := loader_line(snapshot)):
                     lines.append(palette.text(f"       {place}", "text"))
         places = (palette.text(f"       {one}", "text") for one in sync_lines(snapshot))

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
-from brrrtop.text import phrases, units
+from brrrtop.text import causes, units
 from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import rows as flowed
@@ -117,7 +117,7 @@ class StepPane(Pane, can_focus=True):
             sign = Text.styled(
                 letter(kind) if palette.colour else palette.fill(kind), palette.filled(kind)
             )
-            words = WORDS.get(kind) or phrases.bucket(kind)
+            words = WORDS.get(kind) or causes.name(kind)
             pieces.append(sign.append(f" {words}", palette.style("text")))
         return flowed(pieces, width, 2)
 
@@ -145,12 +145,12 @@ class StepPane(Pane, can_focus=True):
         row = int(near[lengths.argmax()])
         kind = picture.kinds[int(bars.kinds[row])]
         number = int(bars.name_ids[row])
-        name = picture.names[number] if number >= 0 else phrases.meaning(kind)
+        name = picture.names[number] if number >= 0 else causes.meaning(kind)
         if lane.name not in HOST_LANES:
             name = short_name(name)
         palette, muted = self.palette, self.palette.style("muted")
         length = f"{units.duration(int(lengths.max())):>9}  "
-        words = WORDS.get(kind) or phrases.bucket(kind)
+        words = WORDS.get(kind) or causes.name(kind)
         text = Text.styled(f"{lane.name:<14}", muted)
         text.append(length, palette.style("text", bold=True))
         text.append(f"{words}  ", palette.style(kind, bold=True))
@@ -263,7 +263,7 @@ def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Te
         start, end = int(bars.starts_ns[row]), int(bars.ends_ns[row])
         kind = picture.kinds[int(bars.kinds[row])]
         text = palette.text(f"{units.duration(end - start):>9}  ", "text", bold=True)
-        text.append(f"{phrases.bucket(kind):<20}", palette.style(kind, bold=True))
+        text.append(f"{causes.name(kind):<20}", palette.style(kind, bold=True))
         at = units.duration(max(0, start - picture.span.t0_ns))
         text.append(f"at {at:<9}", palette.style("muted"))
         before = np.flatnonzero(work.ends_ns <= start)

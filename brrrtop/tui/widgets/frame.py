@@ -198,5 +198,5 @@ class TooSmall(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         lines = [f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} needed"]
         if snapshot.estimate is not None:
-            lines.insert(0, phrases.HEADLINES[snapshot.estimate.regime])
+            lines.insert(0, phrases.badge(snapshot))
         return [Text(line[:width]) for line in lines]

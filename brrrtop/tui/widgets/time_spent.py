@@ -117,7 +117,9 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
         label = f"{phase.kind.value} {phase.where}".strip()
         if len(label) > right - left - 1:
             label = phase.kind.value
-        for place, sign in enumerate(f"├{label}"[: right - left], left):
+        if len(label) > right - left - 1:
+            label = ""  # a word cut short reads as another one
+        for place, sign in enumerate(f"├{label}", left):
             cells[place] = (sign, palette.style("muted") if place > left else style)
     for event in snapshot.events:
         at = bisect_right(edges, event.t_ns) - 1

@@ -88,13 +88,15 @@ def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
     """How sure, and what else it may be."""
     estimate = snapshot.estimate
     assert estimate is not None
-    share = units.share(estimate.confidence)
+    late = phrases.late_rank(snapshot) is not None
+    sure = snapshot.advisories[0].confidence if late else estimate.confidence
+    share = units.share(sure)
     if width < WORDY:
         return palette.text(share, "text", bold=True).append(" sure", palette.style("muted"))
-    text = palette.text(f"{sureness(estimate.confidence)} ", "text").append(
+    text = palette.text(f"{sureness(sure)} ", "text").append(
         share, palette.style("text", bold=True)
     )
-    if estimate.runner_up is not None and estimate.confidence < 0.7:
+    if estimate.runner_up is not None and sure < 0.7:
         text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
     return text
 

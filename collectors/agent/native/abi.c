@@ -171,9 +171,5 @@ void abi_forked(void)
     atomic_store(&step_count, 0);
 }
 
-#ifndef BRRR_FINGERPRINT
-#define BRRR_FINGERPRINT "unknown"
-#endif
-
 /* Found in the file by whoever asks whether it is older than its sources; exported, or a linker drops it. */
 __attribute__((visibility("default"))) const char brrr_agent_fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;

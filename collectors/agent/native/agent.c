@@ -7,6 +7,7 @@
 #define BEAT_NS (100 * NS_PER_MS)
 #define DETACH_PATIENCE_NS (2 * NS_PER_S) /* for Python's side to take its hooks out, where there is one */
 #define LAST_PATIENCE_NS (30 * NS_PER_S)
+#define STATS 10 /* of brrr_stats */
 #define STACK_BYTES (1u << 20)
 
 /* Two ends that wake the agent's thread, kept open from the first start on: a thread of CUPTI's may be
@@ -14,7 +15,7 @@
  * would refuse it and a stream would not notice. */
 static struct own_fd waker = {.fd = -1}, woken = {.fd = -1};
 static atomic_bool awake, exiting, thread_lives;
-static _Atomic uint64_t published[BRRR_ST_COUNT];
+static _Atomic uint64_t published[STATS];
 static int64_t detach_ns, idle_ns, over_ns;
 
 void agent_wake(void)
@@ -62,21 +63,20 @@ static void send_parcels(void)
 
 static void publish(void)
 {
-    struct pool_counts pool;
-    pool_count(&pool);
-    const uint64_t now[BRRR_ST_COUNT] = {
-        [BRRR_ST_STATE] = tracing.state,
-        [BRRR_ST_CLIENTS] = (uint64_t)server_clients(),
-        [BRRR_ST_KERNELS] = records_seen.kernels,
-        [BRRR_ST_CALLS] = records_seen.calls,
-        [BRRR_ST_LOST] = report_lost(),
-        [BRRR_ST_POOL_MAPPED] = pool.mapped_bytes,
-        [BRRR_ST_OUTBOX_BYTES] = outbox_bytes(),
-        [BRRR_ST_NAME_BYTES] = names_count().bytes,
-        [BRRR_ST_BURSTS] = tracing.bursts,
-        [BRRR_ST_CPU_NS] = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID),
+    const uint64_t now[] = {
+        tracing.state,
+        (uint64_t)server_clients(),
+        records_seen.kernels,
+        records_seen.calls,
+        report_lost(),
+        atomic_load(&pool_counts.mapped_bytes),
+        outbox_bytes(),
+        names_count().bytes,
+        tracing.bursts,
+        (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID),
     };
-    for (int i = 0; i < BRRR_ST_COUNT; i++)
+    _Static_assert(sizeof now == sizeof published, "as many as are published");
+    for (int i = 0; i < STATS; i++)
         atomic_store_explicit(&published[i], now[i], memory_order_relaxed);
 }
 
@@ -112,7 +112,7 @@ static void heed_monitors(int64_t now_ns)
     if (!server_wishes(&continuous, &allowed))
         return;
     if (server_clients() == 0) {
-        trace_retract();
+        trace_detach(false);
         clear_names();
         idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
     } else {
@@ -342,7 +342,7 @@ void agent_guard_exit(void)
 
 int brrr_stats(uint64_t *out, int n)
 {
-    for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
+    for (int i = 0; out != NULL && i < n && i < STATS; i++)
         out[i] = atomic_load_explicit(&published[i], memory_order_relaxed);
-    return BRRR_ST_COUNT;
+    return STATS;
 }

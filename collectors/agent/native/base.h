@@ -1,6 +1,5 @@
 /* What every part uses: clocks, a condition, JSON text, descriptors of ours, and what the parts may ask of the whole. */
-#ifndef BRRR_BASE_H
-#define BRRR_BASE_H
+#pragma once
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,11 +55,6 @@ static inline void condition_hold(struct condition *news)
     pthread_condattr_destroy(&kind);
     news->made = true;
 }
-
-static inline void condition_release(struct condition *news) { pthread_mutex_unlock(&news->lock); }
-
-/* With the lock held: wakes all who wait. */
-static inline void condition_tell(struct condition *news) { pthread_cond_broadcast(&news->told); }
 
 /* With the lock held; false once the time is over. May return early, as conditions do. */
 static inline bool condition_wait(struct condition *news, int64_t until_ns)
@@ -139,5 +133,3 @@ FORKED_PARTS(FORKED)
 
 /* Remembers the sentence for brrr_last_error and answers `code`. */
 int agent_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

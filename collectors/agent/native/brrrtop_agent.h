@@ -5,8 +5,7 @@
  * half of pthread_self(), as CUPTI numbers threads in its own records unless told otherwise; it is
  * not told otherwise, because torch.profiler counts on that.
  */
-#ifndef BRRRTOP_AGENT_H
-#define BRRRTOP_AGENT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -90,21 +89,6 @@ BRRR_API void brrr_graphs(int may_exist);
 /* A stream is being captured from 1 to 0: nothing of CUPTI's is switched meanwhile. */
 BRRR_API void brrr_capture(int begins);
 
-/* Running counters, in the order of enum brrr_stat; writes at most n. Returns how many there are. */
+/* Running counters, at most n of: state, monitors, kernels, calls, records lost at all places, bytes of the pool, of
+ * the outbox and of the names, bursts, CPU time of the agent's thread in ns. Returns how many there are. */
 BRRR_API int brrr_stats(uint64_t *out, int n);
-
-enum brrr_stat {
-    BRRR_ST_STATE,        /* enum trace_state */
-    BRRR_ST_CLIENTS,
-    BRRR_ST_KERNELS,
-    BRRR_ST_CALLS,
-    BRRR_ST_LOST,         /* all places together */
-    BRRR_ST_POOL_MAPPED,  /* bytes */
-    BRRR_ST_OUTBOX_BYTES,
-    BRRR_ST_NAME_BYTES,
-    BRRR_ST_BURSTS,
-    BRRR_ST_CPU_NS,       /* CPU time of the agent's thread */
-    BRRR_ST_COUNT
-};
-
-#endif

@@ -16,7 +16,6 @@ static struct {
     uint32_t count, recent;
     int64_t enabled_ns;
     int64_t told_ns[STREAMS]; /* by the index of a device's first stream: end of its last span */
-    uint64_t records;
     bool tainted;
 } span;
 
@@ -45,7 +44,6 @@ static struct stream *stream_of(uint32_t device, uint32_t id)
 
 void coverage_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns)
 {
-    span.records++;
     struct stream *row = stream_of(device, stream);
     if (row == NULL)
         return;
@@ -99,7 +97,6 @@ static void tell_all(int64_t at_ns, bool ended)
 void coverage_advance(int64_t launched_ns) { tell_all(launched_ns, false); }
 void coverage_end(int64_t stopped_ns, bool whole) { tell_all(whole ? stopped_ns : 0, true); }
 void coverage_taint(void) { span.tainted = true; }
-uint64_t coverage_records(void) { return span.records; }
 
 bool coverage_dense(void)
 {

@@ -290,16 +290,12 @@ static bool look_up(struct strides *out, uint32_t version)
 {
     if (version < 18 || version >= 130600 || (version > 28 && version < 130000))
         return false;
-    uint32_t kernel = 208;
-    if (version >= 130000)
-        kernel = 216;
-    if (version >= 130100)
-        kernel = 224;
-    if (version >= 130300)
-        kernel = 232;
-    if (version >= 130400)
-        kernel = 248;
-    out->bytes[KIND_KERNEL] = out->bytes[KIND_CONCURRENT_KERNEL] = kernel;
+    out->bytes[KIND_KERNEL] = version >= 130400   ? 248
+                              : version >= 130300 ? 232
+                              : version >= 130100 ? 224
+                              : version >= 130000 ? 216
+                                                  : 208;
+    out->bytes[KIND_CONCURRENT_KERNEL] = out->bytes[KIND_KERNEL];
     out->bytes[KIND_MEMCPY] = version >= 130400 ? 112 : version >= 26 ? 96 : 88;
     out->bytes[KIND_MEMSET] = version >= 130400 ? 104 : 88;
     out->bytes[KIND_MEMCPY2] = 96;

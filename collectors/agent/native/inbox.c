@@ -13,10 +13,7 @@ bool inbox_put(uint16_t kind, const void *payload, uint32_t bytes, uint32_t reco
     struct parcel *parcel = malloc(sizeof *parcel + bytes + 1);
     if (parcel == NULL)
         return false;
-    parcel->next = NULL;
-    parcel->bytes = bytes;
-    parcel->records = records;
-    parcel->kind = kind;
+    *parcel = (struct parcel){.bytes = bytes, .records = records, .kind = kind};
     memcpy(parcel->payload, payload, bytes);
     parcel->payload[bytes] = '\0';
     pthread_mutex_lock(&lock);

@@ -152,21 +152,22 @@ void api_filter_began(int64_t now_ns)
     run.learn_ns = now_ns + LEARN_EVERY_NS;
 }
 
-static void learn(const struct correlation *found)
+static void learn(bool ended)
 {
-    uint64_t kernels = found->kernels;
-    run.unlaunched += found->unlaunched;
+    struct correlation found = correlation_take(ended);
+    uint64_t kernels = found.kernels;
+    run.unlaunched += found.unlaunched;
     if (!run.runtime)
         return;
     if (!run.driver) {
         uint64_t usual = known.unexplained_per_mille * kernels / 1000;
-        if (found->unlaunched > usual && (found->unlaunched - usual) * WORTH > kernels)
+        if (found.unlaunched > usual && (found.unlaunched - usual) * WORTH > kernels)
             known.without = false;
-    } else if (found->driver != 0 || found->by_driver * WORTH > kernels) {
+    } else if (found.driver != 0 || found.by_driver * WORTH > kernels) {
         known.without = false;
     } else if (kernels >= EVIDENCE) {
         known.without = true;
-        known.unexplained_per_mille = found->unlaunched * 1000 / kernels;
+        known.unexplained_per_mille = found.unlaunched * 1000 / kernels;
     }
 }
 
@@ -175,8 +176,7 @@ bool api_filter_turn(int64_t now_ns)
     if (!run.runtime || run.turns || now_ns < run.learn_ns)
         return run.turns;
     run.learn_ns = now_ns + LEARN_EVERY_NS;
-    struct correlation found = correlation_take(false);
-    learn(&found);
+    learn(false);
     return run.turns = choose() != run.driver;
 }
 
@@ -188,8 +188,7 @@ void api_filter_switch(const struct cupti *cupti)
 
 enum launches api_filter_ended(void)
 {
-    struct correlation found = correlation_take(true);
-    learn(&found);
+    learn(true);
     if (!run.runtime)
         return LAUNCHES_UNASKED;
     return run.unlaunched == 0 ? LAUNCHES_ALL : LAUNCHES_SOME;

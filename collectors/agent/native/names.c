@@ -23,8 +23,7 @@ static struct table {
 } table;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-typedef char *(*demangle_fn)(const char *, char *, size_t *, int *);
-static demangle_fn demangle;
+static char *(*demangle)(const char *, char *, size_t *, int *);
 
 static uint64_t hash_of(const char *text, size_t bytes)
 {
@@ -166,12 +165,10 @@ uint32_t names_add_kernel(const char *pointer)
         mangled[1] == 'Z') {
         int status = -1;
         char *plain = demangle(mangled, NULL, NULL, &status);
-        if (plain != NULL && status == 0) {
-            uint32_t id = names_add(plain, strnlen(plain, NAME_LONGEST + 1));
-            free(plain);
-            return id;
-        }
+        bool good = plain != NULL && status == 0;
+        uint32_t id = good ? names_add(plain, strnlen(plain, NAME_LONGEST + 1)) : names_add(mangled, bytes);
         free(plain);
+        return id;
     }
     return names_add(mangled, bytes);
 }

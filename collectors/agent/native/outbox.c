@@ -17,10 +17,7 @@ struct block *block_new(uint16_t kind, size_t payload, bool urgent)
     struct block *block = malloc(sizeof *block + room);
     if (block == NULL)
         return NULL;
-    block->refs = 1;
-    block->records = 0;
-    block->room = room;
-    block->bytes = sizeof(struct wire_header);
+    *block = (struct block){.refs = 1, .room = room, .bytes = sizeof(struct wire_header)};
     ((struct wire_header *)block->data)->kind = kind;
     atomic_fetch_add(&held_bytes, room);
     return block;
@@ -96,7 +93,7 @@ void queue_clear(struct queue *queue)
 #define LANE_BYTES (60u << 10)
 
 struct lane lanes[LANE_COUNT];
-static _Atomic uint64_t lost;
+uint64_t outbox_lost;
 
 static const struct {
     uint16_t kind, bytes;
@@ -129,16 +126,13 @@ void *lane_open(enum lane_id id, uint32_t bytes)
     uint32_t room = LANE_BYTES / bytes * bytes;
     struct block *block = block_new(WIRE[id].kind, room, false);
     if (block == NULL) {
-        atomic_fetch_add(&lost, 1);
+        outbox_lost++;
         if (id != LANE_MARKS)
             coverage_taint();
         return NULL;
     }
-    struct lane *lane = &lanes[id];
-    lane->block = block;
     uint8_t *place = block->data + sizeof(struct wire_header);
-    lane->at = place + bytes;
-    lane->left = room - bytes;
+    lanes[id] = (struct lane){place + bytes, room - bytes, block};
     return place;
 }
 
@@ -147,8 +141,6 @@ void lanes_flush(void)
     for (int id = 0; id < LANE_COUNT; id++)
         lane_send((enum lane_id)id);
 }
-
-uint64_t lanes_lost(void) { return atomic_load(&lost); }
 
 void outbox_forked(void)
 {

@@ -23,7 +23,8 @@ static struct slot slots[SLOTS];
 static _Atomic size_t buffer_bytes;
 static _Atomic uint32_t max_buffers;
 static atomic_bool null_allowed, attended, pressed;
-static _Atomic uint64_t requests, completed, foreign, refused, mapped_bytes;
+static _Atomic uint64_t completed;
+struct pool_counts pool_counts;
 
 void pool_configure(size_t bytes, uint32_t most)
 {
@@ -55,7 +56,7 @@ static bool map_slot(struct slot *slot, size_t bytes, int extra_flags)
         return false;
     slot->bytes = bytes;
     atomic_store_explicit(&slot->memory, memory, memory_order_relaxed);
-    atomic_fetch_add(&mapped_bytes, bytes);
+    atomic_fetch_add(&pool_counts.mapped_bytes, bytes);
     return true;
 }
 
@@ -89,11 +90,11 @@ static bool lend_from(uint32_t first, uint32_t end, size_t bytes, uint8_t **buff
 void pool_request(uint8_t **buffer, size_t *size, size_t *max_records)
 {
     *max_records = 0;
-    atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool_counts.requests, 1, memory_order_relaxed);
     uint32_t cap = atomic_load(&max_buffers);
     if (lend_from(0, cap, atomic_load(&buffer_bytes), buffer, size))
         return;
-    atomic_fetch_add(&refused, 1);
+    atomic_fetch_add(&pool_counts.refused, 1);
     atomic_store(&pressed, true);
     agent_wake();
     if (!atomic_load(&null_allowed) && lend_from(cap, cap + SPARES, SPARE_BYTES, buffer, size))
@@ -124,7 +125,7 @@ void pool_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,
         agent_wake();
         return;
     }
-    atomic_fetch_add(&foreign, 1);
+    atomic_fetch_add(&pool_counts.foreign, 1);
 }
 
 void pool_warm(uint32_t count)
@@ -181,17 +182,6 @@ int64_t pool_lent_since_ns(void)
             since = lent;
     }
     return since;
-}
-
-void pool_count(struct pool_counts *out)
-{
-    out->requests = atomic_load(&requests);
-    out->foreign = atomic_load(&foreign);
-    out->refused = atomic_load(&refused);
-    out->mapped_bytes = atomic_load(&mapped_bytes);
-    out->lent = 0;
-    for (uint32_t i = 0; i < SLOTS; i++)
-        out->lent += atomic_load_explicit(&slots[i].state, memory_order_relaxed) == LENT;
 }
 
 bool pool_pressed(void) { return atomic_exchange(&pressed, false); }

@@ -1,6 +1,5 @@
 /* The way of a record: out of CUPTI's buffers, into frames, to the monitors. */
-#ifndef BRRR_RECORDS_H
-#define BRRR_RECORDS_H
+#pragma once
 
 #include <poll.h>
 
@@ -120,8 +119,6 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
 /* Which spans of device time were traced without a hole. Agent's thread only. */
 
 void coverage_begin(int64_t enabled_ns);
-
-/* Every device record goes through here. */
 void coverage_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns);
 
 /* While tracing goes on: everything launched before `launched_ns` has arrived. */
@@ -132,9 +129,6 @@ void coverage_end(int64_t stopped_ns, bool whole);
 
 /* Something of the span under way was lost: its next frame says so. */
 void coverage_taint(void);
-
-/* Device records since coverage_begin, and the end of the last one of them. */
-uint64_t coverage_records(void);
 
 /* Whether a device ran without a gap worth the name, as far as was seen. */
 bool coverage_dense(void);
@@ -192,12 +186,10 @@ void pool_recycle(int slot);
 /* CLOCK_REALTIME when the buffer that has been out longest was handed out; INT64_MAX: none is. */
 int64_t pool_lent_since_ns(void);
 
-struct pool_counts {
-    uint64_t requests, foreign, refused;
-    uint64_t mapped_bytes;
-    uint32_t lent;
-};
-void pool_count(struct pool_counts *out);
+/* Since the process began. */
+extern struct pool_counts {
+    _Atomic uint64_t requests, foreign, refused, mapped_bytes;
+} pool_counts;
 
 /* True once after the cap was reached: tracing must pause. */
 bool pool_pressed(void);
@@ -260,6 +252,7 @@ int queue_send(struct queue *queue, int fd, bool *moved);
 void queue_clear(struct queue *queue);
 
 uint64_t outbox_bytes(void);
+extern uint64_t outbox_lost; /* records that found no room here, or in the queue of some monitor */
 
 enum lane_id { LANE_KERNELS, LANE_COPIES, LANE_CALLS, LANE_MARKS, LANE_COUNT };
 
@@ -284,11 +277,7 @@ static inline void *lane_next(enum lane_id id, uint32_t bytes)
     return place;
 }
 
-/* Sends what the lanes hold. */
 void lanes_flush(void);
-
-/* Records that found no room in the outbox at all. */
-uint64_t lanes_lost(void);
 
 /* The socket monitors connect to, and what each of them still has to be sent. Agent's thread only,
  * but for server_clients. */
@@ -305,8 +294,6 @@ void server_serve(const struct pollfd *fds, int64_t now_ns);
 
 /* False: the trainer has closed the socket we listen on. */
 bool server_listens(void);
-
-/* Monitors connected now. Any thread. */
 int server_clients(void);
 
 /* Sends a filled frame to every monitor, names it may use first. */
@@ -318,9 +305,6 @@ void server_send(int slot, uint16_t kind, const void *payload, size_t bytes, uin
 
 /* A span of device time, marked per monitor by what that monitor did not get. */
 void server_observed(const struct wire_observed *observed);
-
-/* Records that a full queue kept from some monitor, over all. */
-uint64_t server_lost(void);
 
 /* What the monitors want, all together. True: it may be news, as one came, went, or changed its mind. */
 bool server_wishes(bool *continuous, uint32_t *allowed);
@@ -336,13 +320,9 @@ bool report_keep(uint16_t kind, const char *json);
 /* Everything a new monitor must know first. */
 void report_welcome(int slot);
 
-/* To one monitor, or to EVERYBODY. */
-void report_status(int slot);
-
 /* LAUNCHES_UNASKED: this CUPTI cannot tell them. LAUNCHES_SOME: a kernel lacks the row of its launch. */
 enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
 
-/* A burst ended. */
 struct burst {
     uint64_t kernels, steps;
     bool whole;             /* every kernel came */
@@ -350,10 +330,10 @@ struct burst {
     enum launches launches; /* whether the row of its launch did too */
     int64_t out_ns, on_ns, off_ns; /* held so long: to take CUPTI out after the burst before, to begin, to end */
 };
-void report_traced(const struct burst *burst);
+
+/* To one monitor, or to EVERYBODY; a burst that ended, or NULL. */
+void report_status(int slot, const struct burst *burst);
 
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);
 uint64_t report_lost(void);
-
-#endif

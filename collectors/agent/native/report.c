@@ -63,7 +63,7 @@ static void tell(int slot, enum wire_kind kind, const struct text *text)
         server_send(slot, kind, text->at, text->used, 0, true);
 }
 
-static void tell_status(int slot, const struct burst *burst)
+void report_status(int slot, const struct burst *burst)
 {
     char room[STATUS_ROOM];
     struct text text = {room, sizeof room, 0, false};
@@ -89,51 +89,38 @@ static void tell_status(int slot, const struct burst *burst)
     tell(slot, WIRE_STATUS, &text);
 }
 
-void report_status(int slot) { tell_status(slot, NULL); }
-
-void report_traced(const struct burst *burst) { tell_status(EVERYBODY, burst); }
-
 void report_welcome(int slot)
 {
     for (int i = 0; i < KEPT && kept[i] != NULL; i++)
         server_send(slot, i == 0 ? WIRE_HELLO : WIRE_DEVICE, kept[i], strlen(kept[i]), 0, true);
-    report_status(slot);
+    report_status(slot, NULL);
     told_lost = 0; /* the totals are told again, if there are any */
     told_ns = 0;
 }
 
-struct loss {
+/* Where records were lost, and how many since the start. */
+static struct loss {
     const char *place;
     uint64_t count;
-};
-#define LOSSES 9
+} losses[9];
 
-/* Where records were lost, and how many since the start. */
-static void losses(struct loss out[LOSSES])
+uint64_t report_lost(void)
 {
-    struct pool_counts pool;
-    pool_count(&pool);
-    const struct loss now[LOSSES] = {
+    const struct loss now[] = {
         {"cupti_dropped", tracing.dropped},
         {"zero_timestamps", records_seen.zero_timestamps},
         {"wrong_clock", records_seen.wrong_clock},
         {"unknown_records", records_seen.unknown_kinds},
-        {"pool", pool.refused},
-        {"foreign_buffers", pool.foreign},
-        {"outbox", server_lost() + lanes_lost()},
+        {"pool", atomic_load(&pool_counts.refused)},
+        {"foreign_buffers", atomic_load(&pool_counts.foreign)},
+        {"outbox", outbox_lost},
         {"marks", marks_lost()},
         {"names", names_count().refused},
     };
-    memcpy(out, now, sizeof now);
-}
-
-uint64_t report_lost(void)
-{
-    struct loss now[LOSSES];
+    _Static_assert(sizeof now == sizeof losses, "losses");
     uint64_t sum = 0;
-    losses(now);
-    for (int i = 0; i < LOSSES; i++)
-        sum += now[i].count;
+    for (size_t i = 0; i < sizeof now / sizeof now[0]; i++)
+        sum += (losses[i] = now[i]).count;
     return sum;
 }
 
@@ -144,12 +131,10 @@ void report_losses(int64_t now_ns)
         return;
     told_lost = lost;
     told_ns = now_ns;
-    struct loss now[LOSSES];
-    losses(now);
     char room[STATUS_ROOM];
     struct text text = {room, sizeof room, 0, false};
-    for (int i = 0; i < LOSSES; i++)
-        text_add(&text, "%c\"%s\":%" PRIu64, i ? ',' : '{', now[i].place, now[i].count);
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
+        text_add(&text, "%c\"%s\":%" PRIu64, i ? ',' : '{', losses[i].place, losses[i].count);
     text_add(&text, "}");
     tell(EVERYBODY, WIRE_LOSS, &text);
 }

@@ -5,7 +5,7 @@ enum { IDLE, STARTING, RUNNING };
 static struct condition news = NEWS_INITIALIZER;
 static int phase, asked, events;
 static uint64_t tickets, answered;
-static bool awaited; /* somebody takes events */
+static atomic_bool awaited; /* somebody takes events */
 static char asker[128];
 
 enum requests_entry requests_enter(void)
@@ -19,7 +19,7 @@ enum requests_entry requests_enter(void)
         asked = 0;
         events = 0;
     }
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     return entry;
 }
 
@@ -27,7 +27,7 @@ void requests_started(void)
 {
     condition_hold(&news);
     phase = RUNNING;
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
 }
 
 void requests_ended(void)
@@ -37,8 +37,8 @@ void requests_ended(void)
         events |= BRRR_EV_STOP | BRRR_EV_ENDED;
     phase = IDLE;
     answered = tickets;
-    condition_tell(&news);
-    condition_release(&news);
+    pthread_cond_broadcast(&news.told);
+    pthread_mutex_unlock(&news.lock);
 }
 
 bool requests_ask(int what, const char *who, int ms)
@@ -46,7 +46,7 @@ bool requests_ask(int what, const char *who, int ms)
     int64_t until_ns = mono_ns() + ms * NS_PER_MS;
     condition_hold(&news);
     if (phase != RUNNING) {
-        condition_release(&news);
+        pthread_mutex_unlock(&news.lock);
         return true;
     }
     asked |= what;
@@ -63,7 +63,7 @@ bool requests_ask(int what, const char *who, int ms)
         if (!condition_wait(&news, until_ns))
             break;
     bool done = what == ASK_STOP ? phase != RUNNING : answered >= ticket;
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     return done;
 }
 
@@ -74,7 +74,7 @@ int requests_asked(char *who, int room, uint64_t *ticket)
     asked &= ASK_STOP;
     *ticket = tickets;
     snprintf(who, (size_t)room, "%s", asker);
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     return what;
 }
 
@@ -82,8 +82,8 @@ void requests_answer(uint64_t ticket)
 {
     condition_hold(&news);
     answered = ticket;
-    condition_tell(&news);
-    condition_release(&news);
+    pthread_cond_broadcast(&news.told);
+    pthread_mutex_unlock(&news.lock);
 }
 
 void requests_raise(int bits)
@@ -95,29 +95,23 @@ void requests_raise(int bits)
     if (bits & BRRR_EV_MONITOR_GONE)
         events &= ~BRRR_EV_MONITOR;
     events |= bits;
-    condition_tell(&news);
-    condition_release(&news);
+    pthread_cond_broadcast(&news.told);
+    pthread_mutex_unlock(&news.lock);
 }
 
-bool requests_awaited(void)
-{
-    condition_hold(&news);
-    bool now = awaited;
-    condition_release(&news);
-    return now;
-}
+bool requests_awaited(void) { return atomic_load(&awaited); }
 
 int brrr_wait(int timeout_ms)
 {
     int64_t until_ns = mono_ns() + timeout_ms * NS_PER_MS;
     condition_hold(&news);
-    awaited = true;
+    atomic_store(&awaited, true);
     while (events == 0)
         if (!condition_wait(&news, until_ns))
             break;
     int bits = events;
     events = 0;
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     return bits;
 }
 
@@ -126,6 +120,6 @@ void requests_forked(void)
     condition_forked(&news);
     phase = IDLE;
     asked = events = 0;
-    awaited = false;
+    atomic_store(&awaited, false);
     tickets = answered = 0;
 }

@@ -32,11 +32,9 @@ static int64_t asked_ns, came_ns;
 static _Atomic int64_t stepped_ns; /* when the last step ended, monotonic; 0: none did */
 static _Atomic int64_t step_ns;    /* the longest of the last steps */
 static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
-static enum safepoint_world world_use;
-static bool world_held, world_failed;
+struct held_world held_world;
 static int64_t world_next_ns, world_since_ns;
 static uint32_t world_misses; /* in a row */
-static const char *world_says;
 
 static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
 
@@ -82,7 +80,7 @@ static void come(uint64_t step)
         phase = APART;
         book(now_ns);
     }
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
 }
 
 int64_t safepoint_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
@@ -141,16 +139,11 @@ static bool met(void)
     bool here = phase != APART;
     if (phase == WAITING) {
         phase = HELD;
-        condition_tell(&news);
+        pthread_cond_broadcast(&news.told);
     }
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     return here;
 }
-
-void safepoint_world(enum safepoint_world when) { world_use = when; }
-bool safepoint_has_world(void) { return world_held; }
-bool safepoint_world_failed(void) { return world_failed; }
-const char *safepoint_world_says(void) { return world_says; }
 
 static int64_t doubled(int64_t first, int64_t most, uint32_t times)
 {
@@ -159,31 +152,31 @@ static int64_t doubled(int64_t first, int64_t most, uint32_t times)
 
 static enum meet ask_world(int64_t now_ns)
 {
-    if (world_held)
+    if (held_world.held)
         return MEET_HERE;
     if (now_ns < world_next_ns)
         return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
     enum world world = world_hold(WORLD_MS, (int)doubled(WORLD_WAIT_MS, WORLD_WAIT_MOST_MS, world_misses));
     world_since_ns = mono_ns();
-    world_held = world == WORLD_HELD;
-    if (!world_held)
+    held_world.held = world == WORLD_HELD;
+    if (!held_world.held)
         world_next_ns = world_since_ns + doubled(WORLD_PAUSE_NS, WORLD_PAUSE_MOST_NS, world_misses);
-    world_misses = world_held ? 0 : world_misses + 1;
-    world_says = world == WORLD_HELD   ? NULL
+    world_misses = held_world.held ? 0 : world_misses + 1;
+    held_world.says = world == WORLD_HELD   ? NULL
                  : world == WORLD_BUSY ? "some thread of it has been inside CUDA at every try for 10 s"
                                        : "the kernel does not let its threads be held (ptrace is forbidden "
                                          "here, a debugger holds them, or this is not x86-64)";
-    if (world_held)
+    if (held_world.held)
         return MEET_HERE;
     return world == WORLD_BUSY && now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
 }
 
 static void leave_world(void)
 {
-    if (!world_held)
+    if (!held_world.held)
         return;
-    world_held = false;
-    world_failed |= !world_resume();
+    held_world.held = false;
+    held_world.failed |= !world_resume();
     book(world_since_ns);
 }
 
@@ -193,21 +186,21 @@ enum meet safepoint_ask(int64_t now_ns)
 {
     if (asked_ns == 0)
         asked_ns = now_ns;
-    if (world_use == WORLD_ONLY || world_held)
+    if (held_world.when == WORLD_ONLY || held_world.held)
         return ask_world(now_ns);
     if (met())
         return MEET_HERE;
     atomic_store(&asked_at, 0);
     if (now_ns - asked_ns >= step_wait())
         call_interpreter();
-    if (world_use == WORLD_LAST && now_ns - asked_ns >= WORLD_LAST_NS)
+    if (held_world.when == WORLD_LAST && now_ns - asked_ns >= WORLD_LAST_NS)
         return ask_world(now_ns);
     return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
 }
 
 int64_t safepoint_due(int64_t now_ns)
 {
-    if (world_use == WORLD_ONLY)
+    if (held_world.when == WORLD_ONLY)
         return world_next_ns > now_ns ? world_next_ns : now_ns;
     int64_t first_ns = asked_ns + step_wait();
     return first_ns > now_ns ? first_ns : now_ns + LOOK_EVERY_NS;
@@ -224,9 +217,9 @@ void safepoint_over(void)
     if (phase == HELD) {
         phase = APART;
         book(came_ns);
-        condition_tell(&news);
+        pthread_cond_broadcast(&news.told);
     }
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
 }
 
 enum meet safepoint_within(int ms)
@@ -255,7 +248,7 @@ void safepoint_forked(void)
 {
     condition_forked(&news);
     world_forked();
-    world_held = false;
+    held_world.held = false;
     phase = APART;
     asked_ns = 0;
     atomic_store(&longest_ns, 0);

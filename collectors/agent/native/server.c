@@ -22,19 +22,20 @@ struct client {
     struct queue out;
 };
 
+#define EACH_MONITOR(client)                                                                       \
+    for (struct client *client = clients; client < clients + CLIENTS; client++)                    \
+        if (client->own.fd >= 0)
+
 static struct client clients[CLIENTS] = {[0 ... CLIENTS - 1] = {.own.fd = -1}};
 static struct own_fd listening = {.fd = -1};
 static atomic_int connected;
 static int64_t deaf_until_ns; /* monotonic: nobody could be let in, and poll would say so at once, again */
-static _Atomic uint64_t lost;
 static bool changed;
 
 static struct sockaddr_un address; /* where we listen, and what was put there */
-static dev_t bound_device;
-static ino_t bound_inode;
+static struct stat bound;
 
 int server_clients(void) { return atomic_load_explicit(&connected, memory_order_relaxed); }
-uint64_t server_lost(void) { return atomic_load(&lost); }
 
 static int refuse(const char *what, const char *path)
 {
@@ -99,10 +100,8 @@ int server_open(const char *path)
         return code;
     }
     chmod(path, 0600);
-    struct stat bound;
-    bool known = lstat(path, &bound) == 0;
-    bound_device = known ? bound.st_dev : 0;
-    bound_inode = known ? bound.st_ino : 0;
+    if (lstat(path, &bound) != 0)
+        bound.st_ino = 0;
     own_fd_keep(&listening, fd);
     return BRRR_OK;
 }
@@ -121,13 +120,20 @@ static bool trusts(int fd)
 static void unlink_socket(void)
 {
     struct stat found;
-    if (bound_inode != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound_device &&
-        found.st_ino == bound_inode)
+    if (bound.st_ino != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound.st_dev &&
+        found.st_ino == bound.st_ino)
         unlink(address.sun_path);
-    bound_inode = 0;
+    bound.st_ino = 0;
 }
 
 bool server_listens(void) { return own_fd_holds(&listening); }
+
+static bool lose(struct client *client, uint32_t records)
+{
+    client->lost += records;
+    outbox_lost += records;
+    return false;
+}
 
 static bool put(struct client *client, struct block *block, bool urgent)
 {
@@ -135,11 +141,7 @@ static bool put(struct client *client, struct block *block, bool urgent)
         client->moved_ns = mono_ns();
     int sharers = server_clients();
     size_t limit = options.outbox_bytes / (size_t)(sharers > 0 ? sharers : 1) + (urgent ? NAMES_BYTES * 2 : 0);
-    if (queue_put(&client->out, block, limit))
-        return true;
-    client->lost += block->records;
-    atomic_fetch_add(&lost, block->records);
-    return false;
+    return queue_put(&client->out, block, limit) || lose(client, block->records);
 }
 
 /* False: a name is missing, so what follows must not be sent. */
@@ -164,16 +166,11 @@ static bool tell_names(struct client *client)
 
 void server_broadcast(struct block *block)
 {
-    for (int i = 0; i < CLIENTS; i++) {
-        struct client *client = &clients[i];
-        if (client->own.fd < 0)
-            continue;
-        if (!tell_names(client)) {
-            client->lost += block->records;
-            atomic_fetch_add(&lost, block->records);
-            continue;
-        }
-        put(client, block, false);
+    EACH_MONITOR(client) {
+        if (tell_names(client))
+            put(client, block, false);
+        else
+            lose(client, block->records);
     }
 }
 
@@ -183,26 +180,25 @@ void server_send(int slot, uint16_t kind, const void *payload, size_t bytes, uin
         return;
     struct block *block = block_new(kind, bytes, urgent);
     if (block == NULL) {
-        atomic_fetch_add(&lost, records);
+        outbox_lost += records;
         return;
     }
     memcpy(block->data + sizeof(struct wire_header), payload, bytes);
     block_seal(block, bytes, records);
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].own.fd >= 0 && (slot == EVERYBODY || slot == i))
-            put(&clients[i], block, urgent);
+    EACH_MONITOR(client)
+        if (slot == EVERYBODY || client == &clients[slot])
+            put(client, block, urgent);
     block_drop(block);
 }
 
 void server_observed(const struct wire_observed *observed)
 {
-    for (int i = 0; i < CLIENTS; i++) {
-        struct client *client = &clients[i];
+    EACH_MONITOR(client) {
         struct wire_observed told = *observed;
         if (client->lost != client->lost_told)
             told.flags |= OBSERVED_LOSSY;
         client->lost_told = client->lost;
-        server_send(i, WIRE_OBSERVED, &told, sizeof told, 0, true);
+        server_send((int)(client - clients), WIRE_OBSERVED, &told, sizeof told, 0, true);
     }
 }
 
@@ -265,7 +261,7 @@ static void obey(const struct wire_control *control, struct client *client)
     case OP_PING:
         client->pinged_ns = mono_ns();
         if (control->a != 0)
-            report_status((int)(client - clients));
+            report_status((int)(client - clients), NULL);
         break;
     case OP_KINDS:
         client->allowed = (uint32_t)control->a & (ALLOWED_GRAPHS | ALLOWED_HOLDS);
@@ -365,14 +361,13 @@ static void let_in(int64_t now_ns)
 
 void server_serve(const struct pollfd *fds, int64_t now_ns)
 {
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].own.fd >= 0 && fds[i].fd == clients[i].own.fd && fds[i].revents & ~POLLOUT)
-            hear(&clients[i]);
+    EACH_MONITOR(client)
+        if (fds[client - clients].fd == client->own.fd && fds[client - clients].revents & ~POLLOUT)
+            hear(client);
     if (fds[CLIENTS].revents & POLLIN)
         let_in(now_ns);
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].own.fd >= 0)
-            speak(&clients[i], now_ns);
+    EACH_MONITOR(client)
+        speak(client, now_ns);
 }
 
 bool server_wishes(bool *continuous, uint32_t *allowed)
@@ -380,11 +375,10 @@ bool server_wishes(bool *continuous, uint32_t *allowed)
     bool was = changed;
     changed = *continuous = false;
     *allowed = 0;
-    for (int i = 0; i < CLIENTS; i++)
-        if (clients[i].own.fd >= 0) {
-            *continuous |= clients[i].continuous && !clients[i].stalled;
-            *allowed |= clients[i].allowed;
-        }
+    EACH_MONITOR(client) {
+        *continuous |= client->continuous && !client->stalled;
+        *allowed |= client->allowed;
+    }
     return was;
 }
 
@@ -396,29 +390,26 @@ void server_close(const char *reason, int patience_ms)
     int64_t until_ns = mono_ns() + patience_ms * NS_PER_MS;
     for (bool waiting = true; waiting;) {
         waiting = false;
-        for (int i = 0; i < CLIENTS; i++) {
-            bool moved = false;
-            if (own_fd_holds(&clients[i].own) && queue_send(&clients[i].out, clients[i].own.fd, &moved) == 1)
-                waiting = true;
+        EACH_MONITOR(client) {
+            bool moved;
+            waiting |= own_fd_holds(&client->own) && queue_send(&client->out, client->own.fd, &moved) == 1;
         }
         if (!waiting || mono_ns() >= until_ns)
             break;
         nanosleep(&(struct timespec){0, 2 * NS_PER_MS}, NULL);
     }
-    for (int i = 0; i < CLIENTS; i++)
-        let_go(&clients[i]);
+    EACH_MONITOR(client)
+        let_go(client);
     own_fd_close(&listening);
     unlink_socket();
 }
 
 void server_forked(void)
 {
-    for (int i = 0; i < CLIENTS; i++) {
-        if (clients[i].own.fd < 0)
-            continue; /* not written to: that would be a page of the child's own */
-        own_fd_close(&clients[i].own);
-        memset(&clients[i], 0, sizeof clients[i]);
-        clients[i].own.fd = -1;
+    EACH_MONITOR(client) { /* a free slot is not written to: that would be a page of the child's own */
+        own_fd_close(&client->own);
+        memset(client, 0, sizeof *client);
+        client->own.fd = -1;
     }
     own_fd_close(&listening);
     atomic_store(&connected, 0);

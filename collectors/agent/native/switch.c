@@ -13,26 +13,19 @@ static struct {
     size_t found_limit, found_size;
 } on;
 
-static bool get(const struct cupti *cupti, uint32_t attribute, void *value, size_t bytes)
-{
-    return CUPTI_CALL(cupti, get_attribute, attribute, &bytes, value) == CUPTI_OK;
-}
-
-static bool set(const struct cupti *cupti, uint32_t attribute, void *value, size_t bytes)
-{
-    return CUPTI_CALL(cupti, set_attribute, attribute, &bytes, value) == CUPTI_OK;
-}
+#define ATTRIBUTE(cupti, way, which, value)                                                        \
+    CUPTI_CALL(cupti, way##_attribute, ATTR_##which, &(size_t){sizeof *(value)}, value)
 
 /* CUPTI keeps up to so many buffers of the user's device memory a context. */
 static void limit_device_memory(const struct cupti *cupti)
 {
     size_t most = DEVICE_BUFFERS, smaller = DEVICE_MEMORY_BYTES / DEVICE_BUFFERS, size = 0;
-    if (!on.limited && get(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit, sizeof on.found_limit) &&
+    if (!on.limited && ATTRIBUTE(cupti, get, DEVICE_BUFFER_POOL_LIMIT, &on.found_limit) == CUPTI_OK &&
         on.found_limit > most)
-        on.limited = set(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &most, sizeof most);
-    if (!on.shrunk && get(cupti, ATTR_DEVICE_BUFFER_SIZE, &size, sizeof size) && size > smaller) {
+        on.limited = ATTRIBUTE(cupti, set, DEVICE_BUFFER_POOL_LIMIT, &most) == CUPTI_OK;
+    if (!on.shrunk && ATTRIBUTE(cupti, get, DEVICE_BUFFER_SIZE, &size) == CUPTI_OK && size > smaller) {
         on.found_size = size;
-        on.shrunk = set(cupti, ATTR_DEVICE_BUFFER_SIZE, &smaller, sizeof smaller);
+        on.shrunk = ATTRIBUTE(cupti, set, DEVICE_BUFFER_SIZE, &smaller) == CUPTI_OK;
     }
 }
 
@@ -40,10 +33,10 @@ static void limit_device_memory(const struct cupti *cupti)
 static void buffer_each_thread(const struct cupti *cupti)
 {
     uint8_t each = 1;
-    if (!get(cupti, ATTR_PER_THREAD_ACTIVITY_BUFFER, &each, sizeof each) || each != 0)
+    if (ATTRIBUTE(cupti, get, PER_THREAD_ACTIVITY_BUFFER, &each) != CUPTI_OK || each != 0)
         return;
     each = 1;
-    set(cupti, ATTR_PER_THREAD_ACTIVITY_BUFFER, &each, sizeof each);
+    ATTRIBUTE(cupti, set, PER_THREAD_ACTIVITY_BUFFER, &each);
 }
 
 static uint64_t wall_clock(void) { return (uint64_t)real_ns(); }
@@ -105,9 +98,9 @@ static void enable_calls(const struct cupti *cupti, bool driver)
 
 bool switch_driver(const struct cupti *cupti, bool take)
 {
-    if (take && cupti->enable_driver != NULL)
+    if (take)
         enable_calls(cupti, true);
-    else if (!take)
+    else
         disable_kind(cupti, KIND_DRIVER);
     return switch_takes(KIND_DRIVER);
 }
@@ -132,10 +125,9 @@ bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code)
         switch_restore(cupti);
         return false;
     }
-    bool calls = cupti->enable_runtime != NULL && cupti->enable_driver != NULL;
-    if (calls && runtime)
+    if (tracing.has_calls && runtime)
         enable_calls(cupti, false);
-    if (calls && driver)
+    if (tracing.has_calls && driver)
         enable_calls(cupti, true);
     return true;
 }
@@ -158,9 +150,9 @@ bool switch_changed(void) { return on.limited || on.shrunk; }
 void switch_restore(const struct cupti *cupti)
 {
     if (on.limited)
-        set(cupti, ATTR_DEVICE_BUFFER_POOL_LIMIT, &on.found_limit, sizeof on.found_limit);
+        ATTRIBUTE(cupti, set, DEVICE_BUFFER_POOL_LIMIT, &on.found_limit);
     if (on.shrunk)
-        set(cupti, ATTR_DEVICE_BUFFER_SIZE, &on.found_size, sizeof on.found_size);
+        ATTRIBUTE(cupti, set, DEVICE_BUFFER_SIZE, &on.found_size);
     on.limited = on.shrunk = false;
 }
 
@@ -187,7 +179,7 @@ void finalize_graphs(bool may_exist)
     condition_hold(&news);
     while (finalizing && condition_wait(&news, until_ns))
         continue;
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
 }
 
 void graphs_seen(void) { atomic_store(&graphs, POSSIBLE); }
@@ -196,38 +188,30 @@ void finalize_never(void) { atomic_store(&never, true); }
 bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
 bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
 
-/* It leaves it, which a disabled kind alone does not: 0.5 us a launch stay (H200, CUPTI 13.0). Only with
- * nothing on, everything drained, and no CUDA graph in the process: a replay that runs meanwhile fails
- * (benchmarks/lab, `graphs`). True: it is out. */
-static bool finalize(const struct cupti *cupti)
-{
-    if (on.kinds != 0)
-        return false;
-    switch_restore(cupti);
-    if (CUPTI_CALL(cupti, finalize) != CUPTI_OK)
-        return false;
-    on.registered = false;
-    return true;
-}
-
+/* Out of it, a launch saves 0.5 us that stay where a kind is only disabled (H200, CUPTI 13.0). Only with nothing on,
+ * everything drained, and no CUDA graph in the process: a replay that runs meanwhile fails (benchmarks/lab,
+ * `graphs`). */
 bool takeout(const struct cupti *cupti)
 {
-    struct pool_counts pool;
     if (records_seen.graph_kernels != 0 || records_seen.graph_launches != 0)
         graphs_seen();
-    pool_count(&pool);
-    if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
+    if (pool_lent_since_ns() != INT64_MAX || cupti->finalize == NULL || atomic_load(&never))
         return false;
     condition_hold(&news);
     finalizing = atomic_load(&graphs) == NONE;
-    condition_release(&news);
+    pthread_mutex_unlock(&news.lock);
     if (!finalizing)
         return false;
-    bool out = finalize(cupti);
+    bool out = false;
+    if (on.kinds == 0) {
+        switch_restore(cupti);
+        out = CUPTI_CALL(cupti, finalize) == CUPTI_OK;
+        on.registered &= !out;
+    }
     condition_hold(&news);
     finalizing = false;
-    condition_tell(&news);
-    condition_release(&news);
+    pthread_cond_broadcast(&news.told);
+    pthread_mutex_unlock(&news.lock);
     return out;
 }
 

@@ -75,7 +75,7 @@ static void enter(enum trace_state next, enum status_code code, const char *sent
     if (sentence != tracing.says)
         snprintf(tracing.says, sizeof tracing.says, "%s", sentence);
     if (!same)
-        report_status(EVERYBODY);
+        report_status(EVERYBODY, NULL);
 }
 
 /* All threads of the trainer may be held. */
@@ -170,10 +170,10 @@ static void missed(void)
 {
     wanted.burst = false;
     tracing.says[0] = '\0';
-    if (safepoint_world_says() != NULL) {
+    if (held_world.says != NULL) {
         char text[320];
         snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
-                 safepoint_world_says());
+                 held_world.says);
         enter(TRACE_READY, CODE_NO_PAUSE, text);
         return;
     }
@@ -184,12 +184,7 @@ static void missed(void)
 /* --- what arrived --- */
 
 /* CUPTI has asked for a buffer since tracing began. */
-static bool was_asked(void)
-{
-    struct pool_counts pool;
-    pool_count(&pool);
-    return pool.requests != run.requests;
-}
+static bool was_asked(void) { return atomic_load(&pool_counts.requests) != run.requests; }
 
 /* Everything launched before the returned REALTIME instant has arrived. Not while the trainer is held. */
 static int64_t flush(void)
@@ -262,7 +257,7 @@ static void choose_place(void)
 {
     bool may = tracing.state == TRACE_TRACING ? run.world : may_hold() || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
-    safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
+    held_world.when = !may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY;
 }
 
 /* What takes time, before the trainer is met. */
@@ -279,10 +274,8 @@ static void prepare(void)
 static void begin(void)
 {
     int code;
-    struct pool_counts pool;
-    pool_count(&pool);
     memset(&run, 0, sizeof run);
-    run.requests = pool.requests;
+    run.requests = atomic_load(&pool_counts.requests);
     run.told.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
     run.seen = records_seen;
     run.burst = wanted.burst;
@@ -291,7 +284,7 @@ static void begin(void)
     coverage_begin(real_ns());
     records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin();
-    run.world = safepoint_has_world();
+    run.world = held_world.held;
     bool on = switch_on(&tracing.cupti, !run.world, driver || run.world, &code), lost = world_lost();
     safepoint_over();
     if (!on) {
@@ -329,11 +322,8 @@ static void finish(bool complete)
     lanes_flush();
     coverage_end(run.stopped_real_ns, complete);
     tracing.bursts++;
-    if (silent())
-        silent_bursts++;
-    else
-        silent_bursts = 0;
-    if (coverage_records() != 0)
+    silent_bursts = silent() ? silent_bursts + 1 : 0;
+    if (records_seen.kernels != run.seen.kernels || records_seen.copies != run.seen.copies)
         own.blocked_times = 0;
     own.finalize_due = complete && was_asked(); /* else the callbacks may be somebody else's */
     own.hidden = coverage_dense();
@@ -343,7 +333,7 @@ static void finish(bool complete)
     run.told.whole = complete;
     run.told.all_threads = run.world;
     run.told.launches = api_filter_ended();
-    report_traced(&run.told);
+    report_status(EVERYBODY, &run.told);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
         block_silent();
@@ -453,7 +443,7 @@ static void stand_ready(int64_t now_ns)
     bool asked = own.asks;
     own.asks = tracing.state == TRACE_READY &&
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
-    if (traces && safepoint_world_failed()) {
+    if (traces && held_world.failed) {
         own.asks = false;
         enter(TRACE_OFF, CODE_CUPTI_SLOW,
               "the trainer's threads had to go on before CUPTI was switched (it took longer than they may "
@@ -575,12 +565,6 @@ bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
 bool trace_is_on(void) { return tracing.found && tracing.state == TRACE_TRACING; }
 
-void trace_retract(void)
-{
-    tracing.continuous = false;
-    leave(false);
-}
-
 void trace_detach(bool must)
 {
     tracing.continuous = false;
@@ -618,7 +602,7 @@ void trace_burst(int64_t steps, int64_t longest_ns)
     wanted.longest_ns = longest_ns < LONGEST_BURST_NS ? longest_ns : LONGEST_BURST_NS;
     wanted.burst = true;
     if (tracing.state != TRACE_READY && tracing.state != TRACE_TRACING && tracing.state != TRACE_DRAINING)
-        report_status(EVERYBODY);
+        report_status(EVERYBODY, NULL);
 }
 
 void trace_burst_end(void)

@@ -1,6 +1,5 @@
 /* When activity is traced, and how the trainer is met for it. */
-#ifndef BRRR_TRACE_H
-#define BRRR_TRACE_H
+#pragma once
 
 #include "records.h"
 
@@ -8,7 +7,7 @@
 
 enum requests_ask { ASK_STOP = 1, ASK_YIELD = 2, ASK_RESUME = 4 };
 
-/* True when the caller may start the agent's thread; then requests_started or requests_ended must follow. */
+/* GATE_MINE: the caller may start the agent's thread; then requests_started or requests_ended must follow. */
 enum requests_entry { GATE_MINE, GATE_RUNNING, GATE_BUSY };
 enum requests_entry requests_enter(void);
 void requests_started(void);
@@ -135,7 +134,6 @@ void correlation_call(uint32_t correlation, bool driver, uint16_t what);
 /* Launches since the first kernel whose own kernel has not come. */
 uint64_t correlation_pending(void);
 
-/* Nothing is known of this trainer. */
 void api_filter_forget(void);
 
 /* Tracing will begin. True: it should take the rows of the driver's API too. */
@@ -156,26 +154,22 @@ enum launches api_filter_ended(void);
  *
  * Kinds switched beside a launching thread kill the trainer: CUPTI 13.0.85 crashed about once in 200
  * times, with and without CUDA graphs, and never in 18,000 times between steps (H200, torch 2.11).
- * So everything but flushing waits for one of these places: between two
- * steps, in the optimizer's hook; between two bytecodes of the main thread, by a pending call of the
- * interpreter, where no step ends for a while; or inside brrr_yield and brrr_stop. A process of whose
- * threads nobody knows which launch is held as a whole, each thread outside CUDA (world.h). */
+ * So everything but flushing waits for one of these places: between two steps, in the optimizer's hook; between
+ * two bytecodes of the main thread, by a pending call of the interpreter, where no step ends for a while; or
+ * inside brrr_yield and brrr_stop. A process of whose threads nobody knows which launch is held as a whole (below).
+ * Agent's thread only, but for what says otherwise or belongs to a thread of the trainer. */
 
 /* Whether the world may be held: never, where nobody comes by himself for a while, or always, as a
  * thread that comes by tells nothing of the others. */
 enum safepoint_world { WORLD_NEVER, WORLD_LAST, WORLD_ONLY };
-void safepoint_world(enum safepoint_world when);
+extern struct held_world {
+    enum safepoint_world when;
+    bool held;        /* the present meeting is one with the world */
+    bool failed;      /* it was once let go before we were done: nothing is to begin there any more */
+    const char *says; /* why it was not held at the last try; NULL: it was, or nobody tried */
+} held_world;
 
-/* The present meeting is one with the world. */
-bool safepoint_has_world(void);
-
-/* The world was once let go before we were done: nothing is to begin there any more. */
-bool safepoint_world_failed(void);
-
-/* Why it was not held at the last try; NULL: it was, or nobody tried. */
-const char *safepoint_world_says(void);
-
-/* Agent's thread, as all but the last five. HERE: the trainer is held until safepoint_over. LATER: ask again
+/* HERE: the trainer is held until safepoint_over. LATER: ask again
  * when safepoint_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
 enum meet { MEET_HERE, MEET_LATER, MEET_NEVER };
 enum meet safepoint_ask(int64_t now_ns);
@@ -204,7 +198,7 @@ void safepoint_caller_left(void);
 int64_t safepoint_longest_ns(void);
 
 /* Turning CUPTI's kinds on and off, taking it out of the launch path where that is safe, and leaving it as
- * it was found. Agent's thread only, while the trainer is held (safepoint.h), but for what only asks. */
+ * it was found. Agent's thread only, while the trainer is held (above), but for what only asks. */
 
 /* True: kernels, copies and memsets are on, and calls of each API that is asked for. False: nothing of
  * ours is; the code is that of the call that failed. */
@@ -212,12 +206,9 @@ bool switch_on(const struct cupti *cupti, bool runtime, bool driver, int *code);
 
 /* Takes or leaves the calls of the driver's API while the rest is on; whether they are taken then. */
 bool switch_driver(const struct cupti *cupti, bool take);
-
-/* Whether this kind is on by us. */
 bool switch_takes(uint32_t kind);
 
-/* Turns off what this agent turned on, and nothing else. */
-/* False: the trainer was let go meanwhile, so that some may still be on. */
+/* Turns off what this agent turned on. False: the trainer was let go meanwhile, so that some may still be on. */
 bool switch_off(const struct cupti *cupti);
 
 /* Gives back the attributes that were changed, if any were. */
@@ -255,15 +246,11 @@ void trace_init(void);
 /* Does what is due; returns the CLOCK_MONOTONIC time of the next thing due. */
 int64_t trace_tick(int64_t now_ns);
 
-/* What the monitors want, all together. */
 void trace_want(bool continuous, uint32_t allowed);
 void trace_burst(int64_t steps, int64_t longest_ns);
 void trace_burst_end(void);
 
-/* Off as soon as the trainer can be met: nobody is left to read. */
-void trace_retract(void);
-
-/* Flushed, then off, attributes as they were found; `must`: though the trainer could not be met. */
+/* Nobody is left to read: flushed, then off as soon as the trainer can be met, attributes as they were found; `must`: though the trainer could not be met. */
 void trace_detach(bool must);
 bool trace_is_on(void);
 
@@ -316,5 +303,3 @@ bool world_lost(void);
 bool world_resume(void);
 
 void world_forked(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The frames of collectors/protocol/frames.py, byte for byte. */
-#ifndef BRRR_WIRE_H
-#define BRRR_WIRE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -134,12 +133,6 @@ enum allowed {
 #define ENUM_NAME(name, text) name,
 enum status_code { STATUS_CODES(ENUM_NAME) };
 
-_Static_assert(sizeof(struct wire_header) == 16, "header");
-_Static_assert(sizeof(struct wire_kernel) == 80, "kernel");
-_Static_assert(sizeof(struct wire_copy) == 48, "copy");
-_Static_assert(sizeof(struct wire_call) == 32, "call");
-_Static_assert(sizeof(struct wire_mark) == 40, "mark");
-_Static_assert(sizeof(struct wire_observed) == 24, "observed");
-_Static_assert(sizeof(struct wire_control) == 24, "control");
-
-#endif
+#define SIZE(name, bytes) _Static_assert(sizeof(struct wire_##name) == (bytes), #name);
+SIZE(header, 16) SIZE(kernel, 80) SIZE(copy, 48) SIZE(call, 32) SIZE(mark, 40) SIZE(observed, 24) SIZE(control, 24)
+#undef SIZE

@@ -2,7 +2,6 @@
 #include <link.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,13 +11,12 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-#define STACK_BYTES (128u << 10)
 #define RESUME_NS NS_PER_S         /* the child has been stopped alone, or gets no processor: the kernel lets go */
 #define SURE_NS (100 * NS_PER_MS) /* longer than the child takes to see that its time is over */
 
 /* Static, as the child uses it after a thread of ours may have ended. */
 static struct world_tracer shared;
-static char *stack;
+static _Alignas(16) char stack[128u << 10];
 static pid_t child = -1;
 static bool named; /* as the one that may trace us */
 
@@ -51,10 +49,9 @@ static bool begins(const char *name, const char *const *with, size_t count)
     return false;
 }
 
-static int look(struct dl_phdr_info *info, size_t size, void *given)
+static int look(struct dl_phdr_info *info, size_t size, void *unused)
 {
-    (void)size;
-    struct world_layout *out = given;
+    (void)size, (void)unused;
     const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
     bool cuda = begins(name, CUDA, sizeof CUDA / sizeof CUDA[0]);
     bool system = begins(name, SYSTEM, sizeof SYSTEM / sizeof SYSTEM[0]);
@@ -64,20 +61,12 @@ static int look(struct dl_phdr_info *info, size_t size, void *given)
         if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
             continue;
         bool ours = (uintptr_t)world_hold >= start && (uintptr_t)world_hold < end;
-        if (cuda && !add(&out->cuda, start, end))
+        if (cuda && !add(&shared.cuda, start, end))
             return 1;
-        if (!cuda && (system || ours) && !add(&out->system, start, end))
+        if (!cuda && (system || ours) && !add(&shared.system, start, end))
             return 1;
     }
     return 0;
-}
-
-/* False: more than there is room for. */
-static bool read_layout(struct world_layout *out)
-{
-    memset(out, 0, sizeof *out);
-    out->cuda.least = out->system.least = UINT64_MAX;
-    return dl_iterate_phdr(look, out) == 0;
 }
 
 static void wake(void)
@@ -108,31 +97,20 @@ static bool asks_leave(void)
     return scope == '1';
 }
 
-static pid_t begin_child(void)
-{
-    if (stack == NULL) {
-        stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-        if (stack == MAP_FAILED) {
-            stack = NULL;
-            return -1;
-        }
-    }
-    /* No signal at its end: the trainer's own waits never see it. */
-    return world_tracer_clone(stack + STACK_BYTES, &shared);
-}
-
 enum world world_hold(int patience_ms, int wait_ms)
 {
     memset(&shared, 0, offsetof(struct world_tracer, threads));
-    if (!read_layout(&shared.layout))
-        return WORLD_REFUSED;
+    shared.cuda.least = shared.system.least = UINT64_MAX;
+    if (dl_iterate_phdr(look, NULL) != 0)
+        return WORLD_REFUSED; /* more than there is room for */
     shared.process = getpid();
     shared.agent = (int)syscall(SYS_gettid);
     shared.patience_ns = patience_ms * NS_PER_MS;
     shared.wait_ns = wait_ms * NS_PER_MS;
     atomic_store(&shared.phase, TRACER_STARTS);
     atomic_store(&shared.alive, 1);
-    child = begin_child();
+    /* No signal at its end: the trainer's own waits never see it. */
+    child = world_tracer_clone(stack + sizeof stack, &shared);
     if (child < 0)
         return WORLD_REFUSED;
     named = asks_leave();

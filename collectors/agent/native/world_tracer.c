@@ -1,3 +1,5 @@
+#if defined(__x86_64__) && defined(__linux__)
+
 #include <asm/ptrace-abi.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -12,8 +14,6 @@
 
 #include "trace.h"
 #include "world_tracer.h"
-
-#if defined(__x86_64__) && defined(__linux__)
 
 #define MS 1000000LL
 #define SPIN_NS 20000
@@ -139,7 +139,7 @@ BARE static long read_words(struct world_tracer *all, uint64_t address, uint32_t
 BARE static bool any_in_cuda(const struct world_tracer *all, long count)
 {
     for (long i = 0; i < count; i++)
-        if (code_in(&all->layout.cuda, all->words[i]))
+        if (code_in(&all->cuda, all->words[i]))
             return true;
     return false;
 }
@@ -161,7 +161,7 @@ BARE static bool is_return(uint64_t address)
 BARE static uint64_t return_to_cuda(const struct world_tracer *all, long count)
 {
     for (long i = count - 1; i >= 0; i--)
-        if (code_in(&all->layout.cuda, all->words[i]) && code_in(&all->layout.cuda, all->words[i] - 7) &&
+        if (code_in(&all->cuda, all->words[i]) && code_in(&all->cuda, all->words[i] - 7) &&
             is_return(all->words[i]))
             return all->words[i];
     return 0;
@@ -183,10 +183,10 @@ BARE static bool interrupted_in_cuda(struct world_tracer *all, long count)
 {
     for (long i = 0; i + SAVED_RIP < count; i++) {
         uint64_t at = all->words[i];
-        if (!code_in(&all->layout.system, at) || !code_in(&all->layout.system, at + 8) || !is_restorer(at))
+        if (!code_in(&all->system, at) || !code_in(&all->system, at + 8) || !is_restorer(at))
             continue;
         uint64_t rip = all->words[i + SAVED_RIP], rsp = all->words[i + SAVED_RSP] & ~UINT64_C(7);
-        return code_in(&all->layout.cuda, rip) || return_to_cuda(all, read_words(all, rsp, FAR_WORDS)) != 0;
+        return code_in(&all->cuda, rip) || return_to_cuda(all, read_words(all, rsp, FAR_WORDS)) != 0;
     }
     return false;
 }
@@ -345,9 +345,9 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
     struct iovec out = {&registers, sizeof registers};
     if (CALL(SYS_ptrace, PTRACE_GETREGSET, thread->tid, 1 /* NT_PRSTATUS */, &out) != 0)
         return LOST;
-    bool library = code_in(&all->layout.system, registers.rip);
+    bool library = code_in(&all->system, registers.rip);
     start_again(all, thread->tid, &registers, library);
-    bool inside = code_in(&all->layout.cuda, registers.rip);
+    bool inside = code_in(&all->cuda, registers.rip);
     uint64_t top = registers.rsp & ~UINT64_C(7), words = inside ? OWN_WORDS : library ? FAR_WORDS : NEAR_WORDS;
     if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
         words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */
@@ -367,11 +367,14 @@ BARE static enum place place_of(struct world_tracer *all, struct traced_thread *
 
 /* --- all of them --- */
 
+#define EACH_THREAD(all, thread)                                                                   \
+    for (struct traced_thread *thread = (all)->threads; thread < (all)->threads + (all)->count; thread++)
+
 BARE static struct traced_thread *known(struct world_tracer *all, int tid)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].tid == tid)
-            return &all->threads[i];
+    EACH_THREAD(all, thread)
+        if (thread->tid == tid)
+            return thread;
     return NULL;
 }
 
@@ -429,11 +432,7 @@ BARE static int seize_new(struct world_tracer *all)
                 tid = tid * 10 + (*c - '0');
             if (tid == 0 || tid == all->agent || known(all, tid) != NULL)
                 continue;
-            if (all->count == TRACED_THREADS) {
-                fresh = -1;
-                goto over;
-            }
-            long code = trace(PTRACE_SEIZE, tid, NULL);
+            long code = all->count < TRACED_THREADS ? trace(PTRACE_SEIZE, tid, NULL) : -EPERM;
             if (code == -ESRCH)
                 continue;
             if (code != 0) {
@@ -477,8 +476,7 @@ BARE static int round_trip(struct world_tracer *all)
 {
     int inside = 0;
     int64_t now = now_ns(), until_ns = now + STOP_NS;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         thread->late = thread->asked;
         if (thread->state != RUNS || thread->asked || thread->due_ns > now)
             continue;
@@ -488,8 +486,7 @@ BARE static int round_trip(struct world_tracer *all)
         else
             thread->asked = trace(PTRACE_INTERRUPT, thread->tid, NULL) == 0;
     }
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state != RUNS)
             continue;
         if (!thread->asked || !stands(thread, thread->late ? 0 : until_ns)) {
@@ -531,9 +528,9 @@ BARE static void pause_between(struct world_tracer *all)
 {
     int64_t due_ns = now_ns() + MS;
     pass_signals(all);
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == RUNS && all->threads[i].due_ns < due_ns)
-            due_ns = all->threads[i].due_ns;
+    EACH_THREAD(all, thread)
+        if (thread->state == RUNS && thread->due_ns < due_ns)
+            due_ns = thread->due_ns;
     int64_t left_ns = due_ns - now_ns();
     if (left_ns > SPIN_NS)
         pause_ns(left_ns);
@@ -545,13 +542,11 @@ BARE static void pause_between(struct world_tracer *all)
 BARE static bool catch_slow(struct world_tracer *all, int64_t until_ns)
 {
     struct traced_thread *slow = NULL;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == RUNS && thread->in_ns && (slow == NULL || thread->in_ns < slow->in_ns))
             slow = thread;
     }
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == HELD)
             trace(PTRACE_CONT, thread->tid, NULL);
         if (thread != slow && (thread->state == HELD || (thread->state == RUNS && !thread->asked)))
@@ -563,9 +558,9 @@ BARE static bool catch_slow(struct world_tracer *all, int64_t until_ns)
             break;
         pause_between(all);
     }
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == ASIDE)
-            all->threads[i].state = RUNS;
+    EACH_THREAD(all, thread)
+        if (thread->state == ASIDE)
+            thread->state = RUNS;
     return slow == NULL || slow->state != RUNS;
 }
 
@@ -599,23 +594,16 @@ BARE static bool hold_all(struct world_tracer *all)
  * rest the kernel lets go when we end. */
 BARE static void let_go(struct world_tracer *all)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == HELD)
-            trace(PTRACE_DETACH, all->threads[i].tid, NULL);
+    EACH_THREAD(all, thread)
+        if (thread->state == HELD)
+            trace(PTRACE_DETACH, thread->tid, NULL);
     int64_t until_ns = now_ns() + STOP_LAST_NS;
-    for (uint32_t i = 0; i < all->count; i++) {
-        struct traced_thread *thread = &all->threads[i];
+    EACH_THREAD(all, thread) {
         if (thread->state == RUNS && thread->asked && stands(thread, until_ns) && thread->state != GONE) {
             place_of(all, thread);
             trace(PTRACE_DETACH, thread->tid, NULL);
         }
     }
-}
-
-BARE static void turn(struct world_tracer *all, int phase)
-{
-    atomic_store(&all->phase, phase);
-    CALL(SYS_futex, &all->phase, FUTEX_WAKE, 1, 0);
 }
 
 BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns)
@@ -628,13 +616,7 @@ BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns
     }
 }
 
-/* Whether the agent's thread waits for a lock, which somebody held may have. Where nobody can tell: yes. */
-BARE static bool agent_is_locked(const struct world_tracer *all)
-{
-    int call = call_of(all, all->agent);
-    return call == SYS_futex || call == UNTOLD;
-}
-
+/* Until the agent's thread has waited for a lock for a while, which somebody held may have, or where nobody can tell. */
 BARE static void hold_on(struct world_tracer *all)
 {
     int64_t until_ns = now_ns() + HOLD_MOST_NS;
@@ -642,7 +624,8 @@ BARE static void hold_on(struct world_tracer *all)
     for (int locked = 0; locked < LOCKED_TIMES && now_ns() < until_ns;) {
         if (atomic_load(&all->phase) != TRACER_HOLDS)
             return;
-        locked = agent_is_locked(all) ? locked + 1 : 0;
+        int call = call_of(all, all->agent);
+        locked = call == SYS_futex || call == UNTOLD ? locked + 1 : 0;
         wait_while(all, TRACER_HOLDS, MS);
     }
 }
@@ -662,10 +645,9 @@ BARE static int work(void *given)
     }
     let_go(all);
     int phase = atomic_load(&all->phase);
-    if (phase == TRACER_HOLDS)
-        turn(all, TRACER_EXPIRED);
-    else if (phase == TRACER_WORKS)
-        turn(all, TRACER_FAILED);
+    if (phase == TRACER_HOLDS || phase == TRACER_WORKS)
+        atomic_store(&all->phase, phase == TRACER_HOLDS ? TRACER_EXPIRED : TRACER_FAILED);
+    CALL(SYS_futex, &all->phase, FUTEX_WAKE, 1, 0);
     return 0;
 }
 

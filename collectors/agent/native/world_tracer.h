@@ -1,6 +1,5 @@
 /* The child that traces the trainer's threads for world.c, in the trainer's memory. */
-#ifndef BRRR_WORLD_TRACER_H
-#define BRRR_WORLD_TRACER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -14,12 +13,6 @@ struct code_ranges {
     struct {
         uint64_t start, end;
     } of[CODE_RANGES];
-};
-
-/* Which code of this process is CUDA's, which is the C library's. */
-struct world_layout {
-    struct code_ranges cuda;   /* the driver, the runtime, CUPTI */
-    struct code_ranges system; /* C library, linker, allocators, this library: may hold locks that we need */
 };
 
 enum tracer_phase {
@@ -64,7 +57,8 @@ struct world_tracer {
     int why;
     int process, agent;
     int64_t patience_ns, wait_ns;
-    struct world_layout layout;
+    struct code_ranges cuda;   /* the driver, the runtime, CUPTI */
+    struct code_ranges system; /* C library, linker, allocators, this library: may hold locks that we need */
     uint32_t random;
     uint32_t count;
     struct traced_thread threads[TRACED_THREADS]; /* from here on kept from hold to hold */
@@ -75,5 +69,3 @@ struct world_tracer {
 
 /* Begins the child on a stack of its own; negative: the kernel refuses. */
 pid_t world_tracer_clone(void *stack_end, struct world_tracer *shared);
-
-#endif
