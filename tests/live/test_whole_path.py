@@ -57,7 +57,7 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
                 assert "WAITS FOR DATA" in main
                 assert "ampere_sgemm_128x64_nn" in main
                 assert "DataLoader(" in main
-                waits = re.search(r"idle ([0-9.]+) ms: input", main)
+                waits = re.search(r"waits for data ([0-9.]+) ms", main)
                 assert waits is not None, main
                 assert float(waits[1]) > 1, "the loader holds each step up"
                 assert "● live" in main and "live/bursts" in main

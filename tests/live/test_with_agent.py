@@ -93,7 +93,9 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
 def test_bursts_are_counted_alike_on_both_sides(watching: Live, trainer: Trainer) -> None:
     controller = watching.shown
     source = controller.source
-    until(watching, lambda s: trainer.stats()["bursts"] >= 2 and not controller.governor.tracing)
+    until(
+        watching, lambda s: trainer.stats()["bursts"] >= 2 and not controller.governor.tracing, 60
+    )
     time.sleep(0.6)
     watching.advance()
     frames = source.tee.ring.frames()
