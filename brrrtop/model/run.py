@@ -130,8 +130,6 @@ class Run(Struct, frozen=True, eq=False):
     steps: int
     step_ns: int | None
     """Mean over all steps of the run, as of a phase."""
-    samples_per_s: float | None = None
-    """None: nothing tells the batch so far."""
     now: Now | None = None
     stretches: tuple[Stretch, ...] = ()
     """In order of time, for the last minutes."""
