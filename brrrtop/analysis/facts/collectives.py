@@ -16,6 +16,8 @@ from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
 
 UNKNOWN_SIZE = -1
+_MOST_BYTES = 1 << 48
+"""More than any GPU's memory: larger shapes come of a damaged file, and their sums would not fit a column."""
 TYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -135,7 +137,7 @@ def size_of(op: OpSignature, kernel: str) -> int:
         named = (size for pattern, size in _ITEM_IN_NAME if pattern.search(kernel))
         item = _ITEM_BYTES.get(kind.lower()) or next(named, None)
         elements = _elements(dims)
-        if elements and item:
+        if elements and item and elements * item <= _MOST_BYTES:
             best = max(best, elements * item)
     return best
 
