@@ -212,7 +212,7 @@ def _readings(timeline: Timeline, span: Span, device_id: int | None) -> tuple[I8
         if device_id is not None:
             rows &= gauges.device_ids == device_id
         if rows.any():
-            ends, values = gauges.times_ns[rows], gauges.values[rows]
+            ends, values = gauges.times_ns[rows], np.clip(gauges.values[rows], 0.0, 1.0)
             starts = np.concatenate((ends[:1] - LONGEST_HOLD_NS // 4, ends[:-1]))
             starts = np.maximum(starts, ends - LONGEST_HOLD_NS)
             return starts, ends, values
