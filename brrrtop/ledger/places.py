@@ -43,8 +43,8 @@ class Place(Struct, frozen=True):
 _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
-    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|\.sample\(|decod|infer|predict"),
-    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|self_?play|explor|(?<![a-z])envs?(?![a-z])"),
+    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
+    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
     (
         PhaseKind.DATA,
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
