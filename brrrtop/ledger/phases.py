@@ -7,6 +7,7 @@ stood in a function, or at a line, that no usual step goes through. Without an o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -25,8 +26,9 @@ LONG_STEPS, LONG_NS = 4, 20_000_000
 """So many times the usual step less its waits, and so long at least: something else may be in it."""
 SLOW_STEPS = 1.5
 """From here on a step may hold something else as well: a function that is met in such steps alone."""
-CHANCE = 0.001
-"""So unlikely, if it were in all steps, is a function in no sample of the others."""
+CHANCE, RARELY = 0.01, 0.2
+"""So unlikely, if it were in all steps, is a function in so few samples of the others; which are at most this
+share of its samples in slow ones."""
 FEW_SAMPLES = 3
 """Of a stretch between two steps: with fewer it is what stretches of about its length are."""
 POOL, LIKE = 5, 2
@@ -149,28 +151,52 @@ def _samples_in(evidence: Evidence, starts: I8, ends: I8, holes: tuple[I8, I8]) 
 def _usual_frames(
     evidence: Evidence, places: Mapping[int, Place], steps: _Steps, taken: tuple[I8, I8]
 ) -> tuple[frozenset[Frame | str], Bool]:
-    """Functions and innermost lines that usual steps go through; and which stretches may hold others.
+    """Functions and lines that usual steps go through; and which stretches may hold others.
 
-    Of steps that are only slow those count that hold functions which no other step is ever found in.
+    Of steps that are only slow those may that hold functions which other steps hardly ever do.
     """
     long = steps.busy_ns > steps.long_ns
     slow = (steps.busy_ns > steps.slow_ns) & ~long
-    ids = evidence.samples.name_ids
-    quick = _samples_in(evidence, *steps.stretches(~long & ~slow), taken)
-    rows = _samples_in(evidence, *steps.stretches(slow), taken)
-    usual = _frames([*map(places.__getitem__, np.unique(ids[quick]).tolist())], evidence)
-    keys = {i: _foreign_frame(places[i], usual) for i in np.unique(ids[rows]).tolist()}
-    counts = Counter(key for i in ids[rows].tolist() if isinstance(key := keys[i], tuple))
-    missed = 1 - len(quick) / max(1, len(quick) + len(rows))
-    rare = {key for key, count in counts.items() if missed**count < CHANCE / len(counts)}
-    common = [places[i] for i, key in keys.items() if key not in rare]
-    return usual | _frames(common, evidence), long | slow if rare else long
+    quick, slower, longer = (
+        Counter(
+            evidence.samples.name_ids[
+                _samples_in(evidence, *steps.stretches(which), taken)
+            ].tolist()
+        )
+        for which in (~long & ~slow, slow, long)
+    )
+    rare: set[Frame] = set()
+    if steps.usual_ns:
+        rare = _rare_functions(places, quick, slower + longer)
+        rare |= _rare_functions(places, quick + slower, longer)
+    common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
+    common += map(place_of, evidence.step_places)
+    usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
+    usual |= {line for place in common for line, _ in place.frames}
+    held = any(not rare.isdisjoint(places[i].functions) for i in slower)
+    return usual, long | slow if held else long
 
 
-def _frames(places: list[Place], evidence: Evidence) -> frozenset[Frame | str]:
-    every = [*places, *map(place_of, evidence.step_places)]
-    lines = (place.frames[0][0] for place in every)
-    return frozenset((*(frame for place in every for frame in place.functions), *lines))
+def _rare_functions(
+    places: Mapping[int, Place], quick: Counter[int], others: Counter[int]
+) -> set[Frame]:
+    """That samples of quick steps find so seldom, and those of others so often, that it is no chance."""
+    seen: dict[Frame, list[int]] = {}
+    for column, counts in enumerate((quick, others)):
+        for name_id, count in counts.items():
+            for frame in set(places[name_id].functions):
+                seen.setdefault(frame, [0, 0])[column] += count
+    part = quick.total() / max(1, quick.total() + others.total())
+    return {
+        frame
+        for frame, (few, many) in seen.items()
+        if few <= RARELY * many and _at_most(few, few + many, part) < CHANCE / len(seen)
+    }
+
+
+def _at_most(few: int, count: int, part: float) -> float:
+    """How likely so few of a count are, where each is with that probability."""
+    return sum(math.comb(count, k) * part**k * (1 - part) ** (count - k) for k in range(few + 1))
 
 
 def _between(
@@ -186,7 +212,7 @@ def _between(
     free = steps.free
     keys: list[Key] = []
     number = {}
-    for name_id, frame in _blocks(places, usual).items():
+    for name_id, frame in _blocks(places, usual, _loops(evidence)).items():
         if frame is not None:
             key = (_kind(frame, places[name_id]), frame)
             if key not in keys:
@@ -203,10 +229,15 @@ def _between(
     for row, key in enumerate(keys):
         cells = rows[(found == row) & (single[stretch] == _SEVERAL)]
         reach = intervals.merge(samples.lows_ns[cells], samples.highs_ns[cells])
-        whole = intervals.merge(lows[gaps_ := single == row], ends[gaps_])
-        layers.append((key, *intervals.merge_unsorted(*map(np.concatenate, zip(reach, whole)))))
+        alone = single == row
+        low, high = (
+            np.concatenate(pair) for pair in zip(reach, (lows[alone], ends[alone]), strict=True)
+        )
+        layers.append((key, *intervals.merge_unsorted(low, high)))
     outside = intervals.subtract(
-        np.array([evidence.span.t0_ns]), np.array([evidence.span.t1_ns]), intervals.merge(lows, highs)
+        np.array([evidence.span.t0_ns]),
+        np.array([evidence.span.t1_ns]),
+        intervals.merge(lows, highs),
     )
     layers = [(key, *intervals.subtract(low, high, outside)) for key, low, high in layers]
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
@@ -260,33 +291,42 @@ def _one_thing(steps: _Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I
 
 
 def _blocks(
-    places: Mapping[int, Place], usual: frozenset[Frame | str]
+    places: Mapping[int, Place], usual: frozenset[Frame | str], loops: frozenset[Frame]
 ) -> dict[int, Frame | str | None]:
     """What each place is in that no usual step is in. Lines of one function without a usual one between
     them are one block, which has the name of its first."""
-    found = {name_id: _foreign_frame(place, usual) for name_id, place in places.items()}
-    lines = sorted(
-        {place.frames[0] for i, place in places.items() if found[i] == place.frames[0][0]}
-        | {place.frames[0] for place in places.values() if place.frames[0][0] in usual},
-        key=lambda frame: (frame[1], frame[0].rpartition(":")[0], _line_number(frame[0])),
-    )
+    found = {i: _foreign_frame(place, usual, loops) for i, place in places.items()}
+    foreign = {frame for frame in found.values() if isinstance(frame, str)}
+    lines = {
+        f for place in places.values() for f in place.frames if f[0] in foreign or f[0] in usual
+    }
     block: dict[str, str] = {}
-    for before, at in zip([("", ""), *lines], lines):
-        file = at[0].rpartition(":")[0]
-        same = before[1] == at[1] and before[0].rpartition(":")[0] == file and before[0] in block
-        if at[0] not in usual:
-            block[at[0]] = block[before[0]] if same else at[0]
-    return {i: block.get(frame, frame) if isinstance(frame, str) else frame for i, frame in found.items()}
+    before = None
+    for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
+        if where in usual:
+            before = None
+        else:
+            block[where] = before[1] if before and before[0] == function else where
+            before = function, block[where]
+    return {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
 
 
-def _line_number(line: str) -> int:
-    number = line.rpartition(":")[2]
-    return int(number) if number.isdigit() else 0
+def _loops(evidence: Evidence) -> frozenset[Frame]:
+    """Functions that call the optimizer."""
+    return frozenset(place_of(name).functions[-1] for name in evidence.step_places)
 
 
-def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str | None:
+def _line_number(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else 0
+
+
+def _foreign_frame(
+    place: Place, usual: frozenset[Frame | str], loops: frozenset[Frame] = frozenset()
+) -> Frame | str | None:
     """The outermost function that no usual step is in, of those whose names say what they do, if any;
-    or else the outermost with a name, or the innermost line. None: it is usual."""
+    or else the outermost with a name; or the line of a loop that no usual step is at, or the innermost
+    one. None: it is usual."""
     if place.compiles:
         return COMPILER
     others = [frame for frame in place.functions if frame not in usual]
@@ -294,8 +334,9 @@ def _foreign_frame(place: Place, usual: frozenset[Frame | str]) -> Frame | str |
         telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
         named = (frame for frame in others if not frame[1].endswith(">"))
         return next(telling, next(named, others[0]) if usual else others[-1])
-    line = place.frames[0][0]
-    return None if line in usual else line
+    at = zip((line for line, _ in place.frames), place.functions[::-1], strict=True)
+    lines = [place.frames[0][0], *(line for line, function in at if function in loops)]
+    return next((line for line in lines[::-1] if line not in usual), None)
 
 
 def _kind(frame: Frame | str, place: Place) -> PhaseKind:
