@@ -329,6 +329,8 @@ def _foreign_frame(
     one. None: it is usual."""
     if place.compiles:
         return COMPILER
+    if place.waits_for_batch:
+        return None
     others = [frame for frame in place.functions if frame not in usual]
     if others:
         telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)

@@ -31,8 +31,9 @@ class Place(Struct, frozen=True):
         return _COMPUTES.search(self.library) is not None
 
     @property
-    def waits_for_thread(self) -> bool:
-        return _QUEUE.search(self.library) is not None
+    def waits_for_batch(self) -> bool:
+        """For what another thread puts into a queue; `requests.get()` of one is no download."""
+        return _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -51,11 +52,14 @@ _KINDS = (
     ),
 )  # fmt: skip
 _COMPILER = re.compile(
-    r"^(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
+    r"^(?!.*/(eval_frame|runtime_wrappers|output_code)\.py)"
+    r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
-"""Folders of torch's compiler; a sample holds the last two parts of a path."""
+"""Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
 _COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
+_TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
+"""A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
 
