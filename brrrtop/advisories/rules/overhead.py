@@ -114,14 +114,14 @@ def _compile_is_worth_it(context: Context) -> bool:
 def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
     if not _graphs_beat_compile(context, row):
         return None
-    says = _launching(context)
+    message = _launching(context)
     if context.compiled:
-        says = f"the model is compiled, and still {says}"
+        message = f"the model is compiled, and still {message}"
     elif context.host_sets_the_pace and not (
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return finding(says, _graph_line(context), **_launches(context))
+    return finding(message, _graph_line(context), **_launches(context))
 
 
 def _launching(context: Context) -> str:
