@@ -51,17 +51,17 @@ class Advice(Struct, frozen=True):
     """What the window says whatever the run is: for advice on another run of which it is a sample."""
 
 
-def advise(judged: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
+def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
         priced: What earlier advice on the same window rests on.
     """
-    window = judged.facts.window
+    window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
-    context = priced = priced or context_of(judged)
+    context = priced = priced or context_of(analysis)
     if run is not None:
         context = within(priced, run)
     rules = RULES
@@ -156,7 +156,7 @@ def _advisory(
         risk += f"; the GPU's rates are {context.simulated.guess}"
     return Advisory(
         kind=one.kind,
-        says=f"{finding.says}{_rest(context, finding, row)}{risk}",
+        says=f"{finding.message}{_rest(context, finding, row)}{risk}",
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=evidence,

@@ -310,17 +310,17 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(judged: Analysis) -> Context:
+def context_of(analysis: Analysis) -> Context:
     """The context of a judged window that is all there is."""
-    seen = judged.facts
+    seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
     known = Context(
-        estimate=judged.estimate,
+        estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if judged.estimate.shared else simulate_edits(judged),
+        simulated=None if analysis.estimate.shared else simulate_edits(analysis),
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),
@@ -328,7 +328,7 @@ def context_of(judged: Analysis) -> Context:
         syncs=syncs(seen),
         optimizer=optimizer(seen),
         readings=seen.readings,
-        recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
+        recomputed_ns=recomputed_ns(seen, analysis.estimate.steps_covered),
     )
     return within(known, None)
 

@@ -28,7 +28,7 @@ WORTH = f"wins {WORTH_SHARE:.0%} and {WORTH_STEP_NS / 1e6} ms a step or more".re
 class Finding(Struct, frozen=True):
     """What a rule says of one window."""
 
-    says: str
+    message: str
     suggests: str
     confidence: float
     saves: float | None
@@ -41,7 +41,7 @@ class Finding(Struct, frozen=True):
 
 
 def finding(
-    says: str,
+    message: str,
     suggests: str,
     *,
     confidence: float = 0.0,
@@ -51,7 +51,7 @@ def finding(
     **evidence: Any,
 ) -> Finding:
     """A finding, its evidence by name, units in the names. Of an edit the price tells confidence and gain."""
-    return Finding(says, suggests, confidence, saves, waste, evidence, share)
+    return Finding(message, suggests, confidence, saves, waste, evidence, share)
 
 
 Check = Callable[..., Any]

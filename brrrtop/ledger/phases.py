@@ -48,8 +48,8 @@ class Phases(Struct, frozen=True, eq=False):
 
     def of(self, row: int) -> tuple[I8, I8]:
         """The stretches of one phase, merged."""
-        mine = self.rows == row
-        return intervals.merge(self.starts[mine], self.ends[mine])
+        of_phase = self.rows == row
+        return intervals.merge(self.starts[of_phase], self.ends[of_phase])
 
 
 def find_phases(evidence: Evidence) -> Phases:

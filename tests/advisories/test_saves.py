@@ -86,5 +86,6 @@ def test_what_empties_a_bucket_of_the_run_is_no_waste_though_the_traced_step_has
 ):
     snapshot = read(str(RECORDINGS / "runs/ppo.brrr"), Options())
     assert next(row for row in snapshot.whatif if row.edit == "no-sync").saves < 0.01
+    assert snapshot.run is not None
     assert snapshot.run.account.idle_ns["sync"] > 0.05 * snapshot.run.duration_ns
     assert not any("no-sync" in one.waste for one in snapshot.advisories)

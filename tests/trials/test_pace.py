@@ -111,7 +111,7 @@ def test_an_evaluation_is_no_part_of_the_steps(tmp_path: Path) -> None:
     result = pace(trace, window)
     assert result is not None
     assert result.step_ns == pytest.approx(20e6) and result.error_ns < 1e5
-    assert (result.samples, result.waits) == (pytest.approx(4), pytest.approx(whole.waits))
+    assert result.samples == 4 and result.waits == pytest.approx(whole.waits)
 
 
 def test_of_several_ranks_rank_0_is_read_and_half_a_line_waits(tmp_path: Path) -> None:

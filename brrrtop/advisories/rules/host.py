@@ -58,12 +58,14 @@ def host_stall(context: Context) -> Finding | None:
             "looked_for_ns": samples.span_ns,
         }  # fmt: skip
     where, instead = _absence(context, line if in_files else None)
-    says = f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in {where}"
+    message = (
+        f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in {where}"
+    )
     if line is not None:
         at = phrases.looked(context.estimate, line)
-        says = f"{at}; {units.share(lost)} of the time the GPU waits for the host"
+        message = f"{at}; {units.share(lost)} of the time the GPU waits for the host"
     return finding(
-        says,
+        message,
         instead,
         waste="a faster GPU or compile: it would wait as long",
         confidence=min(max(sure, 0.6), 0.9),
@@ -248,16 +250,16 @@ def checkpoint_stall(context: Context) -> Finding | None:
     lost = max(known, context.sampled("checkpoint"), around)
     if lost < FELT and not (seen.largest_ns >= SAVE_NS and seen.idle_ns > 0):
         return None
-    says = f"saving idled the GPU {units.share(lost)} of the time"
+    message = f"saving idled the GPU {units.share(lost)} of the time"
     most_ns, times, sure = seen.largest_ns, seen.count, 0.65 if lost > known else 0.9
     if between is not None and lost == around > known:
-        says = (
+        message = (
             f"{between.count} saves hold the training thread up {units.share(lost)} of the last "
             f"{units.duration(between.of_ns)}; the traced steps lie between them"
         )
         most_ns, times, sure = between.largest_ns, between.count, 0.8
     return finding(
-        says + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
+        message + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
         "torch.distributed.checkpoint.async_save(state), or copy the state to pinned "
         "memory and write it from a thread; save less often",
         waste="faster kernels: the loop stands still while the file is written",
