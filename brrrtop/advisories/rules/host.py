@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
@@ -49,7 +51,7 @@ def host_stall(context: Context) -> Finding | None:
     if lost < AWAY or (enough and line is not None and not in_files) or _names_a_cause(context):
         return None
     sure, most = samples.io_bounds if samples is not None and enough and in_files else (0.6, 1.0)
-    lines = {}
+    lines: dict[str, Any] = {}
     if samples is not None and line is not None:
         lines = {
             "line": str(line), "looks_at_line": line.count, "looks": samples.count,
