@@ -15,7 +15,7 @@ from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
-from brrrtop.text import phrases
+from brrrtop.text import phrases, units
 from brrrtop.whatif.price import BY_RATES
 
 RULES = all_rules()
@@ -156,7 +156,7 @@ def _advisory(
         risk += f"; the GPU's rates are {context.simulated.guess}"
     return Advisory(
         kind=one.kind,
-        says=f"{finding.message}{risk}",
+        says=f"{finding.message}{_rest(context, finding, row)}{risk}",
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=evidence,
@@ -166,6 +166,17 @@ def _advisory(
         safe=None if row is None else round(row.safe if row.safe is not None else row.saves_low, 4),
         waste=finding.waste or "",
     )
+
+
+def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
+    """Where the gain comes from beyond the share that the sentence names."""
+    if row is None or finding.share is None or row.saves <= finding.share:
+        return ""
+    if context.host_idle > finding.share:
+        return f", and the GPU waits {units.share(context.host_idle)} of the time for the host"
+    if (row.changed_share or 0.0) <= 0.0:
+        return ""
+    return f", and kernels that the edit changes take {units.share(row.changed_share)}"
 
 
 def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:

@@ -130,9 +130,11 @@ class Context(Struct, frozen=True):
             return False
         if row.saves_high < 0:
             return True
-        taken = dict(phrases.buckets(self.estimate.account))
+        run = self.sampled_run
+        account = self.estimate.account if run is None else run.run.account
+        taken = dict(phrases.buckets(account))
         spent = sum(taken.get(bucket, 0) for bucket in EDITS[row.edit].empties)
-        return self.share(spent) < SEEN_SHARE
+        return spent < SEEN_SHARE * account.duration_ns
 
     @property
     def compiled(self) -> bool:
@@ -226,6 +228,11 @@ class Context(Struct, frozen=True):
         if self.sampled_run is not None:
             return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
+
+    @property
+    def host_idle(self) -> float:
+        """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
+        return self.idle("launch", "sync", "host", "unknown")
 
     @property
     def away(self) -> float:

@@ -36,6 +36,8 @@ class Finding(Struct, frozen=True):
     waste: str | None
     """None: the edits that were simulated and win nothing."""
     evidence: dict[str, Any]
+    share: float | None = None
+    """Of the time, that the sentence of an edit names."""
 
 
 def finding(
@@ -45,10 +47,11 @@ def finding(
     confidence: float = 0.0,
     saves: float | None = None,
     waste: str | None = None,
+    share: float | None = None,
     **evidence: Any,
 ) -> Finding:
     """A finding, its evidence by name, units in the names. Of an edit the price tells confidence and gain."""
-    return Finding(message, suggests, confidence, saves, waste, evidence)
+    return Finding(message, suggests, confidence, saves, waste, evidence, share)
 
 
 Check = Callable[..., Any]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
@@ -49,7 +51,7 @@ def host_stall(context: Context) -> Finding | None:
     if lost < AWAY or (enough and line is not None and not in_files) or _names_a_cause(context):
         return None
     sure, most = samples.io_bounds if samples is not None and enough and in_files else (0.6, 1.0)
-    lines = {}
+    lines: dict[str, Any] = {}
     if samples is not None and line is not None:
         lines = {
             "line": str(line), "looks_at_line": line.count, "looks": samples.count,
@@ -221,6 +223,9 @@ def allocation_churn(context: Context) -> Finding | None:
     late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])
     if np.count_nonzero(late) < FILLING * seen.count:
         return None
+    freed = sum(count for name, count, _ in seen.names if "Free" in name)
+    if not context.steps and freed < FILLING * seen.count:
+        return None  # a pass that takes its memory for the first time
     # While the device works they delay launches, as far as it idles for those later.
     delays = max(min(context.share(seen.total_ns), lost + context.idle("launch")), lost)
     return finding(

@@ -9,6 +9,7 @@ from brrrtop.advisories.context import SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.facts.transfers import Copies
+from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import loader, units
 
@@ -26,6 +27,10 @@ SYNC_IDLE = 0.03
 """By stack samples: refills under 3 % happen in any loop that prints its loss."""
 EXPOSED = 0.02
 """Of the wall: copies back that nothing hides."""
+LONG_SHARE = 0.1
+"""Of the wall: a kernel with less is not what holds a program up."""
+FAULTS, FAULTING = 16, 0.05
+"""Pieces, and of the wall: fewer are a result that is read once."""
 READBACK_BYTES = 1_000_000
 """A step: less is scalars and labels."""
 
@@ -86,8 +91,8 @@ def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
         alone = context.compiled or _compile_is_worth_it(context)
         if alone or not _graphs_beat_compile(context, row):
             return None
-        return finding(_launching(context), _graph_line(context), **_launches(context))
-    return finding(_launching(context), compile_line(context), **_launches(context))
+        return _launching(context, _graph_line(context))
+    return _launching(context, compile_line(context))
 
 
 def _graph_line(context: Context) -> str:
@@ -98,7 +103,11 @@ def _graph_line(context: Context) -> str:
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
     compiled = context.price("compile")
-    return compiled is None or row.saves - compiled.saves >= BEYOND
+    if compiled is None or row.saves - compiled.saves >= BEYOND:
+        return True
+    return (
+        compiled.saves_low < 0 < row.saves_low
+    )  # compiled code may launch too slowly: replayed it cannot
 
 
 def _compile_is_worth_it(context: Context) -> bool:
@@ -108,40 +117,35 @@ def _compile_is_worth_it(context: Context) -> bool:
 
 @edit(
     "cuda-graphs", OVERHEAD, "The same launches every step", "compile-reduce-overhead",
-    when=", 3 points more than `compile` alone",
+    when=", 3 points more than `compile` alone, or where that alone may lose",
     unless="a run that replays graphs already; kernels that compiling fuses, or that the host is ahead of",
 )  # fmt: skip
 def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
     if not _graphs_beat_compile(context, row):
         return None
-    message = _launching(context)
     if context.compiled:
-        message = f"the model is compiled, and still {message}"
-    elif context.host_sets_the_pace and not (
+        return _launching(context, _graph_line(context), "the model is compiled, and still ")
+    if context.host_sets_the_pace and not (
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return finding(message, _graph_line(context), **_launches(context))
+    return _launching(context, _graph_line(context))
 
 
-def _launching(context: Context) -> str:
-    kernels = context.a_step(context.kernels)
-    idle = context.idle("launch", "sync", "host", "unknown")
-    return (
-        f"{kernels:.0f} kernels {context.per}, half of them under "
+def _launching(context: Context, line: str, first: str = "") -> Finding:
+    kernels, idle = context.a_step(context.kernels), context.host_idle
+    return finding(
+        f"{first}{kernels:.0f} kernels {context.per}, half of them under "
         f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
-        "time for the host to launch the next one"
+        "time for the host to launch the next one",
+        line,
+        share=idle,
+        kernels_a_step=kernels,
+        kernel_p50_ns=context.kernel_p50_ns,
+        launch_idle_share=context.idle("launch"),
+        lead_p50_ns=context.estimate.launch.lead_p50_ns,
+        rho=context.estimate.launch.rho,
     )
-
-
-def _launches(context: Context) -> dict[str, Any]:
-    return {
-        "kernels_a_step": context.a_step(context.kernels),
-        "kernel_p50_ns": context.kernel_p50_ns,
-        "launch_idle_share": context.idle("launch"),
-        "lead_p50_ns": context.estimate.launch.lead_p50_ns,
-        "rho": context.estimate.launch.rho,
-    }
 
 
 @edit(
@@ -153,12 +157,14 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     runs = context.chains
     if runs is None or not context.partly_compiled:
         return None
+    share = context.share(runs.total_ns)
     return finding(
-        f"part of the model is compiled, but {units.share(context.share(runs.total_ns))} of the time "
+        f"part of the model is compiled, but {units.share(share)} of the time "
         "is pointwise work outside the compiled graphs",
         "TORCH_LOGS=graph_breaks python train.py; then remove .item(), print and "
         "data-dependent ifs, or use fullgraph=True to list them",
         waste="fusing by hand first",
+        share=share,
         fused_ns=runs.fused_ns, loose_ns=runs.total_ns,
     )  # fmt: skip
 
@@ -322,6 +328,51 @@ def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
         "batch = batch.to(device, non_blocking=True)",
         **_evidence(context, up),
     )
+
+
+@rule(
+    "few-blocks", OVERHEAD, "A long kernel on a few SMs", any_program=True,
+    when="a kernel of 20 us and more, with a tenth of the time, has blocks for an eighth of the SMs at most",
+    unless="kernels whose shapes tell their work; collectives",
+)  # fmt: skip
+def few_blocks(context: Context) -> Finding | None:
+    sms = context.estimate.device.sm_count
+    for row in context.estimate.kernels:
+        share = context.share(row.total_ns)
+        if share < LONG_SHARE or not sms:
+            return None
+        if row.underfilled_share and row.blocks_p50 and row.mean_ns >= LAUNCH_SCALE_NS:
+            many = f"{row.blocks_p50} block{'s' if row.blocks_p50 > 1 else ''}"
+            return finding(
+                f"{row.name[:80]} takes {units.share(share)} of the time with {many}: this GPU's {sms} "
+                "SMs take one at least each",
+                "spread its work over more blocks, as many as the GPU has SMs and better several times that",
+                waste="more threads in a block alone: a block stays on one SM",
+                confidence=0.9, blocks=row.blocks_p50, sms=sms,
+            )  # fmt: skip
+    return None
+
+
+@rule(
+    "unified-memory", OVERHEAD, "Pages move at faults", any_program=True,
+    when="pages of managed memory that move, and the host at work until the next one does, take 5 % of the "
+    "time",
+    unless="a few pages, or all of them fetched ahead beside kernels",
+)  # fmt: skip
+def unified_memory(context: Context) -> Finding | None:
+    moved = context.transfers
+    lost = context.share(moved.pages.total_ns + moved.fault_ns)
+    if moved.pages.count < FAULTS or lost < FAULTING:
+        return None
+    return finding(
+        f"{units.size(moved.pages.size_bytes)} of managed memory move in {moved.pages.count} pieces "
+        f"between host and GPU, each at a page fault or so: with the host's work between them "
+        f"{units.share(lost)} of the time",
+        "cudaMemPrefetchAsync(pointer, bytes, device) before the kernel, and to cudaCpuDeviceId before "
+        "the host reads; or cudaMalloc, and one cudaMemcpy from pinned memory",
+        confidence=0.75,
+        pages_bytes=moved.pages.size_bytes, pieces=moved.pages.count, fault_share=lost,
+    )  # fmt: skip
 
 
 def _readback_part(context: Context) -> float:
