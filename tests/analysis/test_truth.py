@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import calibration
 from benchmarks.truth import Score, scores
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
@@ -55,3 +56,10 @@ def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
         if result.regime.value in shares:
             assert result.regime.value == max(shares, key=lambda name: shares[name]), one.name
         assert all((row.roof_share is None) == bool(row.roof_share_why) for row in result.kernels)
+
+
+def test_sure_verdicts_on_counted_recordings_are_right() -> None:
+    points = list(calibration.counted([calibration.RECORDINGS / "counted"]))
+    sure = [one for one in points if one.confidence >= 0.95]
+    assert len(points) >= 10 and sure
+    assert sum(one.right for one in sure) >= 0.95 * len(sure), calibration.table(points)

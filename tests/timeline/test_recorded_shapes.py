@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 
