@@ -127,6 +127,14 @@ def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share:
     assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
 
 
+def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
+    """Six steps of two seconds, behind the third a check of four."""
+    steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
+    samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
+    result = shares(evidence(17, steps, samples))
+    assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
+
+
 def test_lines_between_two_usual_ones_are_one_block() -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     lines = [INLINE.format(line) for line in (21, 22, 24)]
