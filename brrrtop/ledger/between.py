@@ -35,8 +35,6 @@ POOL, LIKE = 5, 2
 FEW_STEPS = 8
 """Fewer do not say what is usual."""
 
-NO_TIME = intervals.EMPTY, intervals.EMPTY
-
 
 class Steps(Struct, frozen=True, eq=False):
     """The span cut at the ends of steps."""
@@ -48,87 +46,82 @@ class Steps(Struct, frozen=True, eq=False):
     """Of each stretch, outside of waits and of what marks name."""
     usual_ns: int
     """0: not known."""
+    long: Bool
+    """Something else may be in these."""
+    slow: Bool
+    """These are only slow."""
     free: Cover
     """All time outside of waits and of what marks name."""
-
-    @property
-    def long_ns(self) -> int:
-        return max(LONG_STEPS * self.usual_ns, LONG_NS) if len(self.lows) > 1 else -1
-
-    @property
-    def slow_ns(self) -> int:
-        slow = max(round(SLOW_STEPS * self.usual_ns), self.usual_ns + LONG_NS)
-        return min(slow, self.long_ns) if self.usual_ns else self.long_ns
-
-    def stretches(self, which: Bool) -> tuple[I8, I8]:
-        """Merged."""
-        return intervals.merge(self.lows[which], self.highs[which])
+    stretch: I8
+    """That each sample lies in; -1: marks name what it is."""
 
 
-def step_bounds(evidence: Evidence, taken: tuple[I8, I8]) -> Steps:
-    """Where steps follow each other. Without an optimizer batches do; without those nothing is a step."""
+def cut_at_steps(evidence: Evidence, taken: tuple[I8, I8]) -> Steps:
+    """Where steps follow each other. Without an optimizer batches do; without those nothing is a step.
+
+    Args:
+        taken: What marks name.
+    """
     span, ends, kind = evidence.span, evidence.step_ends, PhaseKind.TRAIN
     if len(ends) < 2:
         ends, kind = np.sort(evidence.wait_ends), PhaseKind.OTHER
-    bounds = np.unique(np.concatenate(([span.t0_ns], ends, [span.t1_ns])))
+    cuts = np.unique(np.concatenate(([span.t0_ns], ends, [span.t1_ns])))
+    lows, highs = cuts[:-1], cuts[1:]
     waits = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
     known = intervals.merge_unsorted(
         *(np.concatenate(pair) for pair in zip(taken, waits, strict=True))
     )
-    whole = np.array([span.t0_ns]), np.array([span.t1_ns])
-    free = Cover(*intervals.subtract(*whole, known))
-    busy = free.between(bounds[:-1], bounds[1:])
+    free = Cover(*intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), known))
+    busy = free.between(lows, highs)
     usual = int(np.median(busy[1:-1])) if len(busy) - 2 >= FEW_STEPS else 0
-    return Steps(kind, bounds[:-1], bounds[1:], busy, usual, free)
-
-
-def samples_in(evidence: Evidence, starts: I8, ends: I8, holes: tuple[I8, I8]) -> I8:
-    """Rows of the samples in merged intervals, outside of others."""
-    inside = intervals.subtract(starts, ends, holes)
-    return np.flatnonzero(intervals.holders(*inside, evidence.samples.times_ns) >= 0)
+    long = busy > (max(LONG_STEPS * usual, LONG_NS) if len(ends) else -1)
+    slow = busy > max(SLOW_STEPS * usual, usual + LONG_NS) if usual else long
+    times = evidence.samples.times_ns
+    named = intervals.holders(*taken, times) >= 0
+    stretch = np.where(named, -1, intervals.holders(lows, highs, times))
+    return Steps(kind, lows, highs, busy, usual, long, slow & ~long, free, stretch)
 
 
 def usual_frames(
-    evidence: Evidence, places: Mapping[int, Place], steps: Steps, taken: tuple[I8, I8]
+    evidence: Evidence, places: Mapping[int, Place], steps: Steps
 ) -> tuple[frozenset[Frame | str], Bool]:
     """Functions and lines that usual steps go through; and which stretches may hold others.
 
     Of steps that are only slow those may that hold functions which other steps hardly ever do.
     """
-    long = steps.busy_ns > steps.long_ns
-    slow = (steps.busy_ns > steps.slow_ns) & ~long
-    quick, slower, longer = (
-        Counter(
-            evidence.samples.name_ids[samples_in(evidence, *steps.stretches(which), taken)].tolist()
-        )
-        for which in (~long & ~slow, slow, long)
-    )
+    rows = np.flatnonzero(steps.stretch >= 0)
+    at, ids = steps.stretch[rows], evidence.samples.name_ids[rows]
     if steps.kind is PhaseKind.TRAIN and not steps.usual_ns:
-        return _frames_of_most(evidence, places, steps, taken), long
-    rare = _rare_functions(places, quick, slower + longer)
-    rare |= _rare_functions(places, quick + slower, longer)
+        return _frames_of_most(places, set(zip(at.tolist(), ids.tolist(), strict=True))), steps.long
+    long, slow = steps.long[at], steps.slow[at]
+    quick, slower, longer = (Counter(ids[part].tolist()) for part in (~long & ~slow, slow, long))
+    rare: set[Frame] = set()
+    if slower or longer:
+        rare = _rare_functions(places, quick, slower + longer)
+        rare |= _rare_functions(places, quick + slower, longer)
     common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
     usual |= {line for place in common for line, _ in place.frames}
     held = any(not rare.isdisjoint(places[i].functions) for i in slower)
-    return usual, long | slow if held else long
+    return usual, steps.long | steps.slow if held else steps.long
 
 
 def _frames_of_most(
-    evidence: Evidence, places: Mapping[int, Place], steps: Steps, taken: tuple[I8, I8]
+    places: Mapping[int, Place], met: set[tuple[int, int]]
 ) -> frozenset[Frame | str]:
-    """Functions and lines that most stretches go through, of few long ones."""
-    whole = np.ones(len(steps.lows), np.bool_)
-    rows = samples_in(evidence, *steps.stretches(whole), taken)
-    at = np.searchsorted(steps.lows, evidence.samples.times_ns[rows], "right")
-    met = set(zip(at.tolist(), evidence.samples.name_ids[rows].tolist(), strict=True))
+    """Functions and lines that most stretches go through, of few long ones.
+
+    Args:
+        met: Stretches, and names of samples in them.
+    """
     found: dict[Frame | str, set[int]] = {}
     for stretch, name_id in met:
-        for where, function in places[name_id].frames:
-            for frame in (where, (where.rpartition(":")[0], function)):
-                found.setdefault(frame, set()).add(stretch)
-    most = len(set(at.tolist())) / 2
+        place = places[name_id]
+        frames: list[Frame | str] = [*place.functions, *(line for line, _ in place.frames)]
+        for frame in frames:
+            found.setdefault(frame, set()).add(stretch)
+    most = len({stretch for stretch, _ in met}) / 2
     return frozenset(frame for frame, stretches in found.items() if len(stretches) > most)
 
 
@@ -150,8 +143,15 @@ def _rare_functions(
 
 
 def _at_most(few: int, count: int, part: float) -> float:
-    """How likely so few of a count are, where each is with that probability."""
-    return sum(math.comb(count, k) * part**k * (1 - part) ** (count - k) for k in range(few + 1))
+    """How likely so few of a count are at most, where each is with that probability (Chernoff's bound)."""
+    share = few / count
+    if share >= part:
+        return 1.0
+    if part >= 1.0:
+        return 0.0
+    apart = (1 - share) * math.log((1 - share) / (1 - part))
+    apart += share * math.log(share / part) if few else 0.0
+    return math.exp(-count * apart)
 
 
 def between(
@@ -160,22 +160,20 @@ def between(
     usual: frozenset[Frame | str],
     steps: Steps,
     gaps: Bool,
-    taken: tuple[I8, I8],
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
     samples, lows, highs = evidence.samples, steps.lows[gaps], steps.highs[gaps]
-    free = steps.free
     keys: list[Key] = []
     number = {}
-    for name_id, frame in _blocks(places, usual, loops_of(evidence)).items():
+    for name_id, frame in _blocks(evidence, places, usual).items():
         if frame is not None:
             key = (kind_at(frame, places[name_id]), frame)
             if key not in keys:
                 keys.append(key)
             number[name_id] = keys.index(key)
-    rows = samples_in(evidence, free.starts, free.ends, NO_TIME)
-    stretch = intervals.holders(lows, highs, samples.times_ns[rows])
-    rows, stretch = rows[stretch >= 0], stretch[stretch >= 0]
+    free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns) >= 0
+    rows = np.flatnonzero(free & (steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
+    stretch = (np.cumsum(gaps) - 1)[steps.stretch[rows]]
     found = np.array([number.get(i, -1) for i in samples.name_ids[rows].tolist()], np.int64)
     if not len(found) or found.max() < 0:
         return []
@@ -235,18 +233,19 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
     share = np.zeros(len(busy))
     for row in np.unique(single[single >= 0]).tolist():
         here = single == row
-        part, samples = other[here].sum() / count[here].sum(), int(count[here].sum())
-        marked = np.average(excess[here], weights=busy[here])
+        samples = max(1, int(count[here].sum()))
+        part, marked = other[here].sum() / samples, np.average(excess[here], weights=busy[here])
         low, high = bounds(part, samples)
         share[here] = excess[here] * (1.0 if low <= marked <= high else part / marked)
     return single, steps.free.after(steps.lows[gaps], (share * busy).astype(np.int64))
 
 
 def _blocks(
-    places: Mapping[int, Place], usual: frozenset[Frame | str], loops: frozenset[Frame]
+    evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
 ) -> dict[int, Frame | str | None]:
     """What each place is in that no usual step is in. Lines of one function without a usual one between
     them are one block, which has the name of its first."""
+    loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
     foreign = {frame for frame in found.values() if isinstance(frame, str)}
     lines = {
@@ -261,11 +260,6 @@ def _blocks(
             block[where] = before[1] if before and before[0] == function else where
             before = function, block[where]
     return {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
-
-
-def loops_of(evidence: Evidence) -> frozenset[Frame]:
-    """Functions that call the optimizer."""
-    return frozenset(place_of(name).functions[-1] for name in evidence.step_places)
 
 
 def _line_number(line: str) -> tuple[str, int]:

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.ledger.between import NO_TIME, between, samples_in, step_bounds, usual_frames
+from brrrtop.ledger.between import between, cut_at_steps, usual_frames
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, place_of
 from brrrtop.model import intervals
 from brrrtop.model.run import PhaseKind
-from brrrtop.model.tables import I8
+from brrrtop.model.tables import I8, Bool
 
 PAUSE_NS = 50_000_000
 """A shorter save, or compile, is part of its step."""
@@ -50,22 +50,19 @@ def find_phases(evidence: Evidence) -> Phases:
     )
     known = [(kind, starts, ends) for kind, (starts, ends), _ in marked]
     taken = intervals.merge_unsorted(*(np.concatenate([pair[i] for pair in known]) for i in (1, 2)))
-    steps = step_bounds(evidence, taken)
-    usual, gaps = usual_frames(evidence, places, steps, taken)
+    steps = cut_at_steps(evidence, taken)
+    usual, gaps = usual_frames(evidence, places, steps)
     layers: list[tuple[Key, I8, I8]] = []
     for (kind, starts, ends), (_, _, least_ns) in zip(known, marked, strict=True):
         long = ends - starts >= least_ns
         if long.any():
-            inside = samples_in(evidence, starts[long], ends[long], NO_TIME)
-            layers.append(
-                ((kind, _main_frame(evidence, places, usual, inside)), starts[long], ends[long])
-            )
-    others = between(evidence, places, usual, steps, gaps, taken)
-    inside = samples_in(evidence, *steps.stretches(steps.busy_ns <= steps.long_ns), taken)
+            starts, ends = starts[long], ends[long]
+            inside = intervals.holders(starts, ends, evidence.samples.times_ns) >= 0
+            layers.append(((kind, _main_frame(evidence, places, usual, inside)), starts, ends))
+    others = between(evidence, places, usual, steps, gaps)
+    inside = (steps.stretch >= 0) & ~steps.long[steps.stretch]
     main: Key = (steps.kind, _loop_frame(evidence, places, inside))
-    if (
-        steps.kind is PhaseKind.OTHER
-    ):  # no optimizer: a loop that waits for data or requests, and works on them
+    if steps.kind is PhaseKind.OTHER:  # no optimizer: a loop that waits for data and works on them
         others = [layer for layer in others if layer[0][0] is not PhaseKind.DATA] or others
         main = others[-1][0] if others else main
     rest = intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), taken)
@@ -75,7 +72,7 @@ def find_phases(evidence: Evidence) -> Phases:
 
 
 def _main_frame(
-    evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str], rows: I8
+    evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str], rows: Bool
 ) -> Frame | str:
     """The function of its own that most of the samples are in; theirs if they have none."""
     at: Counter[Frame | str] = Counter()
@@ -86,7 +83,7 @@ def _main_frame(
     return at.most_common(1)[0][0] if at else ""
 
 
-def _loop_frame(evidence: Evidence, places: Mapping[int, Place], rows: I8) -> Frame | str:
+def _loop_frame(evidence: Evidence, places: Mapping[int, Place], rows: Bool) -> Frame | str:
     """The function that calls the optimizer, or that most samples of usual steps are in."""
     if evidence.step_places:
         return place_of(evidence.step_places[-1]).functions[-1]
