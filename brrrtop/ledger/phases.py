@@ -21,7 +21,9 @@ from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import I8, Bool
 
 PAUSE_NS = 50_000_000
-"""A shorter save, or compile, is part of its step."""
+"""A shorter save, or compile, is part of its step,"""
+OFTEN = 0.01
+"""unless saves together take so much of the time."""
 
 
 class Phases(Struct, frozen=True, eq=False):
@@ -54,7 +56,8 @@ def find_phases(evidence: Evidence) -> Phases:
     usual, gaps = usual_frames(evidence, places, steps)
     layers: list[tuple[Key, I8, I8]] = []
     for (kind, starts, ends), (_, _, least_ns) in zip(known, marked, strict=True):
-        long = ends - starts >= least_ns
+        often = intervals.total(starts, ends) >= OFTEN * span.duration_ns
+        long = (ends - starts >= least_ns) | (often and kind is PhaseKind.SAVING)
         if long.any():
             starts, ends = starts[long], ends[long]
             inside = intervals.holders(starts, ends, evidence.samples.times_ns) >= 0

@@ -178,6 +178,13 @@ def test_marks_name_saves_and_evaluations_within_steps() -> None:
     assert result[PhaseKind.SAVING] == 0.1 and result[PhaseKind.EVALUATION] == 0.2
 
 
+@pytest.mark.parametrize(("every_ms", "share"), [(500, 0.06), (5_000, 0.0)])
+def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: float) -> None:
+    saves = [(t, t + 30) for t in range(100, 10_000, every_ms)]
+    known = evidence(10, np.arange(100, 10_000, 100), [], saving=saves)
+    assert shares(known).get(PhaseKind.SAVING, 0.0) == pytest.approx(share)
+
+
 def test_nothing_known_is_other() -> None:
     assert shares(evidence(1, [], [])) == {"other": 1.0}
 
