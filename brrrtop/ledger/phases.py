@@ -68,8 +68,7 @@ def find_phases(evidence: Evidence) -> Phases:
     if steps.kind is PhaseKind.OTHER:  # no optimizer: a loop that waits for data and works on them
         others = [layer for layer in others if layer[0][0] is not PhaseKind.DATA] or others
         main = others[-1][0] if others else main
-    rest = intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), taken)
-    layers += [*others, (main, *rest)]
+    layers += [*others, (main, np.array([span.t0_ns]), np.array([span.t1_ns]))]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
     return _in_order([key for key, _, _ in layers], painted)
 
