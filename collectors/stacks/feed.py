@@ -12,6 +12,8 @@ import re
 import stat
 import time
 from collections import deque
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -89,7 +91,7 @@ class _Places(Places):
     def _read(self, path: str) -> list[str]:
         """With the trainer's rights: it names the file."""
         process = self._process
-        ours = process.outside(os.path.join(process.cwd, path))
+        ours = process.outside(str(Path(process.cwd, path)))
         try:
             data = run_as(process.uid, process.gid, lambda: _contents(ours))
         except (OSError, CollectorError) as fault:  # a cell of a notebook: only its process has it
@@ -99,7 +101,7 @@ class _Places(Places):
 
 def _contents(path: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
+    with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError("not a file")
         return file.read(_MOST_SOURCE)
@@ -175,15 +177,10 @@ class StackFeed(SamplerThread):
         return frames
 
     def _run(self) -> None:
-        try:
+        with suppress(Exception):  # whatever it is: the agent's own samples stay
             process = processes.read(self._pid)
-            interpreter = Interpreter(process)
-        except (CollectorError, OSError, Torn):
-            return  # the agent's own samples stay
-        try:
-            self._sample_until_stopped(interpreter, _Places(process, self._names))
-        finally:
-            interpreter.close()
+            with closing(Interpreter(process)) as interpreter:
+                self._sample_until_stopped(interpreter, _Places(process, self._names))
 
     def _sample_until_stopped(self, interpreter: Interpreter, places: _Places) -> None:
         state, number, forget_ns = 0, None, 0

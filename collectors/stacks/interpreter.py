@@ -22,10 +22,10 @@ _STATE_BYTES, _FRAME_BYTES, _CODE_BYTES = 320, 72, 200
 _STACK_BYTES = 1 << 18
 """Of frames that are read in one call; deeper ones are read one by one."""
 _MOST_FRAMES, _MOST_THREADS = 1000, 4096
-_MOST_TEXT, _MOST_LINE_TABLE = 4096, 1 << 20
+_MOST_TEXT, _MOST_LINE_TABLE = 4096, 1 << 17
 _TRIES = 5
-_OWNED_BY_C = 3
-"""A frame that only marks where C called Python."""
+_OWNED_BY_GENERATOR, _OWNED_BY_C = 1, 3
+"""The latter is a frame that only marks where C called Python."""
 _POINTER = struct.Struct("<Q")
 
 
@@ -198,15 +198,18 @@ class Interpreter:
         Raises:
             Torn: Its stack changed too quickly, or it has ended.
         """
+        bottoms = []
         for _ in range(_TRIES):
             try:
                 codes = self._walk(state, number)
                 spots = [spot for one in codes if (spot := self._spot(*one))]
             except Torn:
                 continue
-            bottom, self._bottoms[number] = self._bottoms.get(number), codes[-1][0]
-            if codes[-1][0] == bottom and spots:
+            bottoms.append(codes[-1][0])
+            if bottoms[-1] == self._bottoms.get(number) and spots:
                 return spots
+        if len(bottoms) == _TRIES and len(set(bottoms)) == 1:
+            self._bottoms[number] = bottoms[0]
         raise Torn("no whole stack")
 
     def _number(self, state: bytes) -> int:
@@ -226,13 +229,15 @@ class Interpreter:
         size = min(max(top - chunk, 0) + 1024, _STACK_BYTES)
         data = self._read_some(chunk, size)
         codes: list[tuple[int, int]] = []
+        owner = None
         for _ in range(_MOST_FRAMES):
             if not frame:
                 break
             at, source = frame - chunk, data
             if not 0 <= at <= len(data) - _FRAME_BYTES:
                 at, source = 0, self._read(frame, _FRAME_BYTES)
-            if source[at + layout.owner] != _OWNED_BY_C:
+            owner = source[at + layout.owner]
+            if owner != _OWNED_BY_C:
                 codes.append(
                     (
                         _POINTER.unpack_from(source, at + layout.executable)[0],
@@ -240,7 +245,7 @@ class Interpreter:
                     )
                 )
             frame = _POINTER.unpack_from(source, at + layout.previous)[0]
-        if frame or not codes:
+        if frame or not codes or owner == _OWNED_BY_GENERATOR:  # one that nobody runs any more
             raise Torn("a stack without an end")
         return codes
 
