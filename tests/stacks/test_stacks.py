@@ -201,7 +201,7 @@ def test_source_is_read_with_the_rights_of_the_trainer(kind: str) -> None:
             path.write_text("secret\n" * 20)
             path.chmod(0o600)
         code = PROGRAM.replace("SECONDS", "60")
-        text = f"import os; os.setuid({NO_GROUP}); exec(compile({code!r}, {str(path)!r}, 'exec'))"
+        text = f"import hashlib, os, threading; os.setuid({NO_GROUP}); exec(compile({code!r}, {str(path)!r}, 'exec'))"
         with children.child([sys.executable, "-c", text]) as child:
             number = main_thread(child)
             with closing(StackFeed(child.process.pid)) as feed:
