@@ -63,7 +63,7 @@ class Check:
 
     name: str
     status: Status
-    says: str
+    message: str
     fix: str = ""
     """The command or change that helps; empty when there is nothing to mend."""
     blocks: str = ""
@@ -72,20 +72,22 @@ class Check:
     """It is bad for want of a permission."""
 
 
-def fine(name: str, says: str) -> Check:
-    return Check(name, Status.FINE, says)
+def fine(name: str, message: str) -> Check:
+    return Check(name, Status.FINE, message)
 
 
-def note(name: str, says: str, fix: str = "") -> Check:
-    return Check(name, Status.NOTE, says, fix)
+def note(name: str, message: str, fix: str = "") -> Check:
+    return Check(name, Status.NOTE, message, fix)
 
 
-def wait(name: str, says: str, fix: str = "", blocks: str = "") -> Check:
-    return Check(name, Status.WAIT, says, fix, blocks)
+def wait(name: str, message: str, fix: str = "", blocks: str = "") -> Check:
+    return Check(name, Status.WAIT, message, fix, blocks)
 
 
-def bad(name: str, says: str, fix: str, blocks: str = "attach", *, denied: bool = False) -> Check:
-    return Check(name, Status.BAD, says, fix, blocks, denied)
+def bad(
+    name: str, message: str, fix: str, blocks: str = "attach", *, denied: bool = False
+) -> Check:
+    return Check(name, Status.BAD, message, fix, blocks, denied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +223,12 @@ def _yama() -> Check:
     scope = yama_scope()
     if not scope:
         return fine("yama", "no Yama restriction on tracing")
-    says = f"kernel.yama.ptrace_scope is {scope}: the kernel "
-    says += attach_access.YAMA_SAYS.get(scope, "restricts tracing")
+    message = f"kernel.yama.ptrace_scope is {scope}: the kernel "
+    message += attach_access.YAMA_SAYS.get(scope, "restricts tracing")
     if scope < 3 and has_ptrace_capability():
-        return note("yama", f"{says}, and we are one")
+        return note("yama", f"{message}, and we are one")
     fix = RUN_INSTEAD if scope >= 3 else f"{processes.as_root('PID')}, or {RUN_INSTEAD}"
-    return bad("yama", says, fix, denied=True)
+    return bad("yama", message, fix, denied=True)
 
 
 def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
@@ -259,8 +261,8 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
 def _access(process: Process) -> Check:
     """Seizes the process for a moment, which stops nobody."""
     if process.state == "T":
-        says = f"process {process.pid} is stopped by a signal"
-        return bad("access", says, f"kill -CONT {process.pid}")
+        message = f"process {process.pid} is stopped by a signal"
+        return bad("access", message, f"kill -CONT {process.pid}")
     fault = by_ptrace.probe(process)
     if fault is None:
         return fine("access", "the kernel lets us trace it (tried)")
@@ -278,15 +280,15 @@ def _python(process: Process) -> Check:
         return fine("python", "none: the agent enters the program as a library")
     if process.is_musl:
         return note(
-            "python", f"{python.says} on musl: torch has no builds for it, nobody tried this"
+            "python", f"{python.description} on musl: torch has no builds for it, nobody tried this"
         )
     if python.free_threaded:
         return note(
             "python",
-            f"{python.says}, without the GIL: attaching was tried there, torch was not",
+            f"{python.description}, without the GIL: attaching was tried there, torch was not",
             RUN_INSTEAD,
         )
-    return fine("python", python.says)
+    return fine("python", python.description)
 
 
 def _way_in(process: Process) -> Check:
@@ -304,10 +306,10 @@ def _place(process: Process, files: AgentFiles) -> Check:
         place = attach_files.prepare(process, files)
     except CollectorError as fault:
         return bad("folder", fault.message, fault.action)
-    says = f"a private folder can be made in {os.path.dirname(place.inside)}"
+    message = f"a private folder can be made in {os.path.dirname(place.inside)}"
     copied = place.agent_inside != str(files.folder)
     place.remove()
-    return fine("folder", f"{says}; the agent is copied there" if copied else says)
+    return fine("folder", f"{message}; the agent is copied there" if copied else message)
 
 
 def _there_already(process: Process) -> Check:
@@ -333,13 +335,15 @@ def nvml(pid: int | None) -> Check:
     names = [str(one.body.get("name")) for one in feed.drain() if one.kind == Kind.DEVICE]
     feed.close()
     if not answered:
-        says = f"the NVIDIA driver has not answered NVML for {_NVML_LIMIT_S:g} s"
-        return bad("nvml", says, "see `dmesg` for what its driver is busy with", "counters")
+        message = f"the NVIDIA driver has not answered NVML for {_NVML_LIMIT_S:g} s"
+        return bad("nvml", message, "see `dmesg` for what its driver is busy with", "counters")
     if feed.unavailable is not None:
         return bad("nvml", feed.unavailable.message, feed.unavailable.action, "counters")
     if not names:
-        says = next(iter(feed.says), "NVML sees no GPU that it may read")
-        return bad("nvml", says, "see `nvidia-smi -L`; in a container pass the GPU in", "counters")
+        message = next(iter(feed.remarks), "NVML sees no GPU that it may read")
+        return bad(
+            "nvml", message, "see `nvidia-smi -L`; in a container pass the GPU in", "counters"
+        )
     gpm = "with GPM" if feed.has_gpm else "without GPM, which Hopper and newer have"
     return fine("nvml", f"{', '.join(names)}: its counters can be read (tried), {gpm}")
 
@@ -397,8 +401,8 @@ def _context(process: Process) -> Check:
     if process.has_cuda_driver:
         return wait("cuda", "the CUDA driver is loaded and no context made yet")
     if process.has_cpu_torch:
-        says = "this torch is built for the CPU alone: it never touches a GPU"
-        return wait("cuda", says, blocks="kernels")
+        message = "this torch is built for the CPU alone: it never touches a GPU"
+        return wait("cuda", message, blocks="kernels")
     return wait("cuda", "no CUDA yet: the agent waits until the trainer touches its GPU")
 
 
@@ -442,8 +446,8 @@ def _cupti(process: Process) -> Check:
             "kernels",
         )
     if age > 0:
-        says = f"{libraries[0]} is newer than any we know: its records are checked before use"
-        return note("cupti", says)
+        message = f"{libraries[0]} is newer than any we know: its records are checked before use"
+        return note("cupti", message)
     return fine("cupti", libraries[0])
 
 

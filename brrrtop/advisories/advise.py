@@ -15,7 +15,7 @@ from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
-from brrrtop.text import phrases
+from brrrtop.text import phrases, units
 from brrrtop.whatif.price import BY_RATES
 
 RULES = all_rules()
@@ -51,17 +51,17 @@ class Advice(Struct, frozen=True):
     """What the window says whatever the run is: for advice on another run of which it is a sample."""
 
 
-def advise(judged: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
+def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
         priced: What earlier advice on the same window rests on.
     """
-    window = judged.facts.window
+    window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(window)))
-    context = priced = priced or context_of(judged)
+    context = priced = priced or context_of(analysis)
     if run is not None:
         context = within(priced, run)
     rules = RULES
@@ -156,7 +156,7 @@ def _advisory(
         risk += f"; the GPU's rates are {context.simulated.guess}"
     return Advisory(
         kind=one.kind,
-        says=f"{finding.says}{risk}",
+        says=f"{finding.message}{_rest(context, finding, row)}{risk}",
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=evidence,
@@ -166,6 +166,17 @@ def _advisory(
         safe=None if row is None else round(row.safe if row.safe is not None else row.saves_low, 4),
         waste=finding.waste or "",
     )
+
+
+def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
+    """Where the gain comes from beyond the share that the sentence names."""
+    if row is None or finding.share is None or row.saves <= finding.share:
+        return ""
+    if context.host_idle > finding.share:
+        return f", and the GPU waits {units.share(context.host_idle)} of the time for the host"
+    if (row.changed_share or 0.0) <= 0.0:
+        return ""
+    return f", and kernels that the edit changes take {units.share(row.changed_share)}"
 
 
 def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:

@@ -130,9 +130,11 @@ class Context(Struct, frozen=True):
             return False
         if row.saves_high < 0:
             return True
-        taken = dict(phrases.buckets(self.estimate.account))
+        run = self.sampled_run
+        account = self.estimate.account if run is None else run.run.account
+        taken = dict(phrases.buckets(account))
         spent = sum(taken.get(bucket, 0) for bucket in EDITS[row.edit].empties)
-        return self.share(spent) < SEEN_SHARE
+        return spent < SEEN_SHARE * account.duration_ns
 
     @property
     def compiled(self) -> bool:
@@ -228,6 +230,11 @@ class Context(Struct, frozen=True):
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
     @property
+    def host_idle(self) -> float:
+        """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
+        return self.idle("launch", "sync", "host", "unknown")
+
+    @property
     def away(self) -> float:
         """Share of the wall the host was elsewhere, in nothing that a probe saw.
 
@@ -303,17 +310,17 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(judged: Analysis) -> Context:
+def context_of(analysis: Analysis) -> Context:
     """The context of a judged window that is all there is."""
-    seen = judged.facts
+    seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
     known = Context(
-        estimate=judged.estimate,
+        estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if judged.estimate.shared else simulate_edits(judged),
+        simulated=None if analysis.estimate.shared else simulate_edits(analysis),
         joined=seen,
         attention=attention,
         chains=chains(seen, excluded),
@@ -321,7 +328,7 @@ def context_of(judged: Analysis) -> Context:
         syncs=syncs(seen),
         optimizer=optimizer(seen),
         readings=seen.readings,
-        recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
+        recomputed_ns=recomputed_ns(seen, analysis.estimate.steps_covered),
     )
     return within(known, None)
 

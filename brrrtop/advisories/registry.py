@@ -28,7 +28,7 @@ WORTH = f"wins {WORTH_SHARE:.0%} and {WORTH_STEP_NS / 1e6} ms a step or more".re
 class Finding(Struct, frozen=True):
     """What a rule says of one window."""
 
-    says: str
+    message: str
     suggests: str
     confidence: float
     saves: float | None
@@ -36,19 +36,22 @@ class Finding(Struct, frozen=True):
     waste: str | None
     """None: the edits that were simulated and win nothing."""
     evidence: dict[str, Any]
+    share: float | None = None
+    """Of the time, that the sentence of an edit names."""
 
 
 def finding(
-    says: str,
+    message: str,
     suggests: str,
     *,
     confidence: float = 0.0,
     saves: float | None = None,
     waste: str | None = None,
+    share: float | None = None,
     **evidence: Any,
 ) -> Finding:
     """A finding, its evidence by name, units in the names. Of an edit the price tells confidence and gain."""
-    return Finding(says, suggests, confidence, saves, waste, evidence)
+    return Finding(message, suggests, confidence, saves, waste, evidence, share)
 
 
 Check = Callable[..., Any]

@@ -104,8 +104,8 @@ class Steady:
         fresh = set(order) - set(self._order)
         for end in range(1, len(order)):
             for at in range(end, 0, -1):
-                before, mine = self._worth(order[at - 1]), self._worth(order[at])
-                if mine <= before * (1.0 if order[at] in fresh else OVERTAKES):
+                before, worth = self._worth(order[at - 1]), self._worth(order[at])
+                if worth <= before * (1.0 if order[at] in fresh else OVERTAKES):
                     break
                 order[at - 1], order[at] = order[at], order[at - 1]
         self._order = order

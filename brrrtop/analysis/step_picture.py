@@ -45,22 +45,22 @@ _LAYERS = {"annotation": 0, "launching": 1, "optimizer": 2}
 """Of Python's lane, from the back to the front; what names a cause is before all of them."""
 
 
-def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture | None:
+def step_picture(analysis: Analysis, until_ns: int | None = None) -> StepPicture | None:
     """A step of usual length; None for a window without activity.
 
     Args:
         until_ns: The last step that ended by then, however long, else the first.
     """
-    window = judged.facts.window
+    window = analysis.facts.window
     if not len(window.activities):
         return None
-    span, number = _choose(judged, until_ns)
+    span, number = _choose(analysis, until_ns)
     names: dict[str, int] = {}
     lanes = (
         Lane("Python", _python(window, span, names)),
         Lane("calls", _calls(window, span, names)),
-        *_device(judged, span, names),
-        Lane("gaps", _gaps(judged, span)),
+        *_device(analysis, span, names),
+        Lane("gaps", _gaps(analysis, span)),
     )
     return StepPicture(
         span=span,
@@ -68,14 +68,14 @@ def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture |
         kinds=KINDS,
         names=tuple(names),
         step=number,
-        steps=len(judged.estimate.steps.spans),
+        steps=len(analysis.estimate.steps.spans),
     )
 
 
-def _choose(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
+def _choose(analysis: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
     """The newest of the steps that are about as long as the median one, and its number."""
-    spans = judged.estimate.steps.spans
-    usual = judged.estimate.steps.step_ns or 0
+    spans = analysis.estimate.steps.spans
+    usual = analysis.estimate.steps.step_ns or 0
     if spans and until_ns is not None:
         passed = max(1, sum(one.t1_ns <= until_ns for one in spans))
         return spans[passed - 1], passed
@@ -83,10 +83,10 @@ def _choose(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
         near = min(abs(one.duration_ns - usual) for one in spans) + usual // 20
         alike = [i for i, one in enumerate(spans) if abs(one.duration_ns - usual) <= near]
         # A host that is far ahead makes its last calls before the last steps.
-        best = max(alike, key=lambda i: (len(_touching(judged.facts.window.calls, spans[i])), i))
+        best = max(alike, key=lambda i: (len(_touching(analysis.facts.window.calls, spans[i])), i))
         return spans[best], best + 1
-    whole = _observed_span(judged.facts.window, judged.facts.window.span.t1_ns - 1)
-    end_ns = min(whole.t1_ns, int(judged.facts.window.activities.ends_ns.max()))
+    whole = _observed_span(analysis.facts.window, analysis.facts.window.span.t1_ns - 1)
+    end_ns = min(whole.t1_ns, int(analysis.facts.window.activities.ends_ns.max()))
     return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
 
 
@@ -141,34 +141,34 @@ def _calls(window: Window, span: Span, names: dict[str, int]) -> Bars:
     return _bars(calls.starts_ns, calls.ends_ns, kinds, labels, names)
 
 
-def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lane]:
+def _device(analysis: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lane]:
     acts, labels, calls = (
-        judged.facts.window.activities,
-        judged.facts.labels,
-        judged.facts.window.calls,
+        analysis.facts.window.activities,
+        analysis.facts.labels,
+        analysis.facts.window.calls,
     )
     rows = np.flatnonzero((acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns))
     kinds = labels.buckets.astype(np.uint8)  # `KINDS` begins with the buckets
     for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
-        mine = rows[labels.classes[rows] == kind]
-        launched = picked(calls.starts_ns, judged.facts.call_rows[mine], -1)
+        shown = rows[labels.classes[rows] == kind]
+        launched = picked(calls.starts_ns, analysis.facts.call_rows[shown], -1)
         yield Lane(
             name,
             _bars(
-                acts.starts_ns[mine], acts.ends_ns[mine], kinds[mine],
-                [judged.facts.window.names[i] for i in acts.name_ids[mine].tolist()], names, launched,
+                acts.starts_ns[shown], acts.ends_ns[shown], kinds[shown],
+                [analysis.facts.window.names[i] for i in acts.name_ids[shown].tolist()], names, launched,
             ),
         )  # fmt: skip
 
 
-def _gaps(judged: Analysis, span: Span) -> Bars:
+def _gaps(analysis: Analysis, span: Span) -> Bars:
     """Idle stretches of the device, each by what most of it was lost to."""
-    window, acts = judged.facts.window, judged.facts.window.activities
+    window, acts = analysis.facts.window, analysis.facts.window.activities
     around = _observed_span(window, span.t0_ns)
     low, high = min(around.t0_ns, span.t0_ns), max(around.t1_ns, span.t1_ns)
     busy = intervals.merge(*intervals.clip(acts.starts_ns, acts.ends_ns, low, high))
     others = idle_causes.others_there(window)
-    gaps = idle_causes.by_gap(judged.facts, busy, (low, high), others)
+    gaps = idle_causes.by_gap(analysis.facts, busy, (low, high), others)
     shown = (gaps.ends_ns > span.t0_ns) & (gaps.starts_ns < span.t1_ns)
     shown &= gaps.ends_ns - gaps.starts_ns >= LEAST_GAP_NS
     causes = tuple(gaps.causes_ns)
@@ -176,12 +176,12 @@ def _gaps(judged: Analysis, span: Span) -> Bars:
         empty = np.zeros(0, np.int64)
         return _bars(empty, empty, empty.astype(np.uint8), (), {})
     largest = np.stack([gaps.causes_ns[cause][shown] for cause in causes]).argmax(axis=0)
-    named = [_io_or_host(judged, causes[i]) for i in largest.tolist()]
+    named = [_io_or_host(analysis, causes[i]) for i in largest.tolist()]
     kinds = np.array([_KIND[f"idle_{cause}"] for cause in named], np.uint8)
     return _bars(gaps.starts_ns[shown], gaps.ends_ns[shown], kinds, [""] * len(named), {})
 
 
-def _io_or_host(judged: Analysis, cause: str) -> str:
+def _io_or_host(analysis: Analysis, cause: str) -> str:
     """Samples part the two for the window as a whole: a gap is what most of that time is."""
-    idle = judged.estimate.account.idle_ns
+    idle = analysis.estimate.account.idle_ns
     return "io" if cause == "host" and idle.get("io", 0) > idle.get("host", 0) else cause

@@ -175,12 +175,12 @@ def _nearest(word: str, known: Sequence[str] | dict[str, str], likeness: float =
     return nearest[0] if nearest else None
 
 
-def _flag(says: str, **more: Any) -> dict[str, Any]:
-    return {"action": "store_true", "help": says, **more}
+def _flag(message: str, **more: Any) -> dict[str, Any]:
+    return {"action": "store_true", "help": message, **more}
 
 
-def _value(metavar: Any, says: str | None, kind: Any = str, **more: Any) -> dict[str, Any]:
-    return {"metavar": metavar, "help": says, "type": kind, **more}
+def _value(metavar: Any, message: str | None, kind: Any = str, **more: Any) -> dict[str, Any]:
+    return {"metavar": metavar, "help": message, "type": kind, **more}
 
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
@@ -275,8 +275,10 @@ def _exports() -> tuple[str, dict[str, Any]]:
     """Made when it is asked for: the formats take long to import."""
     from brrrtop.exporters.tables import FORMATS
 
-    says = "write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items())
-    return "--export", _value(("FORMAT", "PATH"), says, nargs="+", action="append")
+    message = "write it too. " + "; ".join(
+        f"{name}: {one.message}" for name, one in FORMATS.items()
+    )
+    return "--export", _value(("FORMAT", "PATH"), message, nargs="+", action="append")
 
 
 _VIEW = ("what is shown", "--once --interval --serve --listen")

@@ -57,13 +57,13 @@ class Gate:
     conditions: tuple[Condition, ...]
     hold_s: float = 0.0
     since_ns: int | None = field(default=None, init=False)
-    judged: bool = field(default=False, init=False)
+    measured: bool = field(default=False, init=False)
     """At least one snapshot could be judged."""
 
     def trips(self, snapshot: Snapshot) -> bool:
         """Whether it has held for long enough by this snapshot, one of a sequence."""
         answers = [condition.holds(snapshot) for condition in self.conditions]
-        self.judged = self.judged or None not in answers
+        self.measured = self.measured or None not in answers
         if not all(answers):
             self.since_ns = None
             return False
@@ -105,7 +105,7 @@ def check(gates: Sequence[Gate], snapshot: Snapshot) -> None:
 def finish(gates: Sequence[Gate]) -> None:
     """Refuses to call a gate passed that no snapshot could answer."""
     for one in gates:
-        if not one.judged:
+        if not one.measured:
             raise BrrrtopError(
                 f"the gate `{one.text}` could not be judged: nobody measured what it asks for",
                 "see `--json` for what this source has",

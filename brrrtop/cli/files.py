@@ -236,10 +236,10 @@ def _read(file: str, label: str, options: Options) -> RankView:
             source, options.steps, options.gpu, silenced=options.silenced, timeline=timeline
         )
     assert snapshot.estimate is not None, "a finished file is judged or refused"
-    judged = snapshot.estimate
+    estimate = snapshot.estimate
     # What one rank did once, the others waited for: ranks are compared with all that was recorded.
-    span = judged.span if options.steps else windows.whole(timeline)
-    window = timeline.window(span, judged.device.device_id)
+    span = estimate.span if options.steps else windows.whole(timeline)
+    window = timeline.window(span, estimate.device.device_id)
     return RankView(
         file, label, rank_of(snapshot, label), snapshot, window,
         world=snapshot.source.world, job=snapshot.source.job,

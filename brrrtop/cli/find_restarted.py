@@ -58,8 +58,8 @@ class RestartedProcesses:
         return RestartedProcess(one.pid, ready, len(trainers) == 1)
 
     def _fits(self, process: Process) -> bool:
-        mine = self._before
-        if (process.uid, process.cmdline) != (mine.uid, mine.cmdline):
+        before = self._before
+        if (process.uid, process.cmdline) != (before.uid, before.cmdline):
             return False
         since_s = self._since_s or 0.0
         return process.start_ticks / proc.TICKS_PER_S >= since_s and _cwd(process) == self._cwd

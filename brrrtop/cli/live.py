@@ -198,10 +198,10 @@ def _once(driver: Live, options: Options, label: str) -> int:
         patience_s = COUNTERS_S if only_counters else FIRST_VERDICT_S
         if shapes_outcome is None and not only_counters:
             patience_s += SHAPES_S
-        judged = snapshot.estimate is not None and shapes_outcome is not None
+        ready = snapshot.estimate is not None and shapes_outcome is not None
         if of_job:
-            judged = snapshot.job is not None and bool(snapshot.job.together_ns)
-        if judged or time.monotonic() - began > patience_s:
+            ready = snapshot.job is not None and bool(snapshot.job.together_ns)
+        if ready or time.monotonic() - began > patience_s:
             break
         if snapshot.freshness is Freshness.ENDED:
             who = "all ranks ended before they" if of_job else f"{label} ended before it"

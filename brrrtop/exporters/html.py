@@ -125,7 +125,7 @@ def _origin(snapshot: Snapshot) -> str:
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     device = estimate.device.name or "GPU of unknown model"
-    facts = [snapshot.source.label, device, phrases.judged(estimate)]
+    facts = [snapshot.source.label, device, phrases.coverage(estimate)]
     yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
     yield f"<h1>{_text(phrases.badge(snapshot))}</h1>"
     if words := headline_text(snapshot):

@@ -167,7 +167,7 @@ class Format(Struct, frozen=True):
     cannot; one module may write several formats."""
     ending: str
     """Of the file's name; a folder's has no dot."""
-    says: str
+    message: str
     """What is written, for `--help`."""
 
 

@@ -31,8 +31,9 @@ class Place(Struct, frozen=True):
         return _COMPUTES.search(self.library) is not None
 
     @property
-    def waits_for_thread(self) -> bool:
-        return _QUEUE.search(self.library) is not None
+    def waits_for_batch(self) -> bool:
+        """For what another thread puts into a queue; `requests.get()` of one is no download."""
+        return _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -43,17 +44,18 @@ class Place(Struct, frozen=True):
 _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
-    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|\.sample\(|decod|infer|predict"),
-    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|self_?play|explor|(?<![a-z])envs?(?![a-z])"),
+    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
+    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
     (
         PhaseKind.DATA,
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
     ),
 )  # fmt: skip
 _COMPILER = re.compile(
-    r"^(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
+    r"^(?!.*/(eval_frame|runtime_wrappers|output_code)\.py)"
+    r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
-"""Folders of torch's compiler; a sample holds the last two parts of a path."""
+"""Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
 _COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _FROM_HOST = re.compile(
@@ -61,6 +63,8 @@ _FROM_HOST = re.compile(
     r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
+_TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
+"""A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
 

@@ -179,8 +179,8 @@ def sums_of(
         starts, ends = phases.of(row)
         starts, ends = intervals.merge(*intervals.clip(starts, ends, span.t0_ns, span.t1_ns))
         if len(starts):
-            mine = [one for one, r in zip(bursts, rows.tolist(), strict=True) if r == row]
-            result.append(_sums(evidence, phases.keys[row], starts, ends, mine))
+            in_phase = [one for one, r in zip(bursts, rows.tolist(), strict=True) if r == row]
+            result.append(_sums(evidence, phases.keys[row], starts, ends, in_phase))
     return result
 
 

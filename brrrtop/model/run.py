@@ -147,9 +147,9 @@ class Run(Struct, frozen=True, eq=False):
         before, after = other.step_ns or 0, self.step_ns or 0
         if abs(after - before) > MOVED * max(before, 1):
             return True
-        mine, theirs = self._shares(), other._shares()
+        ours, theirs = self._shares(), other._shares()
         return any(
-            abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*mine, *theirs}
+            abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*ours, *theirs}
         )
 
     def _shares(self) -> dict[tuple[str, str], float]:

@@ -244,7 +244,7 @@ class Governor:
         """torch.compile is at work, or no more."""
         self._first_burst.compiling = on
 
-    def says(self) -> str:
+    def describe(self) -> str:
         """One sentence: what is being done, and why."""
         if self.continuous:
             return "tracing every step, as asked: the overhead limit does not apply"
@@ -375,8 +375,8 @@ class Governor:
         self._wanted = None
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self.burst_count += 1
-        says = f"{why}, with the shapes of one step" if shapes else str(why)
-        return Decision(Act.BURST, says, steps, longest_ns, shapes)
+        message = f"{why}, with the shapes of one step" if shapes else str(why)
+        return Decision(Act.BURST, message, steps, longest_ns, shapes)
 
     def _is_over(self, now_ns: int) -> bool:
         """Whether the burst under way has ended; takes note of how."""

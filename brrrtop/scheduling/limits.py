@@ -101,7 +101,7 @@ class Decision(Struct, frozen=True):
     """One order for the agent, and why."""
 
     act: Act
-    says: str
+    message: str
     steps: int = 0
     """Whole steps of a burst; 0: by time."""
     longest_ns: int = 0

@@ -95,7 +95,7 @@ class AgentState:
             hello: What the agent said of its trainer when it was met.
         """
         status = dict(body)
-        state, says = str(status.get("state")), str(status.get("says") or "")
+        state, message = str(status.get("state")), str(status.get("says") or "")
         code = status.get("code")
         traced = status.get("traced")
         self._holds_all |= bool(status.pop("all_threads", False))
@@ -106,10 +106,10 @@ class AgentState:
         if code == StatusCode.GRAPHS_UNKNOWN:
             state = "undecided"
         gpuless = _without_gpu(hello) if state == "waiting" else None
-        self._gpuless, says = gpuless is not None, gpuless or says
+        self._gpuless, message = gpuless is not None, gpuless or message
         blocker = None
-        if says and code not in UNHINDERED:
-            blocker = _with_help(state, code, says, self._pid)
+        if message and code not in UNHINDERED:
+            blocker = _with_help(state, code, message, self._pid)
         if blocker is not None:
             status["says"] = blocker
         if {state, self.state} <= ROUTINE and blocker is None and self.blocker is None:
@@ -118,13 +118,13 @@ class AgentState:
         return status
 
 
-def _with_help(state: str, code: str | None, says: str, pid: int | None) -> str:
+def _with_help(state: str, code: str | None, message: str, pid: int | None) -> str:
     """The agent's sentence about a state of its own, and what to type."""
     if code in HELPS:
-        return f"{says}; {HELPS[StatusCode(code)]}"
-    if state in _UNTRACED and pid is not None and says:
-        return f"{says}; what stands in the way: brrrtop doctor {pid}"
-    return says
+        return f"{message}; {HELPS[StatusCode(code)]}"
+    if state in _UNTRACED and pid is not None and message:
+        return f"{message}; what stands in the way: brrrtop doctor {pid}"
+    return message
 
 
 def _without_gpu(hello: Mapping[str, Any]) -> str | None:

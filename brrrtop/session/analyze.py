@@ -88,8 +88,8 @@ def analyze(
     return verdicts.showing(at, verdict, split_silenced(verdict.advice.given, silenced))
 
 
-def _id(judged: Analysis) -> int:
-    return judged.estimate.device.device_id
+def _id(analysis: Analysis) -> int:
+    return analysis.estimate.device.device_id
 
 
 def _runs(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:
@@ -97,11 +97,11 @@ def _runs(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None
     return {_id(one): _run(timeline, one) for one in every}
 
 
-def _run(timeline: Timeline, judged: Analysis) -> Run | None:
+def _run(timeline: Timeline, analysis: Analysis) -> Run | None:
     """The run that bursts are samples of; where everything was traced it is the window."""
     if timeline.observed is None or timeline.newest_ns is None:
-        return whole_run(judged.estimate)
-    return Ledger().run(timeline, _id(judged), timeline.newest_ns)
+        return whole_run(analysis.estimate)
+    return Ledger().run(timeline, _id(analysis), timeline.newest_ns)
 
 
 def steady_analyses(
@@ -121,13 +121,13 @@ def steady_analyses(
     return (verdicts.analyses(timeline, steady), left_out) if left_out else (every, ())
 
 
-def _in_own_span(timeline: Timeline, judged: Analysis) -> Analysis:
+def _in_own_span(timeline: Timeline, analysis: Analysis) -> Analysis:
     """The same from the first to the last that its own process did."""
-    acts, marks = judged.facts.window.activities, judged.facts.window.marks
+    acts, marks = analysis.facts.window.activities, analysis.facts.window.marks
     steps = (marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)
     begin = min(int(acts.starts_ns.min()), *marks.starts_ns[steps].tolist()[:1] or [1 << 62])
     end = max(int(acts.ends_ns.max()), *marks.ends_ns[steps].tolist()[-1:] or [0])
-    return estimate(timeline.window(Span(begin, end), judged.estimate.device.device_id))
+    return estimate(timeline.window(Span(begin, end), analysis.estimate.device.device_id))
 
 
 def read(source: Source) -> Timeline:
@@ -142,8 +142,8 @@ def _without_activity(source: Source, device: int | None, ids: Sequence[int]) ->
     """Why it cannot be judged: none of its GPUs did anything, or not the one that was asked for."""
     if ids:
         listed = ", ".join(str(i) for i in sorted(ids))
-        says = f"{source.info.label} has no activity on GPU {device}"
-        return BadInput(says, f"it has GPU {listed}")
+        message = f"{source.info.label} has no activity on GPU {device}"
+        return BadInput(message, f"it has GPU {listed}")
     helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
     if source.info.kind == "recording":
         helps = (
@@ -154,11 +154,11 @@ def _without_activity(source: Source, device: int | None, ids: Sequence[int]) ->
     return BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
 
 
-def _trim(timeline: Timeline, judged: Analysis) -> Analysis:
-    span = between_steps(judged.estimate.steps)
+def _trim(timeline: Timeline, analysis: Analysis) -> Analysis:
+    span = between_steps(analysis.estimate.steps)
     if span is None:
-        return judged
-    return estimate(timeline.window(span, judged.estimate.device.device_id))
+        return analysis
+    return estimate(timeline.window(span, analysis.estimate.device.device_id))
 
 
 def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Steps:
@@ -184,22 +184,22 @@ def _analyses_of_steps(
     return tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
 
 
-def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:
+def _of_steps(analysis: Analysis, chosen: Steps) -> Analysis:
     """The same with the steps that were chosen: the host, which is ahead, marked them earlier than
     they ran, and so outside the window."""
-    steps = replace(chosen, warming_up=judged.estimate.steps.warming_up)
-    return replace(judged, estimate=replace(judged.estimate, steps=steps))
+    steps = replace(chosen, warming_up=analysis.estimate.steps.warming_up)
+    return replace(analysis, estimate=replace(analysis.estimate, steps=steps))
 
 
-def _worst_step_picture(judged: Analysis) -> StepPicture | None:
+def _worst_step_picture(analysis: Analysis) -> StepPicture | None:
     """Of the longest whole step, to be sent to a colleague; where no steps are known of the end of the
     window, None without activity."""
-    steps = judged.estimate.steps
+    steps = analysis.estimate.steps
     if not steps.spans:
-        return step_picture(judged)
+        return step_picture(analysis)
     number = max(range(len(steps.spans)), key=lambda row: steps.spans[row].duration_ns)
     longest = steps.spans[number]
     only = replace(steps, spans=(longest,), step_ns=longest.duration_ns)
-    alone = replace(judged, estimate=replace(judged.estimate, steps=only))
+    alone = replace(analysis, estimate=replace(analysis.estimate, steps=only))
     picture = step_picture(alone)
     return picture and replace(picture, step=number + 1, steps=len(steps.spans))

@@ -84,9 +84,9 @@ class Controller:
         self._order(self.source.now_ns())
         return "recording the shapes of one step"
 
-    def exited(self, says: str) -> None:
+    def exited(self, message: str) -> None:
         """Takes the word of whoever waited for the trainer; what it sent before is read first."""
-        self.source.load.tell_end(says)
+        self.source.load.tell_end(message)
         self._second_ns = 0
 
     def _require_tracing(self) -> None:
@@ -186,7 +186,7 @@ class Controller:
             if decision.shapes:
                 source.link.order(Op.SHAPES)
                 self.requests.ordered(now_ns)
-            source.say({"burst": decision.says}, now_ns)
+            source.say({"burst": decision.message}, now_ns)
         else:
             source.link.order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
 
@@ -206,7 +206,7 @@ class Controller:
             "tier": self.tier, "gauges": self._notes(), "facts": source.feeds.facts, **load.status,
         }  # fmt: skip
         if source.link.there:
-            status["sampling"] = self.governor.says()
+            status["sampling"] = self.governor.describe()
             stage = self._agent_state.stage or self.governor.stage(now_ns)
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:
@@ -219,8 +219,8 @@ class Controller:
             source.end(load.trainer_end, now_ns)
         stopped = load.trainer_stopped
         if (stopped is not None) != source.status.get("stopped", False):
-            says = stopped or "the trainer runs again"
-            source.say({"stopped": stopped is not None, "says": says}, now_ns)
+            message = stopped or "the trainer runs again"
+            source.say({"stopped": stopped is not None, "says": message}, now_ns)
         if (failed := source.tee.stopped) is not None:
             source.say({"recording": failed, "says": failed}, now_ns)
 
@@ -230,7 +230,7 @@ class Controller:
             tier=self.tier,
             notes=tuple(self._notes()),
             waits=frozenset(filter(None, (self._agent_state.waits, self.governor.waiting))),
-            gauges=frozenset(filter(None, (*self.source.feeds.says, self._holds))),
+            gauges=frozenset(filter(None, (*self.source.feeds.remarks, self._holds))),
         )
 
     def _notes(self) -> list[str]:
@@ -240,7 +240,7 @@ class Controller:
             waits = STAGE_LINES.get(source.status.get("stage") or "") or self.governor.waiting
         known = (
             source.over, blocker, self.governor.forbidden, waits, source.load.trainer_stopped,
-            source.tee.stopped, *source.feeds.says, self._holds,
+            source.tee.stopped, *source.feeds.remarks, self._holds,
         )  # fmt: skip
         return list(dict.fromkeys(line for line in known if line is not None))
 

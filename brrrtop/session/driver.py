@@ -74,7 +74,7 @@ class Driver:
         self._chosen: str | None = None
         """The rank that somebody opened; None: the odd one."""
         self._job: JobSnapshot | None = None
-        self._judged: tuple[object, ...] = ()
+        self._members_seen: tuple[object, ...] = ()
         self._frozen: Snapshot | None = None
         """What is shown while a live picture stands still."""
 
@@ -124,13 +124,13 @@ class Driver:
     def silence(self, kind: str) -> str:
         """Gives no such advice for any rank, or gives it again; says which."""
         self._silenced ^= {kind}
-        self._judged = ()
-        says = [session.silence(kind) for _, session in self.watched]
+        self._members_seen = ()
+        message = [session.silence(kind) for _, session in self.watched]
         if self._frozen is not None:
             every = sorted((*self._frozen.advisories, *self._frozen.silenced), key=rank)
             shown, quiet = split_silenced(every, self.session.silenced)
             self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
-        return says[0]
+        return message[0]
 
     def _refuse(self, *_: object) -> Any:
         raise BrrrtopError("this source cannot do that")
@@ -158,10 +158,10 @@ class Driver:
             for one in self.members:
                 if one.rank is None:
                     one.rank = rank_of(snapshots.get(one.key), one.label)
-        judged = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
-        if self._job is None or judged != self._judged:
+        compared = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
+        if self._job is None or compared != self._members_seen:
             self._job = self._judge(snapshots)
-            self._judged = judged
+            self._members_seen = compared
         job = replace(self._job, ranks=tuple(_present(r, snapshots) for r in self._job.ranks))
         shown, session = self._shown
         return with_job(session.in_full(snapshots[shown.key]), job, shown.key)

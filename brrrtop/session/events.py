@@ -65,10 +65,10 @@ class _Row:
         self._says: object = None
         self._newest_ns = 0
 
-    def add(self, says: object, t_ns: int) -> bool:
+    def add(self, message: object, t_ns: int) -> bool:
         """What one that ends then says; False: it has said so before."""
-        if not self.count or says != self._says:
-            self._says, self.since_ns, self.count = says, t_ns, 0
+        if not self.count or message != self._says:
+            self._says, self.since_ns, self.count = message, t_ns, 0
         elif t_ns <= self._newest_ns:
             return False
         self._newest_ns = t_ns
@@ -146,8 +146,8 @@ class EventLog:
         self._log_shapes(timeline, estimate, now_ns)
         self._seen_ns = now_ns
 
-    def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
-        event = Event(t_ns, kind, says, failed)
+    def _add(self, t_ns: int, kind: str, message: str, failed: bool = False) -> None:
+        event = Event(t_ns, kind, message, failed)
         if self._known_ns and event in self.lines.values():
             return  # told before the playhead went back
         self.lines[self._next] = event
@@ -164,24 +164,24 @@ class EventLog:
         self._seen_ns = min(self._seen_ns, now_ns)
         self._since_ns = min(self._since_ns, now_ns)
 
-    def marked(self, t_ns: int, says: str) -> None:
+    def marked(self, t_ns: int, message: str) -> None:
         """A person marked a baseline."""
         self._changes = _Row()
-        self._add(t_ns, "baseline", says)
+        self._add(t_ns, "baseline", message)
 
     def compared(self, comparison: Comparison, t_ns: int) -> None:
         """Tells once what has changed in kind since the baseline, when it stays changed."""
         counted = self._changes.add(comparison.changes, t_ns)
         if not counted or not comparison.changes or self._changes.count != STEADY:
             return
-        says = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
-        self._add(t_ns, "change", says)
+        message = f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}"
+        self._add(t_ns, "change", message)
 
     def advice_failed(self, t_ns: int, fault: Exception) -> None:
         """Tells once that there is no advice for a fault of our own."""
-        says = f"no advice: a fault of brrrtop's own ({type(fault).__name__}: {fault})"
-        if says not in (event.says for event in self.lines.values()):
-            self._add(t_ns, "advice", says, failed=True)
+        message = f"no advice: a fault of brrrtop's own ({type(fault).__name__}: {fault})"
+        if message not in (event.says for event in self.lines.values()):
+            self._add(t_ns, "advice", message, failed=True)
 
     def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:
@@ -201,9 +201,9 @@ class EventLog:
             return
         if self._regime is not None:
             self._close_regime(row.since_ns)
-        says = word if self._regime is None else f"{self._regime} → {word}"
+        message = word if self._regime is None else f"{self._regime} → {word}"
         self._why = f", {workers}" if workers and estimate.cause == "input" else ""
-        self._add(row.since_ns, "regime", says + self._why)
+        self._add(row.since_ns, "regime", message + self._why)
         self._regime, self._since_ns, self._candidate = word, row.since_ns, _Row()
 
     def _close_regime(self, t_ns: int) -> None:
@@ -211,8 +211,8 @@ class EventLog:
         for number, event in reversed(self.lines.items()):
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
-                says = event.says.removesuffix(self._why)
-                sentence = f"{says} for {lasted}{self._why}"
+                message = event.says.removesuffix(self._why)
+                sentence = f"{message} for {lasted}{self._why}"
                 self.lines[number] = Event(event.t_ns, event.kind, sentence)
                 return
 
@@ -233,9 +233,9 @@ class EventLog:
                 self._logged[(mark_class, start, end)] = end
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
                 name = timeline.names[name_id]
-                says = f"{again}{what} for {units.duration(end - start)}"
-                says += f": {name}" if name else ""
-                self._add(start, "recompile" if again else kind, says)
+                message = f"{again}{what} for {units.duration(end - start)}"
+                message += f": {name}" if name else ""
+                self._add(start, "recompile" if again else kind, message)
 
     def _log_throttling(self, timeline: Timeline, now_ns: int) -> None:
         gauges = timeline.gauges_between(Span(self._seen_ns, now_ns))
@@ -244,9 +244,9 @@ class EventLog:
             bits = int(value) & sum(THROTTLE_BITS)
             if bits == self._throttle:
                 continue
-            reasons = ", ".join(says for bit, says in THROTTLE_BITS.items() if bits & bit)
-            says = f"clocks lowered: {reasons}" if bits else "clocks free again"
-            self._add(int(t_ns), "throttle", says)
+            reasons = ", ".join(message for bit, message in THROTTLE_BITS.items() if bits & bit)
+            message = f"clocks lowered: {reasons}" if bits else "clocks free again"
+            self._add(int(t_ns), "throttle", message)
             self._throttle = bits
 
     def _log_shapes(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
@@ -256,20 +256,20 @@ class EventLog:
             self._refused = refused
             self._add(now_ns, "shapes", str(refused[1]), failed=True)
         shapes = timeline.shapes
-        outcome = (shapes.learned_ns, shapes.says)
-        if outcome == self._shapes or (estimate is None and not shapes.says):
+        outcome = (shapes.learned_ns, shapes.message)
+        if outcome == self._shapes or (estimate is None and not shapes.message):
             return
         self._shapes = outcome
-        if estimate is None or shapes.says:
-            self._add(now_ns, "shapes", shapes.says, failed=True)
+        if estimate is None or shapes.message:
+            self._add(now_ns, "shapes", shapes.message, failed=True)
             return
         share = units.share(estimate.evidence_shares.get("L2", 0.0))
         ops = f"{units.count(shapes.op_count)} ops"
-        says = f"shapes of one step recorded: {ops}, {share} of kernel time now L2"
-        self._add(now_ns, "shapes", says)
+        message = f"shapes of one step recorded: {ops}, {share} of kernel time now L2"
+        self._add(now_ns, "shapes", message)
 
     def _status(self, timeline: Timeline, now_ns: int) -> None:
-        says = timeline.ended or timeline.status.get("says")
-        if says and says != self._state:
-            self._add(now_ns, "trainer" if timeline.ended else "agent", str(says))
-            self._state = says
+        message = timeline.ended or timeline.status.get("says")
+        if message and message != self._state:
+            self._add(now_ns, "trainer" if timeline.ended else "agent", str(message))
+            self._state = message

@@ -41,16 +41,16 @@ class History:
         self._points.clear()
         self._to_ns = 0
 
-    def add(self, judged: Analysis) -> None:
+    def add(self, analysis: Analysis) -> None:
         """One more window: the part of it that is new, once that says something."""
-        span = judged.estimate.span
+        span = analysis.estimate.span
         fresh = Span(min(max(span.t0_ns, self._to_ns), span.t1_ns), span.t1_ns)
         steps = tuple(
-            one.duration_ns for one in judged.estimate.steps.spans
+            one.duration_ns for one in analysis.estimate.steps.spans
             if fresh.t0_ns < one.t1_ns <= fresh.t1_ns
         )  # fmt: skip
         if (
-            judged.facts.window.observed is not None
+            analysis.facts.window.observed is not None
             and not steps
             and fresh.duration_ns < PATIENCE_NS
         ):
@@ -58,7 +58,7 @@ class History:
         if self._follows_run:  # a burst stands for its stratum, and not for the time around it
             self._steps_ns, self._to_ns = (*self._steps_ns, *steps), fresh.t1_ns
             return
-        part = judged.estimate.account if fresh == span else _account_between(judged, fresh)
+        part = analysis.estimate.account if fresh == span else _account_between(analysis, fresh)
         if not part.duration_ns:
             return
         self._points.append(HistoryPoint(fresh.t1_ns, part, steps))
@@ -74,9 +74,9 @@ class History:
         self._steps_ns = ()
 
 
-def _account_between(judged: Analysis, fresh: Span) -> Account:
+def _account_between(analysis: Analysis, fresh: Span) -> Account:
     """The account of a part of a window, whose activities are labelled already."""
-    facts, window = judged.facts, judged.facts.window
+    facts, window = analysis.facts, analysis.facts.window
     acts = window.activities
     rows = np.flatnonzero((acts.ends_ns > fresh.t0_ns) & (acts.starts_ns < fresh.t1_ns))
     observed = None

@@ -217,10 +217,10 @@ class Live(Driver):
                 if old.controller is not None:
                     old.controller.source.close()
 
-    def exited(self, says: str) -> None:
+    def exited(self, message: str) -> None:
         """Takes the word of whoever waited for the job; what its ranks sent before is read first."""
         for _, controller in self.live:
-            controller.exited(says)
+            controller.exited(message)
 
     def follow(self) -> str:
         """Goes on with the successor that was found; says so.
@@ -300,10 +300,10 @@ class Live(Driver):
         return self._of_all(Controller.burst)
 
     def _of_all(self, ask: Callable[[Controller], str]) -> str:
-        says = [ask(one) for _, one in self.live if one.tier != "nvml"]
-        if not says:
+        message = [ask(one) for _, one in self.live if one.tier != "nvml"]
+        if not message:
             return ask(self.shown)  # which says why not
-        return f"{says[0]}, on {len(says)} ranks" if self.of_job else says[0]
+        return f"{message[0]}, on {len(message)} ranks" if self.of_job else message[0]
 
     def shapes(self) -> str:
         """Has the op shapes of one step recorded; what came of it is told in the log."""

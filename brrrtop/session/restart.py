@@ -122,10 +122,10 @@ class Succession:
         reason = (driver.ended or "the trainer ended").removeprefix(
             f"the trainer (pid {source.pid}) "
         )
-        judged, chosen = session.judged, session.baseline
+        analysis, chosen = session.analysis, session.baseline
         self._kept_words = "" if chosen is None else "; the baseline stays"
         ours = chosen is None or chosen is self._kept
-        if ours and judged is not None and not judged.estimate.steps.warming_up:
+        if ours and analysis is not None and not analysis.estimate.steps.warming_up:
             session.mark(label=f"{source.info.label}, exited {at}")
             self._kept = session.baseline
             self._kept_words = "; its last figures are the baseline"

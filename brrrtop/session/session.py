@@ -72,7 +72,7 @@ class Session:
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._looked = 0
-        self.judged: Analysis | None = None
+        self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
         self._devices: tuple[Estimate, ...] = ()
         self._judged: tuple[Analysis, ...] = ()
@@ -103,10 +103,10 @@ class Session:
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
         last = self.timeline.last_ns
-        if self.judged is None or last is None:
+        if self.analysis is None or last is None:
             return None
         first = max(self.timeline.first_ns or 0, last - reach_ns)
-        return self.timeline.window(Span(first, last), self.judged.estimate.device.device_id)
+        return self.timeline.window(Span(first, last), self.analysis.estimate.device.device_id)
 
     @property
     def baseline(self) -> Baseline | None:
@@ -144,9 +144,9 @@ class Session:
             shown = self.in_full(self._latest)
         if shown is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
-        says = self._marking.mark(shown, self._part, label)
-        self.log.marked(shown.now_ns, says)
-        return says
+        message = self._marking.mark(shown, self._part, label)
+        self.log.marked(shown.now_ns, message)
+        return message
 
     def advance(self, now_ns: int | None = None, wall_ns: int | None = None) -> Snapshot:
         """The state at `now_ns` in the source's time.
@@ -174,19 +174,19 @@ class Session:
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
-        self.log.update(self.timeline, self.judged.estimate if self.judged else None, now)
+        self.log.update(self.timeline, self.analysis.estimate if self.analysis else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
 
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
         tables and the picture of a step."""
-        if self.judged is None:
+        if self.analysis is None:
             return at
         try:
             if self._without_kernels:
                 self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
-            kept = self._verdict = self._verdict or self._advised(self.judged)
+            kept = self._verdict = self._verdict or self._advised(self.analysis)
         except Exception as fault:
             if not hasattr(self.source, "refuse"):
                 raise
@@ -195,12 +195,12 @@ class Session:
             self._without_kernels = ()
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        at = replace(at, estimate=of_run(self.judged, self._run), devices=self._of_runs())
+        at = replace(at, estimate=of_run(self.analysis, self._run), devices=self._of_runs())
         self._latest = verdicts.showing(at, kept, split_silenced(self._steady.shown, self.silenced))
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
-        self.judged = verdicts.of_device(every, self.device_id)
+        self.analysis = verdicts.of_device(every, self.device_id)
         self._judged = every
         self._devices = tuple(one.estimate for one in every)
         self._without_kernels = () if with_kernels else every
@@ -246,7 +246,7 @@ class Session:
     @property
     def _run(self) -> Run | None:
         """Of the GPU shown."""
-        return self._runs.get(self.judged.estimate.device.device_id if self.judged else None)
+        return self._runs.get(self.analysis.estimate.device.device_id if self.analysis else None)
 
     def _of_runs(self) -> tuple[Estimate, ...]:
         """Each GPU's estimate with its run in it."""
@@ -299,9 +299,9 @@ class Session:
     def _looked_long(self, now: int) -> bool:
         """Whether samples since the verdict may say where the host is that it found elsewhere."""
         taken = self.timeline.looks_taken
-        if self.judged is None or not windows.is_due(taken, self._looked, self._is_over(now)):
+        if self.analysis is None or not windows.is_due(taken, self._looked, self._is_over(now)):
             return False
-        result = self.judged.estimate
+        result = self.analysis.estimate
         away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
         within = result.stack_samples is not None and result.stack_samples.within
         return not within and away >= MATTERS * result.account.duration_ns
@@ -321,9 +321,9 @@ class Session:
             now_ns=now,
             age_ns=age,
             progress=_progress(span, now),
-            estimate=of_run(self.judged, self._run) if self.judged else None,
+            estimate=of_run(self.analysis, self._run) if self.analysis else None,
             run=self._run,
-            devices=self._of_runs() if self.judged else (),
+            devices=self._of_runs() if self.analysis else (),
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,
@@ -338,13 +338,13 @@ class Session:
                 None if rss is None else int(rss),
             ),
             baseline=self._marking.baseline,
-            comparison=self._marking.comparison if self.judged else None,
+            comparison=self._marking.comparison if self.analysis else None,
         )
 
     def _gauges(self, now: int) -> Gauges:
         """Readings of the last minute for the device shown and for no device in particular."""
         table = self.timeline.gauges_between(Span(now - 60_000_000_000, now + 1))
-        shown = self.judged.estimate.device.device_id if self.judged else self.device_id
+        shown = self.analysis.estimate.device.device_id if self.analysis else self.device_id
         if shown is None and len(table):
             shown = int(table.device_ids.max())
         here = (table.device_ids == (shown or 0)) | (table.device_ids < 0)
@@ -363,7 +363,7 @@ class Session:
             return Freshness.WAITING
         if age is not None and age > STALE_NS:
             return Freshness.STALE
-        return Freshness.LIVE if self.judged or self.timeline.gauges_seen else Freshness.WAITING
+        return Freshness.LIVE if self.analysis or self.timeline.gauges_seen else Freshness.WAITING
 
 
 def _progress(span: Span | None, now: int) -> float | None:

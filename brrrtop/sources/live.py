@@ -86,8 +86,8 @@ class LiveSource:
         # Says that this source is traced in spans, so that silence is not taken for idleness.
         self.put(Kind.OBSERVED, np.zeros(0, OBSERVED), opened_ns)
         if not self.link.there:
-            says = "counters only: what holds the trainer back needs an agent in it"
-            self.say({"tier": "nvml", "state": "watching", "says": says}, opened_ns)
+            message = "counters only: what holds the trainer back needs an agent in it"
+            self.say({"tier": "nvml", "state": "watching", "says": message}, opened_ns)
         self.link.keep_alive()
 
     # --- Source -----------------------------------------------------------------
@@ -249,8 +249,8 @@ class Feeds:
         self._uuids: dict[int, str] = {}
 
     @property
-    def says(self) -> list[str]:
-        return [line for feed in self._feeds for line in feed.says]
+    def remarks(self) -> list[str]:
+        return [line for feed in self._feeds for line in feed.remarks]
 
     @property
     def facts(self) -> list[str]:

@@ -188,7 +188,7 @@ def steps_judged(estimate: Estimate) -> str:
     return f"{count} step{'s' * (count != 1)}" if count else ""
 
 
-def judged(estimate: Estimate) -> str:
+def coverage(estimate: Estimate) -> str:
     """`20.8 s watched, 81 steps of 138 ms, 6 of them traced`; of a file that was traced whole `… judged`."""
     run, steps = estimate.run, estimate.steps
     if run is None or estimate.traced_ns is None:

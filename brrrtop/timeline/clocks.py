@@ -197,8 +197,10 @@ def _run_before(acts: Activities, groups: I8, times: I8) -> F8:
     """Time each group has run before each of evenly spaced times, shape (t, g)."""
     busy_before = np.zeros((len(times), int(groups.max()) + 1))
     for group in range(busy_before.shape[1]):
-        mine = groups == group
-        cover = intervals.Cover(*intervals.merge(acts.starts_ns[mine], acts.ends_ns[mine]))
+        group_rows = groups == group
+        cover = intervals.Cover(
+            *intervals.merge(acts.starts_ns[group_rows], acts.ends_ns[group_rows])
+        )
         busy_before[:, group] = cover.up_to(times)
     return busy_before
 
@@ -234,19 +236,19 @@ class SampleClock:
         pieces = [piece for span in traced for piece in _pieces(span, guess)]
         rows = [_rows(guess, piece) for piece in pieces]
         shifts = [
-            self._shift(samples.take(mine), acts, piece)
-            for mine, piece in zip(rows, pieces, strict=True)
+            self._shift(samples.take(group_rows), acts, piece)
+            for group_rows, piece in zip(rows, pieces, strict=True)
         ]
         line = _Line([shift for shift in shifts if shift is not None])
-        for mine, shift in zip(rows, shifts, strict=True):
-            at = (samples.starts_ns[mine] + samples.ends_ns[mine]) // 2
+        for group_rows, shift in zip(rows, shifts, strict=True):
+            at = (samples.starts_ns[group_rows] + samples.ends_ns[group_rows]) // 2
             if shift is not None and line.agrees(shift):
                 drifted = np.rint(line.drift * (at - shift.at_ns)).astype(np.int64)
-                offsets[mine] = shift.offset_ns + drifted
-                errors[mine] = shift.error_ns
+                offsets[group_rows] = shift.offset_ns + drifted
+                errors[group_rows] = shift.error_ns
             elif len(at) and line.reaches(int(at[0])):
-                offsets[mine] = line.at(at)
-                errors[mine] = line.scatter_ns
+                offsets[group_rows] = line.at(at)
+                errors[group_rows] = line.scatter_ns
         return replace(samples, offsets_ns=offsets, errors_ns=errors)
 
     def _shift(self, samples: Samples, acts: Activities, piece: Span) -> Shift | None:

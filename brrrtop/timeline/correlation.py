@@ -42,12 +42,12 @@ def _of_its_span(
 ) -> npt.NDArray[np.bool_]:
     """Whether the call in `rows` was made for the span of the activity: in it, or just before."""
     begun, ended = edges(observed)
-    mine = np.searchsorted(begun, activities.starts_ns, "right") - 1
+    own = np.searchsorted(begun, activities.starts_ns, "right") - 1
     # What runs out after a span's end was launched in it, or after that end too.
     after = np.searchsorted(ended, activities.starts_ns, "left")
     its = np.searchsorted(ended, calls.starts_ns[rows], "left")
     in_order = calls.starts_ns[rows] <= activities.starts_ns
-    return np.asarray(((its == mine) | (its == after)) & in_order)
+    return np.asarray(((its == own) | (its == after)) & in_order)
 
 
 class Launched(Columns, frozen=True, eq=False):

@@ -74,7 +74,7 @@ class StepShapes:
     def __init__(self) -> None:
         self.cuts: list[Span] = []
         """Spans that the recording disturbed, sorted and disjoint: no statistic may use them."""
-        self.says = ""
+        self.message = ""
         """Why the newest recording came to nothing."""
         self.op_count = 0
         """Ops of the recording that is in use."""
@@ -143,11 +143,11 @@ class StepShapes:
         self._sequence = Sequence(here.keys, here.times_ns, op_ids)
         ran_ns = int(acts.ends_ns[here.rows].max())
         insert(self.cuts, Span(step.t0_ns, ran_ns + RECOVERY_NS))
-        self._due, self.says = None, ""
+        self._due, self.message = None, ""
         self.op_count, self.learned_ns = count, step.t1_ns
 
     def _fail(self, why: str) -> None:
-        self._due, self.says, self._ops = None, f"no shapes: {why}", []
+        self._due, self.message, self._ops = None, f"no shapes: {why}", []
 
     def _signature_ids(
         self,

@@ -421,14 +421,14 @@ class Timeline:
         inside &= acts.device_ids[made.rows] == device_id
         if not inside.any():
             return None
-        mine = acts.take(made.rows[inside])
-        mine = in_order(mine, slice(None), mine.starts_ns)
+        inner = acts.take(made.rows[inside])
+        inner = in_order(inner, slice(None), inner.starts_ns)
         device = self.devices.get(device_id, Device(device_id))
         window = Window(
-            step.span, device, mine, calls, step.marks.take(slice(0)), NO_LINKS,
+            step.span, device, inner, calls, step.marks.take(slice(0)), NO_LINKS,
             self.gauges_between(Span(0, 0)), self.names,
         )  # fmt: skip
-        return window, step.details(mine, calls, self.ops)
+        return window, step.details(inner, calls, self.ops)
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""

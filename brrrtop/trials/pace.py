@@ -32,6 +32,7 @@ ROUNDING = 0.002
 """A relative difference of the loss below which the order of additions may explain it."""
 TIMES_NOISE = 3.0
 _MARK = {"n", "t", "samples", "waited"}
+_SUMS = (*_MARK, "d")
 
 
 class Trace:
@@ -41,6 +42,8 @@ class Trace:
         self._folder = folder
         self._read: dict[Path, int] = {}
         self._lines: dict[Path, list[dict[str, Any]]] = {}
+        self._apart: dict[Path, dict[str, int]] = {}
+        """What marks hold of evaluations up to here: taken out of them."""
         self.header: Header | None = None
         self.fault: str | None = None
         self._path: Path | None = None
@@ -67,9 +70,19 @@ class Trace:
                     self.header, self._path = header, path
                 self._lines[path] = []
             elif path in self._lines and fields.keys() >= _MARK:
-                self._lines[path].append(fields)
+                self._lines[path].append(self._without_evaluation(path, fields))
         except (MsgspecError, TypeError, AttributeError):
             return
+
+    def _without_evaluation(self, path: Path, fields: dict[str, Any]) -> dict[str, Any]:
+        apart = self._apart.setdefault(path, {})
+        lines = self._lines[path]
+        without = {name: fields[name] - apart.get(name, 0) for name in _SUMS if name in fields}
+        if fields.get("apart") and lines:
+            for name in without.keys() & lines[-1].keys():
+                apart[name] = apart.get(name, 0) + without[name] - lines[-1][name]
+                without[name] = lines[-1][name]
+        return {**fields, **without}
 
     @property
     def marks(self) -> list[dict[str, Any]]:

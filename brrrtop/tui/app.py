@@ -209,20 +209,20 @@ class BrrrtopApp(ThemedApp[int]):
         self.exit(return_code=getattr(message.fault, "exit_code", 1))
 
     def on_request_answered(self, message: RequestAnswered) -> None:
-        self.say(message.says, message.failed)
+        self.say(message.message, message.failed)
 
-    def say(self, says: str, failed: bool = False) -> None:
+    def say(self, message: str, failed: bool = False) -> None:
         """Shows a sentence for a while: on the status line, or over it when it is longer."""
-        if len(says) > self.size.width:
-            if says == self._toast[0] and monotonic() < self._toast[1]:
+        if len(message) > self.size.width:
+            if message == self._toast[0] and monotonic() < self._toast[1]:
                 return
-            self._toast = (says, monotonic() + 3 * SAYS_S)
+            self._toast = (message, monotonic() + 3 * SAYS_S)
             severity: SeverityLevel = "error" if failed else "information"
-            self.notify(says, severity=severity, timeout=3 * SAYS_S, markup=False)
+            self.notify(message, severity=severity, timeout=3 * SAYS_S, markup=False)
             return
         top = self.screen_stack[-1] if self.screen_stack else None
         for status in top.query(Status) if top else ():
-            status.say(says, failed, SAYS_S)
+            status.say(message, failed, SAYS_S)
 
     def forget_toast(self) -> None:
         """Whoever goes on has read it, and it would cover what comes."""
@@ -332,9 +332,9 @@ class BrrrtopApp(ThemedApp[int]):
     def _switch(self, driver: Driver) -> str:
         """On the feed's thread. A wish that was refused changes nothing."""
         on = not self._continuous
-        says = driver.continuous(on)
+        message = driver.continuous(on)
         self._continuous = on
-        return says
+        return message
 
     def action_burst(self) -> None:
         self.ask("continuous", lambda d: d.burst())

@@ -39,7 +39,7 @@ class FeedFailed(Message):
 class RequestAnswered(Message):
     """What came of a request: a sentence to show."""
 
-    says: str
+    message: str
     failed: bool = False
 
 
@@ -105,10 +105,10 @@ class Feed(Thread):
             except Empty:
                 return
             try:
-                says = request(self._driver)
+                message = request(self._driver)
             except BrrrtopError as fault:
                 hint = f" – {fault.action}" if fault.action else ""
                 self._post(RequestAnswered(f"{fault.message}{hint}", failed=True))
             else:
-                if says:
-                    self._post(RequestAnswered(says))
+                if message:
+                    self._post(RequestAnswered(message))

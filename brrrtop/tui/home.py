@@ -54,8 +54,8 @@ def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
     busy = palette.text("SMs busy ", "muted")
     busy.append_text(meter(real, palette, 10, "good"))
     pieces.append(busy.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
-    says = units.share(gpu.gauges.get(Metric.SMI_UTIL))
-    pieces.append(pair("nvidia-smi says", f"{says:>4}", palette))
+    message = units.share(gpu.gauges.get(Metric.SMI_UTIL))
+    pieces.append(pair("nvidia-smi says", f"{message:>4}", palette))
     used, total = (
         units.size(gpu.gauges.get(one))
         for one in (Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES)
@@ -72,12 +72,12 @@ HEAD = f"{'pid':>8}  {'user':<10} {'GPU':<5} {'memory':>9}  {'SMs busy':>8} {'nv
 
 def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, width: int) -> Text:
     """A trainer with the GPUs it is on; their use is that of all processes on them."""
-    mine = [gpu for gpu in gpus if one.pid in gpu.memory_by_pid]
-    where = ",".join(str(gpu.index) for gpu in mine) or ("yes" if one.on_gpu else "none")
-    sizes = [gpu.memory_by_pid[one.pid] for gpu in mine]
+    used = [gpu for gpu in gpus if one.pid in gpu.memory_by_pid]
+    where = ",".join(str(gpu.index) for gpu in used) or ("yes" if one.on_gpu else "none")
+    sizes = [gpu.memory_by_pid[one.pid] for gpu in used]
     known = [size for size in sizes if size is not None]
-    real, says = (
-        [gpu.gauges[metric] for gpu in mine if metric in gpu.gauges]
+    real, message = (
+        [gpu.gauges[metric] for gpu in used if metric in gpu.gauges]
         for metric in (Metric.SM_ACTIVE, Metric.SMI_UTIL)
     )
     memory = units.size(sum(known)) if known else units.UNMEASURED
@@ -85,7 +85,7 @@ def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, wi
     text.append(f"{fitted(one.user, 10)} {fitted(where, 5)} ", palette.style("text"))
     text.append(f"{memory:>9}  ", palette.style("text"))
     text.append(f"{units.share(_mean(real)):>8} ", palette.style("good", bold=True))
-    text.append(f"{units.share(_mean(says)):>10}  ", palette.style("muted"))
+    text.append(f"{units.share(_mean(message)):>10}  ", palette.style("muted"))
     rank = "" if one.rank is None else f"rank {one.rank} "
     return clipped(text.append(f"{rank}{one.command}", palette.style("compute")), width)
 

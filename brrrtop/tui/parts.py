@@ -51,8 +51,8 @@ def why_unjudged(snapshot: Snapshot) -> str:
     """Why a view has nothing to show while nothing is judged, in sentences; a live trainer's is named
     with what shows the time of one that uses no GPU."""
     above = reason(snapshot.source)
-    says = phrases.unjudged(snapshot)
-    sentences = [f"{says[0].upper()}{says[1:]}."]
+    message = phrases.unjudged(snapshot)
+    sentences = [f"{message[0].upper()}{message[1:]}."]
     if above is not None:
         sentences.append(f"{above[0].upper()}{above[1:]}.")
     if snapshot.source.kind == "live" and snapshot.source.pid is not None:

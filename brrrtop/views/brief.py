@@ -53,7 +53,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
-    yield f"source: {snapshot.source.label}, {name}, {phrases.judged(estimate)}"
+    yield f"source: {snapshot.source.label}, {name}, {phrases.coverage(estimate)}"
     sure = f"{phrases.badge(snapshot)} ({units.share(estimate.confidence)} sure)"
     headline = hero.headline_text(snapshot)
     yield f"verdict: {sure}: {headline or phrases.because(estimate)}"

@@ -268,7 +268,7 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
 
 def _of_job(job: JobSnapshot) -> dict[str, Any]:
     """The fields about ranks."""
-    waited, says = job.waited_for, words.sentence(job)
+    waited, message = job.waited_for, words.sentence(job)
     return {
         "ranks": [_rank(row) for row in job.ranks],
         "peers_waited_for": None
@@ -281,7 +281,7 @@ def _of_job(job: JobSnapshot) -> dict[str, Any]:
             "slow": waited.is_slow,
             **pick(waited, "per_step last_in"),
             "collectives": waited.of,
-            "says": says,
+            "says": message,
         },
         "collectives": [
             pick(row, "name algorithm ranks count size_bytes")
@@ -291,7 +291,7 @@ def _of_job(job: JobSnapshot) -> dict[str, Any]:
         ],
         "job": {
             **pick(job, "world missing"),
-            "says": says,
+            "says": message,
             **pick(job, "parallelism bubble"),
             "collectives": job.matched,
             **_in_ms(job, "transfer together"),

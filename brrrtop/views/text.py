@@ -61,9 +61,9 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield "By itself"
     yield from _heading(snapshot)
     if estimate is None:
-        says = phrases.unjudged(snapshot)
+        message = phrases.unjudged(snapshot)
         yield ""
-        yield from wrap(f"{says[0].upper()}{says[1:]}.", "")
+        yield from wrap(f"{message[0].upper()}{message[1:]}.", "")
     else:
         yield from _judged(snapshot, estimate)
         yield from _verdict(snapshot, estimate, signs)
@@ -160,11 +160,11 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
 
 def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     steps = estimate.steps
-    judged = phrases.judged(estimate)
+    coverage = phrases.coverage(estimate)
     if steps.count and steps.source == "period":
-        judged += " (inferred from the kernel sequence)"
-    judged += ", still warming up" if steps.warming_up else ""
-    yield from wrap("; ".join(filter(None, (judged, phrases.not_judged(snapshot)))), "", "  ")
+        coverage += " (inferred from the kernel sequence)"
+    coverage += ", still warming up" if steps.warming_up else ""
+    yield from wrap("; ".join(filter(None, (coverage, phrases.not_judged(snapshot)))), "", "  ")
 
 
 def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
@@ -299,12 +299,12 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
             yield from wrap(note, "  ")
 
 
-def _samples_line(samples: CounterSamples, judged: float) -> str:
+def _samples_line(samples: CounterSamples, used: float) -> str:
     taken = f"{units.count(samples.count)} hardware counter samples of"
     taken += f" {units.duration(samples.interval_ns)}"
     if samples.error_ns is None:
         return f"{taken} could not be matched with the kernels, so they judge none."
     return (
         f"{taken}, placed within {units.duration(round(samples.error_ns))} of the kernels, judge"
-        f" {units.share(judged)} of the kernel time (L3)."
+        f" {units.share(used)} of the kernel time (L3)."
     )

@@ -120,14 +120,14 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
         return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def simulate_edits(judged: Analysis) -> SimulatedEdits | None:
+def simulate_edits(analysis: Analysis) -> SimulatedEdits | None:
     """The step of a judged window with the price of each edit that applies; None without a step."""
-    step = step_of(judged)
+    step = step_of(analysis)
     if step is None:
         return None
-    roofs, known = roofs_of(judged.facts.ceilings), judged.estimate
+    roofs, known = roofs_of(analysis.facts.ceilings), analysis.estimate
     guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
-    result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(judged)
+    result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(analysis)
 
     def doubted(row: WhatIf) -> WhatIf:
         row = with_risks(row, risks)

@@ -66,13 +66,13 @@ COSTS: dict[tuple[Risk, str], Cost] = {
 _SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
 
 
-def risks_of(judged: Analysis) -> tuple[Risk, ...]:
+def risks_of(analysis: Analysis) -> tuple[Risk, ...]:
     """The risks that the records of a run show, worst first."""
-    window = judged.facts.window
+    window = analysis.facts.window
     names = (window.names[i] for i in used(window.activities.name_ids))
     solves = any(_SOLVERS.search(name) for name in names)
     risks = (
-        _differences(judged),
+        _differences(analysis),
         Risk.SOLVERS if solves else None,
         Risk.OWN_FUNCTIONS if own_functions(window) else None,
     )
@@ -120,10 +120,10 @@ COMPILED_FUNCTION = "CompiledFunction"
 """AOTAutograd's: the code is compiled."""
 
 
-def _differences(judged: Analysis) -> Risk | None:
+def _differences(analysis: Analysis) -> Risk | None:
     """Whether whole steps of the run differ in their kernels, or in what these work on."""
-    window = judged.facts.window
-    steps = whole_steps(judged.facts)[-MOST_STEPS:]
+    window = analysis.facts.window
+    steps = whole_steps(analysis.facts)[-MOST_STEPS:]
     rows = [_model_rows(window, step) for step in steps]
     acts = window.activities
     count = len(window.names)

@@ -191,17 +191,17 @@ class Step(Struct, frozen=True, eq=False):
         return replace(self, **columns, named_ns=named, kernels=self.kernels.take(kept))
 
 
-def step_of(judged: Analysis) -> Step | None:
+def step_of(analysis: Analysis) -> Step | None:
     """The steps of a judged window that stand for it; None where no whole step is known."""
-    repeats = iterations(judged.facts, MOST_NODES)
+    repeats = iterations(analysis.facts, MOST_NODES)
     if repeats is None:
         return None
-    nodes = _nodes(judged.facts, repeats)
+    nodes = _nodes(analysis.facts, repeats)
     if not (nodes.rows >= 0).any():
         return None
     launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
-    step = _of_all_steps(_with_times(judged, nodes, repeats), launched)
-    return step if _is_usual(step, judged.estimate) else None
+    step = _of_all_steps(_with_times(analysis, nodes, repeats), launched)
+    return step if _is_usual(step, analysis.estimate) else None
 
 
 def _is_usual(step: Step, estimate: Estimate) -> bool:
@@ -256,22 +256,22 @@ def _nodes(facts: Facts, repeats: Iterations) -> Nodes:
     launched[call_rows[known]] = True
     lone = np.flatnonzero(waiting & ~launched & np.isin(calls.tids, launching))
     lone = lone[repeats.holds(calls.starts_ns[lone])]
-    mine = np.flatnonzero(repeats.holds(starts))
-    rows = np.concatenate((mine, np.full(len(lone), -1, np.int64)))
-    call = np.concatenate((call_rows[mine], lone))
-    begun = np.concatenate((starts[mine], calls.starts_ns[lone]))
-    ended = np.concatenate((ends[mine], calls.ends_ns[lone]))
-    waits = np.concatenate((buffered[mine], np.ones(len(lone), np.bool_)))
+    held = np.flatnonzero(repeats.holds(starts))
+    rows = np.concatenate((held, np.full(len(lone), -1, np.int64)))
+    call = np.concatenate((call_rows[held], lone))
+    begun = np.concatenate((starts[held], calls.starts_ns[lone]))
+    ended = np.concatenate((ends[held], calls.ends_ns[lone]))
+    waits = np.concatenate((buffered[held], np.ones(len(lone), np.bool_)))
     order = np.lexsort((rows, begun))
     return Nodes(begun[order], ended[order], rows[order], call[order], waits[order])
 
 
-def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
+def _with_times(analysis: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     """The nodes with the host's and the device's part of their time."""
-    window = judged.facts.window
+    window = analysis.facts.window
     n = len(nodes.rows)
     launch = nodes.rows >= 0
-    added, idle_from = _device(judged)
+    added, idle_from = _device(analysis)
     begun, row = nodes.starts_ns, np.maximum(nodes.rows, 0)
     started = window.activities.starts_ns[row]
     finished = np.where(launch, window.activities.ends_ns[row], np.iinfo(np.int64).min)
@@ -298,7 +298,7 @@ def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     return Step(
         count=repeats.count,
         measured_ns=repeats.measured_ns,
-        undisturbed_ns=_undisturbed_ns(judged),
+        undisturbed_ns=_undisturbed_ns(analysis),
         profiled=bool((window.marks.classes == MarkClass.OP).any()),
         before_ns=before,
         call_ns=call,
@@ -309,32 +309,32 @@ def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
         batch_ns=batch_ns(window, repeats),
         named_ns=named(window, previous, begun, before),
         rows=nodes.rows,
-        kernels=_kernels(judged, nodes),
+        kernels=_kernels(analysis, nodes),
     )
 
 
-def _undisturbed_ns(judged: Analysis) -> float | None:
+def _undisturbed_ns(analysis: Analysis) -> float | None:
     """Median length of the steps around bursts, by the marks of a live trainer."""
-    steps = judged.estimate.steps
-    live = steps.source == "marks" and judged.facts.window.observed is not None
+    steps = analysis.estimate.steps
+    live = steps.source == "marks" and analysis.facts.window.observed is not None
     return float(steps.step_ns) if live and steps.step_ns else None
 
 
-def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
+def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
     """What is known of each node's kernel."""
     launch = nodes.rows >= 0
     rows, at = np.unique(nodes.rows[launch], return_inverse=True)
     place = np.zeros(len(nodes.rows), np.int64)
     place[launch] = at
-    seen = judged.facts.take(rows)
+    seen = analysis.facts.take(rows)
     groups, of_row = seen.labels.groups, seen.labels.group_of
     acts = seen.window.activities
     on_device = acts.copy_kinds == CopyKind.DTOD
 
     def rate(group: Group) -> float | None:
-        if judged.facts.ceilings is None or group.precision is None:
+        if analysis.facts.ceilings is None or group.precision is None:
             return None
-        return judged.facts.ceilings.rate(group.precision, group.facts.tensor_cores)
+        return analysis.facts.ceilings.rate(group.precision, group.facts.tensor_cores)
 
     def known(value: Callable[[Group], float | None]) -> F8:
         column = np.full(len(groups), np.nan)
@@ -444,21 +444,21 @@ def _elsewhere(seen: Facts, nodes: Nodes) -> Bool:
     return np.asarray((tids != tids[0]) & (tids != 0))
 
 
-def _device(judged: Analysis) -> tuple[F8, I8]:
+def _device(analysis: Analysis) -> tuple[F8, I8]:
     """By activity: the time by which it lengthens the busy time, and when the device was free for it.
 
     Kernels that do the work come first: a collective or copy counts where nothing else runs.
     """
-    acts = judged.facts.window.activities
+    acts = analysis.facts.window.activities
     n = len(acts)
     added = np.zeros(n, np.float64)
-    work = judged.facts.labels.classes == WORK
+    work = analysis.facts.labels.classes == WORK
     reach = np.maximum.accumulate(acts.ends_ns)
     free = np.concatenate((acts.starts_ns[:1], reach[:-1])).astype(np.int64)
     if (
-        judged.facts.window.observed
+        analysis.facts.window.observed
     ):  # what ran before a burst was not traced: the device is free with it
-        begun, _ = edges(judged.facts.window.observed)
+        begun, _ = edges(analysis.facts.window.observed)
         burst = np.searchsorted(begun, acts.starts_ns, "right") - 1
         free = np.where(burst >= 0, np.maximum(free, begun[np.maximum(burst, 0)]), free)
     rows = np.flatnonzero(work)

@@ -162,9 +162,9 @@ class Control:
                 self._off.add(probe.name)
                 with self._lock:
                     self.fence.guard(probe.name, probe.remove)()
-                says = f"the {probe.name} probe is off: {self.fence.last.get(probe.name, '')}"
-                self.native.frame(STATUS, {"says": says})
+                message = f"the {probe.name} probe is off: {self.fence.last.get(probe.name, '')}"
+                self.native.frame(STATUS, {"says": message})
         if self.fence.tripped:
-            says = f"the agent is off: faults in {', '.join(self.fence.faults)}"
-            self.native.frame(STATUS, {"says": says})
+            message = f"the agent is off: faults in {', '.join(self.fence.faults)}"
+            self.native.frame(STATUS, {"says": message})
             self.end()

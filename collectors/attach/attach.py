@@ -149,7 +149,7 @@ def attach(
     handshake_s: float | None = None,
     need_torch: bool = True,
     methods: Sequence[Method] | None = None,
-    says: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Attached:
     """A connection to the agent in process `pid`, which is put there unless it is there already.
 
@@ -161,7 +161,7 @@ def attach(
         handshake_s: How long each way may take from entering to the agent's hello; None: its own.
         need_torch: Refuse a Python that has loaded neither torch nor CUDA's driver.
         methods: Ways to try, in order; None: those for such a program.
-        says: Hears what is being done, for a status line.
+        report: Called with what is being done, for a status line.
 
     Raises:
         NoSuchProcess, NotPermitted, NotPython, NoTorch, TrainerStopped, Unsupported, NotWritable:
@@ -189,7 +189,7 @@ def attach(
             place = attach_files.prepare(process, files)
             try:
                 entry = _Entry(process, place, _text(process, place, options), deadline)
-                return attached(entry.connect(methods, handshake_s, says), entry.attempts, place)
+                return attached(entry.connect(methods, handshake_s, report), entry.attempts, place)
             except BaseException:
                 place.remove()
                 raise
@@ -240,7 +240,7 @@ class _Entry:
         self,
         methods: Sequence[Method] | None,
         handshake_s: float | None,
-        says: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> Client:
         """A connection by the first way that works.
 
@@ -253,7 +253,7 @@ class _Entry:
             if time.monotonic() > self.deadline:
                 break
             if method is not REMOTE_EXEC:
-                says(f"{method.name}: entering process {pid}")
+                report(f"{method.name}: entering process {pid}")
             elif any(attempt.entered for attempt in self.attempts):
                 break  # whoever did not run what was accepted runs no script either
             connection = self._by(method, handshake_s or method.handshake_s)

@@ -138,7 +138,7 @@ def make_plan(process: Process) -> Plan:
         plan.search(path)
     missing = sorted(wanted - plan.functions.keys())
     if missing:
-        whose = "the C library" if python is None else python.says
+        whose = "the C library" if python is None else python.description
         raise Unsupported(
             f"{whose} of this trainer does not show {missing[0]}: stripped, or replaced on "
             "disk since it started",
@@ -221,8 +221,8 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(out)
     except ValueError:
         last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
-        says = f"the tracing process failed: {last[0]}"
-        return {"ok": False, "tries": [{"says": says, "errno": 0}]}
+        message = f"the tracing process failed: {last[0]}"
+        return {"ok": False, "tries": [{"says": message, "errno": 0}]}
     return answer
 
 
@@ -256,13 +256,13 @@ def _room(process: Process) -> int:
 
 def is_entered(pid: int) -> bool:
     """A tracing process of some monitor, on this host, has `pid` for its trainer at this moment."""
-    mine = str(pid).encode()
+    word = str(pid).encode()
     for one in processes.pids():
         try:
             words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[-2:-1] == [mine] and any(
+        if words[-2:-1] == [word] and any(
             b"collectors.attach.ptrace.worker import" in w for w in words
         ):
             return True

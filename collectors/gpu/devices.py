@@ -258,7 +258,7 @@ OURS: set[int] = set()
 class Tenants:
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
-    says: str | None = None
+    message: str | None = None
     mps: bool = False
     """The GPU is shared through MPS."""
 
@@ -279,22 +279,22 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
         return Tenants(len(listed), *_mps(listed))
     others = listed - {trainer}
     if trainer not in listed and not all(Path(f"/proc/{pid}").exists() for pid in others):
-        says = (
+        message = (
             f"{len(others)} compute processes on this GPU, named by the pids of another pid "
             "namespace: who they are cannot be told from in here"
         )
-        return Tenants(None, says)
+        return Tenants(None, message)
     foreign = {pid for pid in others if trainer not in ancestors(pid)}
     return Tenants(len(foreign), *_mps(listed))
 
 
 def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
     if any(proc.name_of(pid) == "nvidia-cuda-mps" for pid in pids):
-        says = (
+        message = (
             "this GPU is shared through MPS: its counters are those of all clients together, "
             "not of this trainer"
         )
-        return says, True
+        return message, True
     return None, False
 
 

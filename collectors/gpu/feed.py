@@ -43,7 +43,7 @@ class SamplerFeed:
         """Put by from one thread, taken from another."""
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """The same for people."""
         raise NotImplementedError
 

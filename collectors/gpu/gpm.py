@@ -50,22 +50,24 @@ class GpmSampler:
         self._previous: Any = None
         self._previous_ns = 0
         self._fresh: Any = None
-        self.says: str | None = None
+        self.message: str | None = None
         """Why there are no readings; None while there are."""
         self.supported = self._open()
 
     def _open(self) -> bool:
         support = self._ask.get("nvmlGpmQueryDeviceSupport", self._device.board.handle)
         if support is None or not support.isSupportedDevice:
-            self.says = "this GPU has no GPM counters (Hopper and newer have them)"
+            self.message = "this GPU has no GPM counters (Hopper and newer have them)"
             return False
         if self._device.mig and self._device.gpu_instance is None:
-            self.says = "GPM needs the GPU instance of this MIG device, and NVML does not name it"
+            self.message = (
+                "GPM needs the GPU instance of this MIG device, and NVML does not name it"
+            )
             return False
         self._previous = self._ask.get("nvmlGpmSampleAlloc")
         self._fresh = self._ask.get("nvmlGpmSampleAlloc", key="gpm alloc 2")
         if self._previous is None or self._fresh is None:
-            self.says = "the driver gives no room for GPM samples"
+            self.message = "the driver gives no room for GPM samples"
             self.close()
             return False
         return True
@@ -83,10 +85,10 @@ class GpmSampler:
             return []
         taken = self._ask.ask("gpm sample", self._take)
         if taken is None:
-            self.says = self._ask.refused.get("gpm sample") or self._ask.absent.get("gpm sample")
+            self.message = self._ask.refused.get("gpm sample") or self._ask.absent.get("gpm sample")
             self._previous_ns = 0  # what is held is too old to be a neighbour
             return []
-        self.says = None
+        self.message = None
         at_ns = time.monotonic_ns()
         before_ns, self._previous_ns = self._previous_ns, at_ns
         self._previous, self._fresh = self._fresh, self._previous

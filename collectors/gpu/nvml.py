@@ -163,14 +163,14 @@ class Questions:
     def rest(self, key: str, duration_ns: int) -> None:
         self._not_before_ns[key] = time.monotonic_ns() + duration_ns
 
-    def remember(self, key: str, code: int, says: str) -> None:
+    def remember(self, key: str, code: int, message: str) -> None:
         """Takes note of a question that got `code` (an `nvmlReturn_t`) for an answer."""
         if code in _NEVER:
-            self.absent[key] = says
+            self.absent[key] = message
         elif code in _LOST:
-            self.lost = f"the driver no longer answers for this GPU: {says}"
+            self.lost = f"the driver no longer answers for this GPU: {message}"
         elif code == NO_PERMISSION:
-            self.refused[key] = says
+            self.refused[key] = message
             self.rest(key, REFUSED_RETRY_NS)
         else:
             self._faults[key] = self._faults.get(key, 0) + 1

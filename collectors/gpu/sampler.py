@@ -188,12 +188,12 @@ class DeviceSampler:
             self._events = None
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What a reader of these gauges must know."""
         lines = [
             self.questions.lost,
-            self.gpm.says,
-            self.tenants.says if self.tenants else None,
+            self.gpm.message,
+            self.tenants.message if self.tenants else None,
         ]
         if self._device.mig:
             lines.append(
@@ -240,9 +240,9 @@ class NvmlSampler:
         return any(device.gpm.supported for device in self._devices.values())
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Caveats, each once, in the order of the devices."""
-        return list(dict.fromkeys(line for one in self._devices.values() for line in one.says))
+        return list(dict.fromkeys(line for one in self._devices.values() for line in one.remarks))
 
     @property
     def facts(self) -> frozenset[str]:

@@ -74,7 +74,7 @@ class GaugeThread(_NvmlThread):
         self._uuids: dict[int, str] = {}
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()
-        self._says: list[str] = []
+        self._remarks: list[str] = []
         self.facts: frozenset[str] = frozenset()
         """What `says` says, for programs: what of `collectors.vocabulary` holds."""
         self.has_gpm: bool | None = None
@@ -87,7 +87,7 @@ class GaugeThread(_NvmlThread):
             self._rematch.set()
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What a reader must know, as sentences."""
         if self.unavailable is not None:
             return self._missing
@@ -95,9 +95,9 @@ class GaugeThread(_NvmlThread):
         if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
             return [
                 f"the NVIDIA driver has not answered for {silent_ns // 10**9} s",
-                *self._says,
+                *self._remarks,
             ]
-        return list(self._says)
+        return list(self._remarks)
 
     def _sample_until_stopped(self, nvml: Any) -> None:
         devices, notes = list_devices(nvml)
@@ -111,7 +111,7 @@ class GaugeThread(_NvmlThread):
                 self._put(Kind.DEVICE, device_facts(nvml, device, number))
             sampler = NvmlSampler(nvml, chosen, self._pid)
             self.has_gpm = sampler.has_gpm
-            self._says = fixed
+            self._remarks = fixed
             self.ready.set()
             try:
                 self._sample(sampler, fixed)
@@ -129,7 +129,7 @@ class GaugeThread(_NvmlThread):
             for rows in gauges:
                 if len(rows):
                     self._put(Kind.GAUGES, rows)
-            self._says, self.facts = [*fixed, *sampler.says], sampler.facts
+            self._remarks, self.facts = [*fixed, *sampler.remarks], sampler.facts
             self._alive_ns = time.monotonic_ns()
             left_ns = FAST_EVERY_NS - (self._alive_ns - began_ns)
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)

@@ -224,9 +224,9 @@ def ranks_of(pid: int) -> list[Candidate]:
     alone here.
     """
     processes = candidates()
-    mine = next((one for one in processes if one.pid == pid), None)
-    root = mine.job if mine is not None else pid
-    meets = None if mine is None or mine.not_because else _rendezvous(mine.process)
+    candidate = next((one for one in processes if one.pid == pid), None)
+    root = candidate.job if candidate is not None else pid
+    meets = None if candidate is None or candidate.not_because else _rendezvous(candidate.process)
     ranks = [
         one
         for one in processes
@@ -235,12 +235,12 @@ def ranks_of(pid: int) -> list[Candidate]:
         and (one.job == root or (meets is not None and _rendezvous(one.process) == meets))
     ]
     if (
-        mine is not None
-        and not mine.not_because
-        and mine not in ranks
-        and (mine.on_gpu or not ranks)
+        candidate is not None
+        and not candidate.not_because
+        and candidate not in ranks
+        and (candidate.on_gpu or not ranks)
     ):
-        return [mine]
+        return [candidate]
     ranks += _closed(ranks)
     return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
 

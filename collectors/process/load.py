@@ -79,9 +79,9 @@ class HostLoad:
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
         self._told_end: str | None = None
 
-    def tell_end(self, says: str) -> None:
+    def tell_end(self, message: str) -> None:
         """Somebody who waited for the trainer knows that it ended, and how."""
-        self._told_end = says
+        self._told_end = message
 
     @property
     def trainer_running(self) -> bool | None:
@@ -106,13 +106,13 @@ class HostLoad:
         """That the trainer exited, and how as far as anybody can know, in words."""
         if self._told_end is not None:
             return self._told_end
-        how = self._end.says() if self._end is not None else None
+        how = self._end.describe() if self._end is not None else None
         return f"the trainer (pid {self._pid}) exited" + (f": {how}" if how else "")
 
     @property
     def status(self) -> dict[str, str | None]:
         """What the trainer's loader workers do, for a status frame; empty without a trainer."""
-        return {} if self._workers is None else {"workers": self._workers.says}
+        return {} if self._workers is None else {"workers": self._workers.message}
 
     def close(self) -> None:
         if self._end is not None:
@@ -217,7 +217,7 @@ class LoaderWorkers:
         return sum(self._seen, Counter[str]())
 
     @property
-    def says(self) -> str | None:
+    def message(self) -> str | None:
         """`loader workers in disk wait`; None without workers, or while most do different things."""
         if len(self._seen) < LEAST_LOOKS:
             return None

@@ -45,7 +45,7 @@ class PythonBuild:
     free_threaded: bool
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         number = "3.?" if self.version is None else f"{self.version[0]}.{self.version[1]}"
         kind = "static" if self.static else "shared"
         return f"CPython {number}{'t' if self.free_threaded else ''} ({kind})"

@@ -93,7 +93,7 @@ class ProcessEnd:
         except (OSError, AttributeError):  # gone already, or a libc without the call
             return
 
-    def says(self) -> str | None:
+    def describe(self) -> str | None:
         """`exit code 1`, `killed by SIGKILL`; None while it runs, and where nobody can know."""
         status = self._ask()
         if status is None:

@@ -140,7 +140,7 @@ class StackFeed(SamplerThread):
         self._newest_ns = self._told_ns = 0
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         return []
 
     @property

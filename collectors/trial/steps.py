@@ -3,6 +3,10 @@
 A step ends where the optimizer steps; where none ever does, where the next batch is drawn or a backward
 pass ends. Lines of JSON go to `PID.jsonl` of the trial's folder, written by the process that steps, at
 most twenty a second. Nothing here waits for the GPU: its events and losses are read once they are there.
+
+An evaluation between two steps is no part of either: seconds of it, in one run and not in the next, would
+hide what an edit wins. It is where batches of a loader, or a model's `eval()` up to its `train()`, go by
+without a backward pass.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 import os
 import sys
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -25,6 +30,10 @@ WITHOUT_OPTIMIZER = 20
 """Batches or backward passes before it is settled that no optimizer steps."""
 SETTLED = 3
 """Steps after which models are known. A GAN has two, each of them called in the first step."""
+EVALUATED_BATCHES = 2
+"""Batches of another loader without a backward pass between them: one alone may be half of a step's data."""
+STEPS_BETWEEN = 4
+"""Evaluations that follow each other after fewer steps are a part of the program's steps."""
 FIRST_LOSSES, EACH_LOSS, LOSSES = 32, 10, 1024
 """The losses of so many first steps are kept, then each tenth, so many in all."""
 
@@ -45,6 +54,12 @@ class Steps:
         self._event: Any = None
         self._device_ns = 0
         self._pending: deque[tuple[Any, dict[str, Any], list[tuple[int, Any]]]] = deque()
+        self._iterator = self._drawn = 0
+        self._since: Any = None
+        """Event and line of when it began to draw; None: a backward pass came since."""
+        self._evaluates: Any = None
+        """Id of a model that was put into evaluation, and the same of when."""
+        self._evaluated_step = -STEPS_BETWEEN
 
     def install(self) -> None:
         torch = self._torch
@@ -66,6 +81,12 @@ class Steps:
         for owner in (base, *base.__subclasses__()):
             if "__next__" in vars(owner):
                 owner.__next__ = self._around_next(owner.__next__)
+        base.__init__ = self._calling(
+            base.__init__, lambda iterator, *_: self._draw_from(id(iterator))
+        )
+        module = torch.nn.Module
+        module.eval = self._calling(module.eval, self._on_eval)
+        module.train = self._around_train(module.train)
 
     def fail(self, message: str) -> None:
         """Notes a fault of ours."""
@@ -78,15 +99,76 @@ class Steps:
     def _mute(self) -> None:
         self._muted, self._file = True, None
 
+    def _calling(self, original: Any, first: Callable[..., None]) -> Any:
+        @functools.wraps(original)
+        def after_ours(*args: Any, **kwargs: Any) -> Any:
+            self._safely(first, *args)
+            return original(*args, **kwargs)
+
+        return after_ours
+
+    def _safely(self, action: Callable[..., None], *args: Any) -> None:
+        """A fault of ours ends what is written down, not the program."""
+        if self._muted:
+            return
+        try:
+            action(*args)
+        except Exception as fault:
+            self._muted = True
+            self.fail(f"{type(fault).__name__}: {fault}")
+
+    def _draw_from(self, iterator: int) -> None:
+        """What an iterator of a loader drew ends where another one is made or drawn from."""
+        if self._drawn >= EVALUATED_BATCHES and self._since is not None:
+            self._leave_out(self._since)
+        self._iterator, self._drawn = iterator, 0
+        self._since = self._point()
+
+    def _on_eval(self, model: Any) -> None:
+        if self._evaluates is None:
+            self._evaluates = (id(model), self._point())
+
+    def _around_train(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def train(model: Any, mode: bool = True) -> Any:
+            if self._evaluates is not None and mode and self._evaluates[0] == id(model):
+                self._safely(self._leave_out, self._evaluates[1])
+            return original(model, mode)
+
+        return train
+
+    def _point(self) -> tuple[Any, dict[str, Any]]:
+        """An event on the GPU and a line of steps, of this moment."""
+        line: dict[str, Any] = {
+            "n": self._steps, "t": monotonic_ns(), "samples": self._samples,
+            "waited": self._waited_ns,
+        }  # fmt: skip
+        event = None
+        if self._on_gpu():
+            event = self._torch.cuda.Event(enable_timing=True)
+            event.record()
+        return event, line
+
+    def _leave_out(self, since: tuple[Any, dict[str, Any]]) -> None:
+        """Says that the time since then is of no step, unless each step has such a time."""
+        rare = self._steps - self._evaluated_step >= STEPS_BETWEEN
+        self._evaluated_step = self._steps
+        self._since = self._evaluates = None
+        if self._steps >= SETTLED and self._unit != "batch" and rare:
+            event, line = self._point()
+            self._pending.extend([(*since, []), (event, {**line, "apart": True}, [])])
+
     def _around_next(self, original: Any) -> Any:
         @functools.wraps(original)
         def timed_next(loader: Any) -> Any:
+            if id(loader) != self._iterator:
+                self._safely(self._draw_from, id(loader))
             start_ns = monotonic_ns()
             self._began_ns = self._began_ns or start_ns
             batch = original(loader)
             self._waited_ns += monotonic_ns() - start_ns
-            if self._torch.is_grad_enabled():
-                self._samples += _size(batch)
+            self._samples += _size(batch)
+            self._drawn += 1
             self._ended("batch")
             return batch
 
@@ -101,16 +183,14 @@ class Steps:
     def _ended(self, unit: str) -> None:
         if self._muted:
             return
+        if unit != "batch":
+            self._since = self._evaluates = None
         if not self._unit:
             self._before[unit] += 1
             if self._before[unit] >= WITHOUT_OPTIMIZER:
                 self._unit = unit
         if unit == self._unit:
-            try:
-                self._count()
-            except Exception as fault:
-                self._muted = True
-                self.fail(f"{type(fault).__name__}: {fault}")
+            self._safely(self._count)
 
     def _count(self) -> None:
         self._steps += 1
@@ -127,18 +207,12 @@ class Steps:
 
     def _mark(self, now_ns: int) -> None:
         self._marked_ns = now_ns
-        line: dict[str, Any] = {
-            "n": self._steps, "t": now_ns, "samples": self._samples, "waited": self._waited_ns,
-        }  # fmt: skip
+        event, line = self._point()
         if now_ns - self._detailed_ns >= DETAILS_NS:
             self._detailed_ns = now_ns
             line.update(self._details())
         losses = list(self._losses)
         self._losses.clear()
-        event = None
-        if self._on_gpu():
-            event = self._torch.cuda.Event(enable_timing=True)
-            event.record()
         self._pending.append((event, line, losses))
         while self._pending and (self._pending[0][0] is None or self._pending[0][0].query()):
             self._emit(*self._pending.popleft())

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from brrrtop.advisories.context import Context, context_of
+from brrrtop.cli.files import read
+from brrrtop.cli.options import Options
 from collectors.vocabulary import MarkClass
 
 from .scenarios import ADD, GEMM, Scene, healthy
@@ -49,3 +56,36 @@ def test_what_reading_back_wins_is_not_promised_twice() -> None:
         scene.step()
     assert "readback-traffic" in scene.advice()
     assert "sync-point" not in scene.advice()
+
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+
+
+@pytest.mark.parametrize("name", ["h200/scan", "h200/wavenet", "counted/gkd_student"])
+def test_a_gain_beyond_the_share_in_its_sentence_says_what_else_the_edit_changes(name: str) -> None:
+    snapshot = read(str(RECORDINGS / f"{name}.brrr"), Options())
+    gains = {row.advisory: row.saves for row in snapshot.whatif if row.advisory}
+    beyond = 0
+    for advisory in snapshot.advisories:
+        shares = [float(share) for share in re.findall(r"([\d.]+)%", advisory.says)]
+        gain = 100 * gains.get(advisory.kind, 0.0)
+        assert not shares or gain <= sum(shares) + 1, advisory.says
+        beyond += bool(shares) and gain > shares[0] + 1
+    assert beyond
+
+
+def test_graphs_lead_where_compiling_alone_may_lose_and_they_do_not() -> None:
+    snapshot = read(str(RECORDINGS / "runs/gpt_bf16.brrr"), Options())
+    rows = {row.edit: row for row in snapshot.whatif}
+    assert rows["compile"].saves_low < 0 < rows["compile-reduce-overhead"].saves_low
+    assert snapshot.advisories[0].kind == rows["compile-reduce-overhead"].advisory == "cuda-graphs"
+
+
+def test_what_empties_a_bucket_of_the_run_is_no_waste_though_the_traced_step_has_none_of_it() -> (
+    None
+):
+    snapshot = read(str(RECORDINGS / "runs/ppo.brrr"), Options())
+    assert next(row for row in snapshot.whatif if row.edit == "no-sync").saves < 0.01
+    assert snapshot.run is not None
+    assert snapshot.run.account.idle_ns["sync"] > 0.05 * snapshot.run.duration_ns
+    assert not any("no-sync" in one.waste for one in snapshot.advisories)

@@ -92,8 +92,8 @@ def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
     """From a sampler, and from a recording of before there were facts beside the sentences."""
     monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
     here = devices.tenants([5], None)
-    assert here.says is not None and here.mps
-    body = {"gauges": [here.says], **({"facts": [MPS]} if with_facts else {})}
+    assert here.message is not None and here.mps
+    body = {"gauges": [here.message], **({"facts": [MPS]} if with_facts else {})}
     if with_facts:
         body["gauges"] = ["another sentence"]
     (status,) = Decoder().feed(encode(Frame(Kind.STATUS, body, 1)))

@@ -43,7 +43,7 @@ def test_attach_finds_the_shortest_way_and_says_what_it_cost(
 ) -> None:
     texts: list[str] = []
     with python(children.BUSY) as one:
-        attached = attach(one.pid, stand_in, "a=b", need_torch=False, says=texts.append)
+        attached = attach(one.pid, stand_in, "a=b", need_torch=False, report=texts.append)
         assert attached.client.hello["pid"] == one.pid
         assert attached.client.hello["options"] == "a=b"
         assert attached.method == "pending call"

@@ -159,7 +159,7 @@ time.sleep(600)
 
 
 def checks_of(report: Report) -> dict[str, tuple[Status, str, str]]:
-    return {c.name: (c.status, c.says, c.fix) for c in report.checks}
+    return {c.name: (c.status, c.message, c.fix) for c in report.checks}
 
 
 def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: AgentFiles) -> None:
@@ -240,7 +240,7 @@ def test_doctor_reads_cuda_off_the_mapped_files(
     with with_mapped(tmp_path, names) as one:
         result = {c.name: c for c in cuda.cuda_checks(processes.read(one.pid))}[check]
         assert result.status is status, result
-        assert words in result.says
+        assert words in result.message
         assert result.fix or status is not Status.BAD
 
 
@@ -254,9 +254,9 @@ def test_doctor_says_how_kernels_come_without_torch(
         monkeypatch.setattr(cuda, "yama_scope", lambda: 1)
         result = {c.name: c for c in cuda.cuda_checks(process)}
         assert result["torch"].status is Status.NOTE
-        assert "--no-trace-graphs" in result["torch"].says
+        assert "--no-trace-graphs" in result["torch"].message
         assert result["cupti"].status is Status.FINE
-        assert str(tmp_path / "libcupti.so.13") in result["cupti"].says
+        assert str(tmp_path / "libcupti.so.13") in result["cupti"].message
         monkeypatch.setattr(cuda, "yama_scope", lambda: 3)
         result = {c.name: c for c in cuda.cuda_checks(process)}
         assert (result["torch"].status, result["torch"].blocks) == (Status.BAD, "kernels")
@@ -320,13 +320,13 @@ def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(
 ) -> None:
     with python(f"import os, time; time.sleep(0.3)\n{code}") as one:
         end = ProcessEnd(one.pid)
-        assert end.says() is None
+        assert end.describe() is None
         while one.state != "Z":
             time.sleep(0.01)
-        assert end.says() == words, "a zombie's 0 reads like a figure that is withheld"
+        assert end.describe() == words, "a zombie's 0 reads like a figure that is withheld"
         one.process.wait(10)
         kernel = tuple(int(n) for n in os.uname().release.split(".")[:2])
-        assert end.says() == ((words or "exit code 0") if kernel >= (6, 15) else None)
+        assert end.describe() == ((words or "exit code 0") if kernel >= (6, 15) else None)
         end.close()
 
 

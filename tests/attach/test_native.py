@@ -279,7 +279,7 @@ def test_doctor_says_how_such_a_program_is_traced(
 ) -> None:
     report = doctor(torchless.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
     checks = {check.name: check for check in report.checks}
-    assert "--no-trace-graphs" in checks["torch"].says or checks["torch"].denied
+    assert "--no-trace-graphs" in checks["torch"].message or checks["torch"].denied
     assert checks["python"].status is Status.FINE
 
 

@@ -73,7 +73,7 @@ def means(feed: GaugeThread | CounterThread, seconds: float) -> dict[int, float]
     feed.drain()
     time.sleep(seconds)
     bodies = [frame.body for frame in feed.drain() if frame.kind == Kind.GAUGES]
-    assert bodies, feed.says
+    assert bodies, feed.remarks
     rows = np.concatenate(bodies)
     return {int(m): float(rows["value"][rows["metric"] == m].mean()) for m in set(rows["metric"])}
 
@@ -123,10 +123,10 @@ def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], Ga
     try:
         counters.match({facts[0]["device_id"]: facts[0]["uuid"]})
         deadline = time.monotonic() + 20
-        while not counters.active and not counters.says and time.monotonic() < deadline:
+        while not counters.active and not counters.remarks and time.monotonic() < deadline:
             time.sleep(0.1)
         if not counters.active:
-            pytest.skip(f"no hardware counters: {counters.says}")
+            pytest.skip(f"no hardware counters: {counters.remarks}")
         counters.expect(None)
         began_ns = time.time_ns()
         exact, coarse = means(counters, 3), means(feed, 3)

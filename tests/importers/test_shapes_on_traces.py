@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[Analysis, Analysis]:
     live.add(Frame(Kind.OPS, recorded.ops, frames[-1].sent_ns))
     live.add(Frame(Kind.MARKS, recorded.marks, frames[-1].sent_ns))
     live.learn()
-    assert live.shapes.says == ""
+    assert live.shapes.message == ""
     live.shapes.cuts = []  # here the recording disturbed nothing
     return estimate(truth.window(whole, 0)), estimate(live.window(whole, 0))
 

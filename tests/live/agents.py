@@ -101,11 +101,11 @@ class FakeFeed(SamplerFeed):
     """A sampler whose frames the test puts in."""
 
     worker: int | None = None
-    says: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     active = settling = replaces_agent = False
 
     def __init__(self) -> None:
-        self.says = []
+        self.remarks = []
         self.pending: list[Frame] = []
         self.matched: dict[int, str] = {}
         self.closed = False

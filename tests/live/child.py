@@ -28,7 +28,7 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     for _ in range(rounds):
         time.sleep(pause_s)
         result.append({m.name: v for m, v in [*sampler.fast(), *sampler.sample()]})
-    says = sampler.says
+    says = sampler.remarks
     absent = sorted(sampler.questions.absent)
     sampler.close()
     library = nvml.nvmlLib
@@ -81,7 +81,7 @@ def thread(seconds: float = 1.3) -> Any:
     feed.ready.wait(5)
     time.sleep(seconds)
     frames = feed.drain()
-    says = feed.says
+    says = feed.remarks
     ended = feed.close()
     gauges = [row for f in frames if f.kind == Kind.GAUGES for row in f.body.tolist()]
     return {
@@ -97,7 +97,7 @@ def thread(seconds: float = 1.3) -> Any:
 
 def doctor() -> Any:
     check = cuda.nvml(None)
-    return [check.status.value, check.says, check.fix, check.blocks]
+    return [check.status.value, check.message, check.fix, check.blocks]
 
 
 def hangs() -> Any:

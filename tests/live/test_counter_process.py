@@ -84,7 +84,7 @@ def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
     assert counters.settling and not counters.active
     until(lambda: counters.active and not counters.settling)
     assert counters.worker is not None and Feeds([counters]).workers == [counters.worker]
-    assert "are on, every" in counters.says[0]
+    assert "are on, every" in counters.remarks[0]
     low = time.time_ns()
     counters.expect(low + 1_000 * MS)
     time.sleep(0.15)
@@ -117,9 +117,9 @@ def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> Non
     assert counters._process is not None
     os.kill(counters._process.pid, signal.SIGSEGV)
     until(lambda: not counters.active)
-    until(lambda: "died of SIGSEGV" in counters.says[0])
+    until(lambda: "died of SIGSEGV" in counters.remarks[0])
     assert tenants([1, counters._process.pid], 1).foreign_count == 1, "may be another's now"
-    assert "most likely in CUPTI" in counters.says[0] and not counters.settling
+    assert "most likely in CUPTI" in counters.remarks[0] and not counters.settling
     counters.expect(0)
     counters.traced(np.zeros(1, OBSERVED))
     counters.match({0: "GPU-aa-bb"})
@@ -162,7 +162,7 @@ def test_a_worker_that_reads_late_reads_whole_lines() -> None:
     for _ in range(40):  # each more than a pipe takes as one, all of them more than it holds
         counters.traced(spans)
     assert counters.close(10.0)
-    assert "exit code 0" in counters.says[0]
+    assert "exit code 0" in counters.remarks[0]
 
 
 def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.Mo
     worker = counters.worker
     assert worker is not None
     until(lambda: counters.worker is None)
-    assert "does not end" in counters.says[0] and not counters.settling
+    assert "does not end" in counters.remarks[0] and not counters.settling
     until(lambda: not alive(worker))
     assert counters.close()
 
@@ -199,7 +199,7 @@ def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
 def test_where_it_cannot_be_started_that_is_said() -> None:
     counters = CounterProcess(["/nowhere/python"])
     counters.start()
-    assert "off" in counters.says[0] and not counters.settling and counters.close()
+    assert "off" in counters.remarks[0] and not counters.settling and counters.close()
     assert counters.worker is None
 
 
@@ -215,9 +215,9 @@ def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
     counters.start()
     try:
         counters.match({0: "GPU-aa-bb"})
-        until(lambda: bool(counters.says))
-        assert "hardware counters" in counters.says[0] and not counters.active
-        assert "exit code" not in counters.says[0]
+        until(lambda: bool(counters.remarks))
+        assert "hardware counters" in counters.remarks[0] and not counters.active
+        assert "exit code" not in counters.remarks[0]
     finally:
         assert counters.close(10.0)
 

@@ -64,13 +64,13 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     hardware = Hardware()
     thread = started(hardware)
     until(lambda: thread.active)
-    assert "are on, every" in thread.says[0]
+    assert "are on, every" in thread.remarks[0]
     hardware.silent = True
     until(lambda: not thread.active)
-    assert "delivers no samples" in thread.says[0]
+    assert "delivers no samples" in thread.remarks[0]
     hardware.silent = False
     until(lambda: thread.active)
-    assert "are on, every" in thread.says[0]
+    assert "are on, every" in thread.remarks[0]
 
 
 def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
@@ -79,7 +79,7 @@ def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
     monkeypatch.setattr(counter_notes, "LEAST_S", 0.5)
     hardware = Hardware(loses=0.7)
     thread = started(hardware)
-    until(lambda: "for about 30% of the time" in "".join(thread.says))
+    until(lambda: "for about 30% of the time" in "".join(thread.remarks))
     assert thread.active
 
 
@@ -91,7 +91,7 @@ def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away
     thread = started(hardware)
     until(lambda: thread.active)
     until(lambda: not thread.active)
-    assert "are on, every" in thread.says[0] and not thread.settling
+    assert "are on, every" in thread.remarks[0] and not thread.settling
     hardware.loses = 0.0
     until(lambda: thread.active)
 
@@ -173,9 +173,9 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
     hardware = Hardware(silent=True)
     thread = started(hardware)
     until(lambda: "decode" in hardware.calls)
-    assert thread.settling and not thread.active and thread.says == []
+    assert thread.settling and not thread.active and thread.remarks == []
     until(lambda: not thread.settling)
-    assert not thread.active and "delivers no samples" in thread.says[0]
+    assert not thread.active and "delivers no samples" in thread.remarks[0]
 
 
 def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
@@ -328,9 +328,9 @@ def _overflowing(max_samples: int) -> Decoded:
 )
 def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) -> None:
     thread = started(Hardware(refuses=fault))
-    until(lambda: bool(thread.says))
-    assert part in thread.says[0]
-    assert sentence(fault) == thread.says[0]
+    until(lambda: bool(thread.remarks))
+    assert part in thread.remarks[0]
+    assert sentence(fault) == thread.remarks[0]
     assert not thread.active
 
 
@@ -339,7 +339,7 @@ def test_a_mig_device_is_not_tried() -> None:
     thread = CounterThread(hardware, dict)
     thread.start()
     thread.match({0: "MIG-aa-bb"})
-    assert "MIG" in thread.says[0] and not thread.settling
+    assert "MIG" in thread.remarks[0] and not thread.settling
     assert thread.close()
     assert hardware.calls == []
 

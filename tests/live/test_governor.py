@@ -80,14 +80,14 @@ def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it() -> None:
     late = [length for at, length in zip(done.bursts_s, done.traced_s, strict=True) if at > 10]
     assert float(np.median(late)) > 1.5, "60 ms of a loop that waits hold none of its waits"
     assert sum(late) / 110 > 0.15
-    assert "absorb" in done.governor.says()
+    assert "absorb" in done.governor.describe()
 
 
 def test_waits_that_are_too_short_absorb_nothing() -> None:
     hardly = Loop(0.03, cost_share=0.2, stall_s=0.02, workers=4, batch_s=0.03 * 4 * 1.02)
     done = run(hardly, Governor(), 120)
     assert max(decision.steps for _, decision in done.orders) < 16
-    assert "absorb" not in done.governor.says()
+    assert "absorb" not in done.governor.describe()
 
 
 @pytest.mark.parametrize("limit", [0.001, 0.003, 0.03])
@@ -198,7 +198,7 @@ def test_a_budget_nothing_fits_into_means_counters_only() -> None:
     governor = Governor(Limits(max_overhead=0.0001))
     done = run(Loop(0.02), governor, 300)
     assert len(done.bursts_s) <= 2
-    assert "counters only" in governor.says()
+    assert "counters only" in governor.describe()
     none = run(Loop(0.02), Governor(Limits(max_overhead=0)), 60)
     assert none.orders == []
 
@@ -230,14 +230,14 @@ def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
     assert len(done.bursts_s) > 5
     assert {decision.steps for _, decision in done.orders} == {0}
     assert governor.estimate(done.end_ns) is None
-    assert "cannot be measured" in governor.says()
+    assert "cannot be measured" in governor.describe()
 
 
 def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
     governor = Governor()
     done = run(Loop(0.05, answers=False), governor, 200)
     assert done.gaps_s[-1] > done.gaps_s[0]
-    assert "has not reported" in governor.says()
+    assert "has not reported" in governor.describe()
 
 
 def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
@@ -262,12 +262,12 @@ def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
         governor.add_gauge(0, Metric.SM_ACTIVE, 0.9 if at < 100 else 0.3)
         governor.add_steps(np.arange(now - SECOND // 4, now, 6_000_000))
         decided = governor.decide(now)
-        if decided is not None and "jump" in decided.says:
+        if decided is not None and "jump" in decided.message:
             break
         if decided is not None:
             governor.add_observed(now, now + 60_000_000)
     assert decided is not None
-    assert decided.says == "sm active jumped"
+    assert decided.message == "sm active jumped"
     assert 100 <= at <= 110
 
 
@@ -279,7 +279,7 @@ def test_continuous_mode_is_switched_once_each_way() -> None:
     first = governor.decide(now)
     assert first is not None and first.act is Act.CONTINUOUS_ON
     assert governor.decide(now + SECOND) is None
-    assert "does not apply" in governor.says()
+    assert "does not apply" in governor.describe()
     governor.add_steps(np.arange(now, now + 20 * SECOND, 7_000_000))
     estimate = governor.estimate(now + 20 * SECOND)
     assert estimate is not None
@@ -353,7 +353,7 @@ def just_begun() -> Governor:
 def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
     governor = just_begun()
     assert first_look(governor, 0.5) is None
-    assert governor.waiting == governor.says()
+    assert governor.waiting == governor.describe()
     ends = START + np.arange(2, 7) * SECOND // 4
     governor.add_steps(ends[:3])
     assert governor.decide(START + SECOND) is None, "two whole steps"
@@ -414,7 +414,7 @@ def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None
         assert governor.decide(START + quarter * SECOND // 4) is None
     governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.6)
     decision = governor.decide(START + 6 * SECOND)
-    assert decision is not None and decision.says == "the trainer has begun its work"
+    assert decision is not None and decision.message == "the trainer has begun its work"
 
 
 def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() -> None:
@@ -423,7 +423,7 @@ def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() ->
     governor.add_observed(START, START + SECOND // 10)
     governor.add_traced()
     governor.decide(START + SECOND)
-    assert "more than bursts may take once a minute under 0.03%" in governor.says()
+    assert "more than bursts may take once a minute under 0.03%" in governor.describe()
 
 
 def looked_for_2_ms(governor: Governor, step_s: float = 0.12) -> None:
@@ -442,7 +442,7 @@ def second_look(governor: Governor, until_s: float) -> tuple[float, str] | None:
         decision = governor.decide(START + quarter * SECOND // 4)
         if decision is not None:
             assert decision.steps > 0
-            return quarter / 4, decision.says
+            return quarter / 4, decision.message
     return None
 
 
@@ -489,4 +489,4 @@ def test_a_first_look_in_which_nothing_ran_is_followed_at_once_too() -> None:
     assert governor.decide(START + SECOND // 2) is None, "nobody knows how long a step is"
     governor.add_steps(START + np.arange(2, 4) * SECOND)
     decision = governor.decide(START + 3 * SECOND)
-    assert decision is not None and decision.says == "the first look held no whole step"
+    assert decision is not None and decision.message == "the first look held no whole step"

@@ -41,7 +41,7 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert statuses(say(bench, "ready", graphs, StatusCode.GRAPHS_UNKNOWN))["says"] == graphs, (
         "and a line of the log"
     )
-    bench.feed.says = ["no GPM"]
+    bench.feed.remarks = ["no GPM"]
     assert bench.source.info.notes == (graphs, "no GPM")
     say(bench, "tracing", "tracing a burst")
     assert bench.source.info.notes == ("no GPM",)

@@ -37,11 +37,11 @@ def test_forked_workers_are_seen_at_what_they_do(
             time.sleep(0.01)
         workers = LoaderWorkers(one.pid)
         for number in range(LEAST_LOOKS):
-            assert workers.says is None, number
+            assert workers.message is None, number
             workers.sample()
             time.sleep(0.2)
         workers.sample()
-        says, figures = workers.says, workers.figures
+        says, figures = workers.message, workers.figures
         for pid in _children(one.pid):
             os.kill(pid, 9)
     assert says is not None and words in says
@@ -88,14 +88,14 @@ def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(
             patch.setattr(loader_workers, "_age_s", lambda pid: 0.01)
             for _ in range(LEAST_LOOKS + 1):
                 workers.sample()
-        assert workers.says is None and workers.figures == {}
+        assert workers.message is None and workers.figures == {}
         goes.touch()
         while "sleep 60" not in loader_workers._cmdline(other):
             time.sleep(0.01)
         monkeypatch.setattr(loader_workers, "_age_s", lambda pid: 10.0)
         for _ in range(LEAST_LOOKS + 1):
             workers.sample()
-        assert workers.says is None and workers.figures == {}
+        assert workers.message is None and workers.figures == {}
         os.kill(other, 9)
 
 
@@ -108,7 +108,7 @@ def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = LoaderWorkers(1)
     for _ in range(LEAST_LOOKS):
         workers.sample()
-    assert workers.says == "loader workers in disk wait"
+    assert workers.message == "loader workers in disk wait"
     assert workers.figures[Metric.LOADER_DISK_SHARE] == pytest.approx(7 / 9)
     assert workers.figures[Metric.LOADER_BUSY_SHARE] == pytest.approx(1 / 9)
 

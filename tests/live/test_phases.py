@@ -70,7 +70,9 @@ def test_a_phase_that_begins_is_traced_within_two_seconds_and_by_time() -> None:
     program.trains(20)
     program.does(3, 5)
     traced = [(at, one) for at, one, key in program.orders if key == "main.py validate"]
-    assert traced and traced[0][0] <= 22 and traced[0][1].says == "the program does something else"
+    assert (
+        traced and traced[0][0] <= 22 and traced[0][1].message == "the program does something else"
+    )
     assert traced[0][1].steps == 0, "there is no step in it to wait for"
     program.trains(10)
     before = len(program.bursts_of("main.py validate"))
@@ -172,9 +174,9 @@ def test_what_is_said_meanwhile_claims_no_trainer_without_steps() -> None:
     program = Program(Governor())
     program.trains(20)
     program.does(3, 4)
-    assert "while no step ends" in program.governor.says()
+    assert "while no step ends" in program.governor.describe()
     program.trains(3)
-    assert "bursts of 3 steps" in program.governor.says()
+    assert "bursts of 3 steps" in program.governor.describe()
 
 
 def test_a_phase_that_is_less_busy_than_another_is_no_jump() -> None:
@@ -186,9 +188,9 @@ def test_a_phase_that_is_less_busy_than_another_is_no_jump() -> None:
         for _ in range(16):
             program.governor.add_gauge(0, Metric.SM_ACTIVE, 0.1)
             program.does(3, 0.25)
-    jumps = [at for at, one, _ in program.orders if one.says == "sm active jumped"]
+    jumps = [at for at, one, _ in program.orders if one.message == "sm active jumped"]
     assert all(at < 16 for at in jumps), "but the first time, before anybody knows of another phase"
     for _ in range(40):
         program.governor.add_gauge(0, Metric.SM_ACTIVE, 0.2)
         program.does(2, 0.25, steps=True)
-    assert "sm active jumped" in {one.says for _, one, _ in program.orders}
+    assert "sm active jumped" in {one.message for _, one, _ in program.orders}

@@ -73,15 +73,15 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     shown = bench.job.advance()
     assert priced == [2] and shown.source.rank == 2
     session = bench.job.session
-    assert session.judged is not None
-    own = advise(session.judged, session._run)
+    assert session.analysis is not None
+    own = advise(session.analysis, session._run)
     assert {one.kind for one in own.given} and {one.edit for one in own.whatif}
     assert kinds(shown) >= {one.kind for one in own.given} - {"exposed-communication"}
     assert {one.edit for one in shown.whatif} >= {one.edit for one in own.whatif} - {
         "overlap-communication"
     }
     assert shown.picture is not None and shown.estimate is not None
-    acts, kernels = session.judged.facts.window.activities, shown.estimate.kernels
+    acts, kernels = session.analysis.facts.window.activities, shown.estimate.kernels
     assert sum(row.total_ns for row in kernels) == (acts.ends_ns - acts.starts_ns).sum()
     assert shown.estimate.neighbours.keys() <= {row.name for row in kernels}
     assert "baseline" in bench.job.mark_baseline()
@@ -99,7 +99,7 @@ def test_advice_of_when_a_rank_was_last_seen_is_not_shown_as_that_of_now(bench: 
     bench.watch(60)
     bench.job.select_rank(FIRST)
     shown = bench.job.advance()
-    assert shown.source.rank == 0 and session.judged is not None
+    assert shown.source.rank == 0 and session.analysis is not None
     own = kinds(session.in_full(shown))
-    assert own == {one.kind for one in advise(session.judged).given}
+    assert own == {one.kind for one in advise(session.analysis).given}
     assert own and "exposed-communication" not in own

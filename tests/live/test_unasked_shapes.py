@@ -119,7 +119,7 @@ def test_a_burst_before_its_time_records_no_step() -> None:
     governor.shapes_when_due = True
     governor.want_burst()
     now_ns, early = _next_burst(governor, now_ns)
-    assert early is not None and early.says == "asked for" and not early.shapes
+    assert early is not None and early.message == "asked for" and not early.shapes
     now_ns, due = _next_burst(governor, now_ns)
     assert due is not None and due.shapes and due.steps >= early.steps + 2
     _, after = _next_burst(governor, now_ns)

@@ -125,6 +125,29 @@ def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> 
     assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000
 
 
+def test_what_torchs_compiler_does_and_made_is_not_the_users_own(script: Script) -> None:
+    while_compiling, compiled = script(
+        """
+        import os
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = "/x/made"; made = "/x/made/ab/cabc.py"
+        def library(name, source):
+            space = {"sample": sample}; exec(compile(source, name, "exec"), space); return space
+        def sample(): c.stacks.sample(time.time_ns())
+        compiler = library("/x/torch/_inductor/compile_fx.py", "def compile_fx_inner(f): return f()")
+        runner = library(made, "def call(): sample()")
+        c, n = control("stacks"); c.hook()
+        def step(): compiler["compile_fx_inner"](runner["call"])
+        def later_step(): runner["call"]()
+        step(); later_step()
+        answer([mark[4] for mark in n.of(10)])
+        """
+    )
+    assert while_compiling.partition(" > ")[2].startswith(
+        "_inductor/compile_fx.py:1 compile_fx_inner"
+    )
+    assert "cabc.py" not in while_compiling and "cabc.py" not in compiled
+
+
 def test_no_thread_is_sampled_without_the_interpreters_lock(script: Script) -> None:
     sampling, marks = script(
         """

@@ -88,6 +88,6 @@ def test_a_run_that_grows_around_one_burst_prices_it_once(monkeypatch: pytest.Mo
         shown = [session.advance(now_ns) for now_ns in times]
     assert len({one.whatif[0].saves for one in shown if one.whatif}) > session.verdicts
     assert len(priced) == session.verdicts > 0
-    assert session.judged is not None
-    now = {one.edit: one.saves for one in advise(session.judged, shown[-1].run).whatif}
+    assert session.analysis is not None
+    now = {one.edit: one.saves for one in advise(session.analysis, shown[-1].run).whatif}
     assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=MOVED)

@@ -134,9 +134,9 @@ def test_the_first_window_says_all_it_has_and_once_more_when_its_samples_came() 
     verdicts, shown = [], []
     for now_ns in range(source.span.t0_ns, source.span.t1_ns + SECOND, SECOND // 2):
         given = {one.kind for one in session.advance(now_ns).advisories}
-        if session.judged is not None and session.judged not in verdicts:
-            verdicts.append(session.judged)
-            shown.append((given, {one.kind for one in advise(session.judged).given}))
+        if session.analysis is not None and session.analysis not in verdicts:
+            verdicts.append(session.analysis)
+            shown.append((given, {one.kind for one in advise(session.analysis).given}))
     source.close()
     assert len(verdicts) == 2, "judged again when its samples came"
     assert len({one.estimate.span for one in verdicts}) == 1

@@ -93,6 +93,27 @@ def test_twice_the_batch_is_judged_by_the_sample(tmp_path: Path) -> None:
     assert saving(measured(tmp_path, doubled), base)[0] == pytest.approx(0.25)
 
 
+def test_an_evaluation_is_no_part_of_the_steps(tmp_path: Path) -> None:
+    marks = steps([20.0] * 400, d=0)
+    for mark in marks:
+        mark["d"] = mark["t"] - 5
+    whole = measured(tmp_path, marks)
+    for mark in marks[200:]:  # 7 s of it, in which the loader was waited for
+        mark.update({name: mark[name] + 7_000_000_000 for name in ("t", "d", "waited")})
+        mark["samples"] += 512
+    begin = dict(marks[199])
+    end = begin | {"t": begin["t"] + 7_000_000_000, "d": begin["d"] + 7_000_000_000}
+    end |= {"waited": begin["waited"] + 7_000_000_000, "samples": begin["samples"] + 512}
+    split = [*marks[:200], begin, end | {"apart": True}, *marks[200:]]
+    trace = trace_of(tmp_path, split)
+    window = find_window(trace.marks, 6.0)
+    assert window is not None and window.complete
+    result = pace(trace, window)
+    assert result is not None
+    assert result.step_ns == pytest.approx(20e6) and result.error_ns < 1e5
+    assert result.samples == 4 and result.waits == pytest.approx(whole.waits)
+
+
 def test_of_several_ranks_rank_0_is_read_and_half_a_line_waits(tmp_path: Path) -> None:
     trace_of(tmp_path, steps([10.0] * 5), rank="1")
     trace = trace_of(tmp_path, steps([20.0] * 5), rank="0")

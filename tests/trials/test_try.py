@@ -152,6 +152,39 @@ def test_a_program_that_cannot_be_measured_says_why(tmp_path: Path, steps: int, 
     assert says in done.stderr
 
 
+EVALUATES = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0); torch.set_num_threads(1)
+model, loss = torch.nn.Linear(8, 1), torch.nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(40, 8), torch.randn(40, 1))
+train, test = DataLoader(data, 2), DataLoader(data, 2)
+while True:
+    for x, y in train:
+        optimizer.zero_grad(); loss(model(x), y).backward(); optimizer.step(); time.sleep(0.02)
+    {evaluation}
+"""
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        "[(model(x), time.sleep(0.05)) for x, _ in test]",
+        "model.eval(); time.sleep(1); model.train()",
+    ],
+    ids=["loader", "mode"],
+)
+def test_evaluations_are_no_part_of_the_steps(tmp_path: Path, evaluation: str) -> None:
+    """Steps of 20 ms and as many of evaluation: without them a step is not twice as long."""
+    (tmp_path / "job.py").write_text(EVALUATES.format(evaluation=evaluation))
+    with guarded_folder() as folder:
+        outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 3.0, 60.0)
+    assert outcome.pace is not None, outcome.fault
+    assert outcome.pace.step_ns < 45e6, "with evaluations it is 70 ms and more"
+    assert outcome.pace.samples == 2
+
+
 def test_a_program_that_is_not_there_is_no_trial() -> None:
     with guarded_folder() as folder, pytest.raises(BrrrtopError, match="no such file"):
         Program(["/nowhere/train"], folder, 1).run((), 1.0, 5.0)

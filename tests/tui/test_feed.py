@@ -75,7 +75,7 @@ def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
     (answer,) = inbox.wait_for(RequestAnswered)
     assert isinstance(answer, RequestAnswered)
     assert answer.failed
-    assert answer.says == "taken.brrr is there already – choose another name"
+    assert answer.message == "taken.brrr is there already – choose another name"
     inbox.wait_for(SnapshotReady, 2)
     feed.stop()
 

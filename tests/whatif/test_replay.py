@@ -114,8 +114,8 @@ def test_the_last_live_report_and_that_of_the_recording_agree(recording: Path) -
     span = session.source.span
     for part in range(1, 41):
         session.advance(span.t0_ns + span.duration_ns * part // 40)
-    assert session.judged is not None
-    live, after = simulate_edits(session.judged), simulate_edits(judged_file(recording))
+    assert session.analysis is not None
+    live, after = simulate_edits(session.analysis), simulate_edits(judged_file(recording))
     assert live is not None and after is not None and live.rows
     whole = {row.edit: row.saves for row in after.rows}
     assert {row.edit for row in live.rows} == whole.keys()

@@ -71,6 +71,7 @@ def use_bf16(context: Context, row: WhatIf) -> Finding | None:
         f"products of 32 bits take {units.share(share)} of the time; 16 bits run "
         "faster and move half the bytes",
         _AUTOCAST,
+        share=share,
         product_share=share,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
@@ -49,19 +51,21 @@ def host_stall(context: Context) -> Finding | None:
     if lost < AWAY or (enough and line is not None and not in_files) or _names_a_cause(context):
         return None
     sure, most = samples.io_bounds if samples is not None and enough and in_files else (0.6, 1.0)
-    lines = {}
+    lines: dict[str, Any] = {}
     if samples is not None and line is not None:
         lines = {
             "line": str(line), "looks_at_line": line.count, "looks": samples.count,
             "looked_for_ns": samples.span_ns,
         }  # fmt: skip
     where, instead = _absence(context, line if in_files else None)
-    says = f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in {where}"
+    message = (
+        f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in {where}"
+    )
     if line is not None:
         at = phrases.looked(context.estimate, line)
-        says = f"{at}; {units.share(lost)} of the time the GPU waits for the host"
+        message = f"{at}; {units.share(lost)} of the time the GPU waits for the host"
     return finding(
-        says,
+        message,
         instead,
         waste="a faster GPU or compile: it would wait as long",
         confidence=min(max(sure, 0.6), 0.9),
@@ -246,16 +250,16 @@ def checkpoint_stall(context: Context) -> Finding | None:
     lost = max(known, context.sampled("checkpoint"), around)
     if lost < FELT and not (seen.largest_ns >= SAVE_NS and seen.idle_ns > 0):
         return None
-    says = f"saving idled the GPU {units.share(lost)} of the time"
+    message = f"saving idled the GPU {units.share(lost)} of the time"
     most_ns, times, sure = seen.largest_ns, seen.count, 0.65 if lost > known else 0.9
     if between is not None and lost == around > known:
-        says = (
+        message = (
             f"{between.count} saves hold the training thread up {units.share(lost)} of the last "
             f"{units.duration(between.of_ns)}; the traced steps lie between them"
         )
         most_ns, times, sure = between.largest_ns, between.count, 0.8
     return finding(
-        says + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
+        message + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
         "torch.distributed.checkpoint.async_save(state), or copy the state to pinned "
         "memory and write it from a thread; save less often",
         waste="faster kernels: the loop stands still while the file is written",

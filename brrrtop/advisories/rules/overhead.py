@@ -86,8 +86,8 @@ def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
         alone = context.compiled or _compile_is_worth_it(context)
         if alone or not _graphs_beat_compile(context, row):
             return None
-        return finding(_launching(context), _graph_line(context), **_launches(context))
-    return finding(_launching(context), compile_line(context), **_launches(context))
+        return _launching(context, _graph_line(context))
+    return _launching(context, compile_line(context))
 
 
 def _graph_line(context: Context) -> str:
@@ -98,7 +98,11 @@ def _graph_line(context: Context) -> str:
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
     compiled = context.price("compile")
-    return compiled is None or row.saves - compiled.saves >= BEYOND
+    if compiled is None or row.saves - compiled.saves >= BEYOND:
+        return True
+    return (
+        compiled.saves_low < 0 < row.saves_low
+    )  # compiled code may launch too slowly: replayed it cannot
 
 
 def _compile_is_worth_it(context: Context) -> bool:
@@ -108,40 +112,35 @@ def _compile_is_worth_it(context: Context) -> bool:
 
 @edit(
     "cuda-graphs", OVERHEAD, "The same launches every step", "compile-reduce-overhead",
-    when=", 3 points more than `compile` alone",
+    when=", 3 points more than `compile` alone, or where that alone may lose",
     unless="a run that replays graphs already; kernels that compiling fuses, or that the host is ahead of",
 )  # fmt: skip
 def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
     if not _graphs_beat_compile(context, row):
         return None
-    says = _launching(context)
     if context.compiled:
-        says = f"the model is compiled, and still {says}"
-    elif context.host_sets_the_pace and not (
+        return _launching(context, _graph_line(context), "the model is compiled, and still ")
+    if context.host_sets_the_pace and not (
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return finding(says, _graph_line(context), **_launches(context))
+    return _launching(context, _graph_line(context))
 
 
-def _launching(context: Context) -> str:
-    kernels = context.a_step(context.kernels)
-    idle = context.idle("launch", "sync", "host", "unknown")
-    return (
-        f"{kernels:.0f} kernels {context.per}, half of them under "
+def _launching(context: Context, line: str, first: str = "") -> Finding:
+    kernels, idle = context.a_step(context.kernels), context.host_idle
+    return finding(
+        f"{first}{kernels:.0f} kernels {context.per}, half of them under "
         f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
-        "time for the host to launch the next one"
+        "time for the host to launch the next one",
+        line,
+        share=idle,
+        kernels_a_step=kernels,
+        kernel_p50_ns=context.kernel_p50_ns,
+        launch_idle_share=context.idle("launch"),
+        lead_p50_ns=context.estimate.launch.lead_p50_ns,
+        rho=context.estimate.launch.rho,
     )
-
-
-def _launches(context: Context) -> dict[str, Any]:
-    return {
-        "kernels_a_step": context.a_step(context.kernels),
-        "kernel_p50_ns": context.kernel_p50_ns,
-        "launch_idle_share": context.idle("launch"),
-        "lead_p50_ns": context.estimate.launch.lead_p50_ns,
-        "rho": context.estimate.launch.rho,
-    }
 
 
 @edit(
@@ -153,12 +152,14 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     runs = context.chains
     if runs is None or not context.partly_compiled:
         return None
+    share = context.share(runs.total_ns)
     return finding(
-        f"part of the model is compiled, but {units.share(context.share(runs.total_ns))} of the time "
+        f"part of the model is compiled, but {units.share(share)} of the time "
         "is pointwise work outside the compiled graphs",
         "TORCH_LOGS=graph_breaks python train.py; then remove .item(), print and "
         "data-dependent ifs, or use fullgraph=True to list them",
         waste="fusing by hand first",
+        share=share,
         fused_ns=runs.fused_ns, loose_ns=runs.total_ns,
     )  # fmt: skip
 

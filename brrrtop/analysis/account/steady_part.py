@@ -101,9 +101,9 @@ def _without_hole(facts: Facts, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:
     spent = acts.ends_ns - acts.starts_ns
     before = int(spent[acts.starts_ns < hole.t0_ns].sum())
     sides = Span(span.t0_ns, hole.t0_ns), Span(hole.t1_ns, span.t1_ns)
-    judged = sides[0] if before > int(spent.sum()) - before else sides[1]
+    steady = sides[0] if before > int(spent.sum()) - before else sides[1]
     left = LeftOut(hole, Once.HOLE, cause, place=_call_in(window, hole))
-    return judged, (left,)
+    return steady, (left,)
 
 
 def _cause(window: Window, span: Span, least_ns: float) -> str | None:

@@ -177,10 +177,10 @@ def uncertainty_by_bound(facts: Facts) -> dict[Side, float]:
     totals = _time_of_groups(facts)
     shares: dict[Side, float] = {}
     for side in {g.side for g in labels.groups}:
-        mine = np.array([g.side is side for g in labels.groups])
+        of_bound = np.array([g.side is side for g in labels.groups])
         open_ = np.array([1.0 - g.certainty for g in labels.groups])
-        time = float(totals[mine].sum())
-        shares[side] = float(totals[mine] @ open_[mine]) / time if time else 0.0
+        time = float(totals[of_bound].sum())
+        shares[side] = float(totals[of_bound] @ open_[of_bound]) / time if time else 0.0
     return shares
 
 

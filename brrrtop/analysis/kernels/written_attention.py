@@ -99,11 +99,11 @@ def _gather(
     own = np.zeros(len(products.at), np.bool_)
     for offset in _BACKWARD:
         index = np.clip(before + offset, 0, len(products.at) - 1)
-        mine = (backward | (offset in _FORWARD)) & (products.kinds[index] != _PLAIN)
-        mine &= (streams[products.at[index]] == streams[at]) & (index == before + offset)
-        low = np.where(mine, np.minimum(low, products.at[index]), low)
-        high = np.where(mine, np.maximum(high, products.at[index]), high)
-        own[index[mine]] = True
+        in_block = (backward | (offset in _FORWARD)) & (products.kinds[index] != _PLAIN)
+        in_block &= (streams[products.at[index]] == streams[at]) & (index == before + offset)
+        low = np.where(in_block, np.minimum(low, products.at[index]), low)
+        high = np.where(in_block, np.maximum(high, products.at[index]), high)
+        own[index[in_block]] = True
     np.add.at(edge, low, 1)
     np.add.at(edge, high + 1, -1)
     return WrittenAttention(

@@ -188,8 +188,10 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
             rows.append(replace(one.row, clock_offset_ns=job.offsets[place]))
             continue
         more = lateness.excess_by_cause_ns(job.deeds, place) if job.spans else {}
-        mine = matched.rank == place
-        blame = np.bincount(matched.last[matched.collective[mine]], matched.wait_ns[mine], count)
+        of_rank = matched.rank == place
+        blame = np.bincount(
+            matched.last[matched.collective[of_rank]], matched.wait_ns[of_rank], count
+        )
         rows.append(
             replace(
                 one.row,

@@ -88,8 +88,8 @@ def shared_spans(
     for window, offset in zip(windows, offsets, strict=True):
         if offset is None:
             continue
-        mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
-        spans = mine if spans is None else _common(spans, mine)
+        traced = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
+        spans = traced if spans is None else _common(spans, traced)
     kept, steps = [], 0.0
     in_bursts = any(window.observed is not None for window in windows)
     placed = sum(offset is not None for offset in offsets)
@@ -135,12 +135,12 @@ def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
     facts = facts.of(together, facts.call_rows)
     facts = facts.labelled(label(facts))
     acts = window.activities
-    mine = (facts.labels.classes == WORK) & facts.kernels
-    mine &= holders(*edges(own), acts.starts_ns) >= 0
+    work = (facts.labels.classes == WORK) & facts.kernels
+    work &= holders(*edges(own), acts.starts_ns) >= 0
     return RankActivity(
         account.book(facts),
-        int(mine.sum()),
-        int((acts.blocks[mine] * acts.threads[mine]).sum()),
+        int(work.sum()),
+        int((acts.blocks[work] * acts.threads[work]).sum()),
     )
 
 
@@ -157,13 +157,13 @@ def later_than_peers(values: F8) -> F8:
 
 def excess_by_cause_ns(every: Sequence[RankActivity | None], place: int) -> dict[str, float]:
     """By bucket: what this rank takes more than the median of its peers, ns; negative where less."""
-    mine = every[place]
+    late = every[place]
     others = [one.buckets_ns for at, one in enumerate(every) if one is not None and at != place]
-    if mine is None or not others:
+    if late is None or not others:
         return {}
     return {
         bucket: time_ns - float(np.median([one.get(bucket, 0) for one in others]))
-        for bucket, time_ns in mine.buckets_ns.items()
+        for bucket, time_ns in late.buckets_ns.items()
     }
 
 
@@ -186,12 +186,12 @@ def cause_of(
 def _of_work(
     every: Sequence[RankActivity | None], place: int, gauges: Sequence[Mapping[int, float]]
 ) -> Lateness:
-    mine = every[place]
+    late = every[place]
     others = [one for at, one in enumerate(every) if one is not None and at != place]
-    assert mine is not None and others
+    assert late is not None and others
     kernels = float(np.median([one.kernels for one in others]))
     threads = float(np.median([one.threads for one in others]))
-    if mine.kernels > MORE * kernels or mine.threads > MORE * threads:
+    if late.kernels > MORE * kernels or late.threads > MORE * threads:
         return Lateness.MORE_WORK
     return Lateness.THROTTLED if _is_throttled(place, gauges) else Lateness.SLOWER_GPU
 
@@ -300,8 +300,8 @@ def _step(job: AlignedRanks) -> tuple[float, float]:
 def _longest_waits(job: AlignedRanks, waits: F8, place: int, step_ns: float) -> list[float]:
     """The longest wait for a rank in each step, of the rank that waited longest."""
     _, part = _parts(job, step_ns)
-    mine = job.matched.last[job.matched.collective] == place
-    return [float(waits[mine & (part == one)].max(initial=0.0)) for one in _numbers(part)]
+    for_rank = job.matched.last[job.matched.collective] == place
+    return [float(waits[for_rank & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(
@@ -418,30 +418,30 @@ def _parts(job: AlignedRanks, step_ns: float) -> tuple[I8, I8]:
 def _where(job: AlignedRanks, waits: F8, place: int) -> str:
     """The collectives that most of the wait for this rank is in."""
     matched = job.matched
-    mine = matched.last[matched.collective] == place
-    by_type = np.bincount(matched.types[matched.collective[mine]], waits[mine])
+    for_rank = matched.last[matched.collective] == place
+    by_type = np.bincount(matched.types[matched.collective[for_rank]], waits[for_rank])
     if not len(by_type):
         return "collectives"
     code = int(np.argmax(by_type))
-    at = np.flatnonzero(mine & (matched.types[matched.collective] == code))[0]
+    at = np.flatnonzero(for_rank & (matched.types[matched.collective] == code))[0]
     one = job.every[int(matched.rank[at])]
     return name_of(code, one.op_names[int(matched.record[at])])
 
 
 def own_line(windows: Sequence[Window], place: int, late_ns: float, step_ns: float) -> Line | None:
     """The line that rank `place` alone spends the time at by which it is late; None where none stands out."""
-    mine, others = Counter[_Place](), Counter[_Place]()
+    late, others = Counter[_Place](), Counter[_Place]()
     names: dict[_Place, str] = {}
     for at, window in enumerate(windows):
         marks = window.marks if window.watched is None else window.watched
         rows = np.flatnonzero(marks.classes == MarkClass.STACK)
         counts, shares = stack_samples.by_line(window.names, marks.name_ids[rows])
-        (mine if at == place else others).update(counts)
+        (late if at == place else others).update(counts)
         names |= shares if at == place else {}
-    total, beside = sum(mine.values()), sum(others.values())
+    total, beside = sum(late.values()), sum(others.values())
     if min(total, beside) < LEAST_OF_EACH:
         return None
-    for line, count in mine.most_common():
+    for line, count in late.most_common():
         share, peers = count / total, others[line] / beside
         is_own = peers <= PEERS_PART * share and count >= LEAST_OF_EACH
         low, high = bounds(share, total)[0], bounds(peers, beside)[1]

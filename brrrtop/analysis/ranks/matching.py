@@ -120,10 +120,10 @@ def _join(ranks: Sequence[Collectives], matches: list[tuple[int, I8]], ends: I8)
     by_stay = np.lexsort((stay, collective))
     alone, stay_alone = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for place, _ in matches:
-        mine = rank == place
-        until = starts[mine] + stay[mine] - transfer[collective[mine]]
-        alone[mine] = ranks[place].alone_ns(starts[mine], until)
-        stay_alone[mine] = ranks[place].alone_ns(starts[mine], starts[mine] + stay[mine])
+        own = rank == place
+        until = starts[own] + stay[own] - transfer[collective[own]]
+        alone[own] = ranks[place].alone_ns(starts[own], until)
+        stay_alone[own] = ranks[place].alone_ns(starts[own], starts[own] + stay[own])
     return Matched(
         collective=collective,
         rank=rank,
@@ -146,13 +146,13 @@ def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8) -> I8:
     """
     partner = np.full(len(ends), -1, np.int64)
     for kind in np.intersect1d(types, of_types).tolist():
-        mine, theirs = np.flatnonzero(types == kind), np.flatnonzero(of_types == kind)
-        there = _nearest_place(ends[mine], of_ends[theirs])
-        back = _nearest_place(of_ends[theirs], ends[mine])
-        mutual = back[there] == np.arange(len(mine))
-        close = np.abs(of_ends[theirs[there]] - ends[mine]) <= NEAR_NS
+        own, theirs = np.flatnonzero(types == kind), np.flatnonzero(of_types == kind)
+        there = _nearest_place(ends[own], of_ends[theirs])
+        back = _nearest_place(of_ends[theirs], ends[own])
+        mutual = back[there] == np.arange(len(own))
+        close = np.abs(of_ends[theirs[there]] - ends[own]) <= NEAR_NS
         good = mutual & close
-        partner[mine[good]] = theirs[there[good]]
+        partner[own[good]] = theirs[there[good]]
     return partner
 
 

@@ -115,12 +115,12 @@ def launch_queue(work: Facts) -> Queue | None:
     lengths = np.zeros(len(rows), np.int64)
     streams = acts.stream_ids[rows]
     for stream in np.unique(streams):
-        mine = np.flatnonzero(streams == stream)
-        made = np.argsort(calls.starts_ns[at[mine]], kind="stable")
-        begun = np.sort(acts.starts_ns[rows[mine]])
-        times = calls.starts_ns[at[mine[made]]]
-        ahead = np.arange(len(mine)) - np.searchsorted(begun, times, "right")
-        lengths[mine[made]] = np.maximum(ahead, 0)
+        on_stream = np.flatnonzero(streams == stream)
+        made = np.argsort(calls.starts_ns[at[on_stream]], kind="stable")
+        begun = np.sort(acts.starts_ns[rows[on_stream]])
+        times = calls.starts_ns[at[on_stream[made]]]
+        ahead = np.arange(len(on_stream)) - np.searchsorted(begun, times, "right")
+        lengths[on_stream[made]] = np.maximum(ahead, 0)
     took = calls.ends_ns[at] - calls.starts_ns[at]
     full = lengths >= FULL
     usual = int(np.median(took[~full])) if (~full).any() else 0

@@ -45,7 +45,7 @@ def loader_rows(window: Window) -> list[LoaderRow]:
     by_loader = (
         rows[marks.name_ids[rows] == name_id] for name_id in np.unique(marks.name_ids[rows])
     )
-    result = [_row(window, marks, mine, of_ns) for mine in by_loader]
+    result = [_row(window, marks, rows, of_ns) for rows in by_loader]
     return sorted(result, key=lambda row: -row.total_ns)
 
 

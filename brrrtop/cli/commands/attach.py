@@ -54,7 +54,7 @@ def watch(process: Process, options: Options) -> int:
     live.refuse_taken_file(options)
     from brrrtop.cli.find_restarted import RestartedProcesses
 
-    attached = attach(process.pid, agent_files(), says=output.say)
+    attached = attach(process.pid, agent_files(), report=output.say)
     try:
         output.say(_how(attached))
         successors = RestartedProcesses(process, options, agent=True)

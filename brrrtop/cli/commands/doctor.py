@@ -44,7 +44,7 @@ def _document(report: Report) -> dict[str, object]:
         "tier": report.tier,
         "command": report.command,
         "checks": [
-            {"name": one.name, "status": one.status.value, "says": one.says, "fix": one.fix}
+            {"name": one.name, "status": one.status.value, "says": one.message, "fix": one.fix}
             for one in report.checks
         ],
     }
@@ -62,7 +62,7 @@ def _lines(report: Report) -> list[str]:
 
 def _check(check: Check) -> list[str]:
     lead = f"{check.status.value:<5}{check.name:<14}"
-    lines = output.wrapped(check.says, WIDTH, lead, " " * 19)
+    lines = output.wrapped(check.message, WIDTH, lead, " " * 19)
     if check.fix and check.status is not Status.FINE:
         lines += output.wrapped(check.fix, WIDTH, " " * 19 + "> ", " " * 21)
     return lines

@@ -126,18 +126,18 @@ class Host:
     def _advance_job(self, key: tuple[str, ...], job: Live) -> None:
         """The ranks of a job, each beside the others; one that ends is left, and the others go on."""
         rows: dict[str, RankRow] = {}
-        says = "it does not answer"
+        message = "it does not answer"
         try:
             whole = job.advance()
             rows = {row.key: row for row in (whole.job.ranks if whole.job else ())}
         except Exception as fault:  # noqa: BLE001 - what one does to us is no reason to leave others
-            job.snapshots, says = {}, _reason(fault)
+            job.snapshots, message = {}, _reason(fault)
         ranks = [one for one in self.watched.values() if one.job == key and one.attached]
         for one in ranks:
             name = str(one.process.pid)
             one.snapshot, one.row = job.snapshots.get(name), rows.get(name)
             if one.snapshot is None or one.snapshot.freshness is Freshness.ENDED:
-                why = (one.row.why if one.row else None) or says
+                why = (one.row.why if one.row else None) or message
                 end = "ended" if one.snapshot else f"is no longer watched: {why}"
                 output.say(f"brrrtop: process {name} {end}")
                 self._leave(one)

@@ -70,8 +70,8 @@ def _without_agent(fault: CollectorError) -> str:
     """What is missing, what that means, and what helps; that counters are left is no help here."""
     helps = fault.action.removesuffix(agent_library.COUNTERS_ALONE).removesuffix(", or ")
     means = "the program runs without the agent and only the GPU's counters are watched"
-    says = f"brrrtop: {fault.message}: {means}"
-    return f"{says}; for kernels and causes {helps}" if helps else says
+    message = f"brrrtop: {fault.message}: {means}"
+    return f"{message}; for kernels and causes {helps}" if helps else message
 
 
 class _Beside:
@@ -149,8 +149,8 @@ class _Beside:
             self._shapes_told = True
             output.say(f"brrrtop: {shapes_outcome}")
         if self._options.once:
-            judged = snapshot.estimate is not None and shapes_outcome is not None
-            if (judged or self._only_counters_come()) and not self._reported:
+            ready = snapshot.estimate is not None and shapes_outcome is not None
+            if (ready or self._only_counters_come()) and not self._reported:
                 output.report(snapshot, self._options)
                 self._reported = True
         elif self._options.json:

@@ -78,8 +78,8 @@ def _cover_cells(bars: Bars, picture: StepPicture, edges: F8, t0_ns: int) -> tup
     starts, ends = bars.starts_ns - t0_ns, bars.ends_ns - t0_ns
     near = (ends > 0) & (starts < edges[-1])
     for kind in np.unique(bars.kinds[near]).tolist():
-        mine = near & (bars.kinds == kind)
-        part = _union(starts[mine], ends[mine], edges) / size
+        of_kind = near & (bars.kinds == kind)
+        part = _union(starts[of_kind], ends[of_kind], edges) / size
         for cell in np.flatnonzero(part > 0).tolist():
             cells[cell][picture.kinds[kind]] = min(1.0, float(part[cell]))
     return tuple(cells)

@@ -51,8 +51,8 @@ class AllAdvice(Chooser, Scrolled):
         for advisory in snapshot.advisories:
             self._put(lines, advisory_lines(advisory, self.palette, width - 2))
             lines.append(Text())
-        says = CLOSING if snapshot.advisories else why_none(snapshot)
-        lines.append(Text.styled(says, muted))
+        message = CLOSING if snapshot.advisories else why_none(snapshot)
+        lines.append(Text.styled(message, muted))
         quiet = snapshot.silenced
         if quiet:
             heading = f"  Silenced: {len(quiet)}; x gives the chosen one again"

@@ -142,10 +142,10 @@ def _surroundings(
         lines.append(line)
     first, last = memory_run(near, sides)
     if last - first >= 2:
-        says = (
+        message = (
             f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
         )
-        lines += facts([("chain", says)], LABEL, palette, width)
+        lines += facts([("chain", message)], LABEL, palette, width)
     return lines
 
 

@@ -41,9 +41,9 @@ class RankTable(TableView):
         assert job is not None
         waited = job.waited_for
         hue = "alarm" if waited is not None and waited.is_slow else "text"
-        says = words.sentence(job)
-        lines = paragraph(says[0].upper() + says[1:], width, palette.style(hue, bold=True))
-        known = [*job_facts(job), *(note for note in job.notes if note != says)]
+        message = words.sentence(job)
+        lines = paragraph(message[0].upper() + message[1:], width, palette.style(hue, bold=True))
+        known = [*job_facts(job), *(note for note in job.notes if note != message)]
         return [*lines, *paragraph(" · ".join(known), width, palette.style("muted")), Text()]
 
     def below(self, snapshot: Snapshot, row: Any, width: int) -> list[Text]:
@@ -57,8 +57,8 @@ class RankTable(TableView):
             lines += [Text(), *table_lines(meetings, palette, width, most=meetings.most)]
         for one in job.advisories:
             lines.append(Text())
-            for word, says in (("try", one.suggests), ("no use", one.waste)):
-                lines += hanging(f"  {word:<8}", says or "", width, muted, plain)
+            for word, message in (("try", one.suggests), ("no use", one.waste)):
+                lines += hanging(f"  {word:<8}", message or "", width, muted, plain)
         return lines
 
     def action_open(self) -> None:

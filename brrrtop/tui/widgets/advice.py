@@ -133,8 +133,8 @@ def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
     """`15× faster  the symptom      5–15×  92% sure`, the symptom cut where it does not fit."""
     text = _gain(advisory, palette)
     sure = _sure(advisory, palette, width)
-    says = shortened(advisory.says, width - text.cell_len - sure.cell_len - 2)
-    text.append(says, palette.style("text", bold=True))
+    message = shortened(advisory.says, width - text.cell_len - sure.cell_len - 2)
+    text.append(message, palette.style("text", bold=True))
     return sided(text, sure, width)
 
 

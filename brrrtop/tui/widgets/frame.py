@@ -86,25 +86,25 @@ class Status(Pane):
 
     def __init__(self) -> None:
         super().__init__()
-        self._says: tuple[str, bool] | None = None
+        self._message: tuple[str, bool] | None = None
         self._end: Timer | None = None
 
-    def say(self, says: str, failed: bool, seconds: float) -> None:
+    def say(self, message: str, failed: bool, seconds: float) -> None:
         """Shows a sentence instead of the facts for so long, or until the next one."""
         if self._end is not None:
             self._end.stop()
-        self._says = (says, failed)
+        self._message = (message, failed)
         self._end = self.set_timer(seconds, self._say_no_more)
         self.redraw()
 
     def _say_no_more(self) -> None:
-        self._says = None
+        self._message = None
         self.redraw()
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        if self._says:
-            says, failed = self._says
-            piece = self.palette.text(says, "alarm" if failed else "good", bold=True)
+        if self._message:
+            message, failed = self._message
+            piece = self.palette.text(message, "alarm" if failed else "good", bold=True)
             piece.truncate(width, overflow="ellipsis")
             return [piece]
         if snapshot.notice:

@@ -44,14 +44,14 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """In the place of the table, while nothing was judged: every reason in full that is not above."""
     lines = [rule("no kernels", "", palette, width)]
     ended = snapshot.freshness is Freshness.ENDED
-    says = phrases.unjudged(snapshot)
+    message = phrases.unjudged(snapshot)
     notes = [
         note for note in snapshot.source.notes if not (ended and note in snapshot.source.waits)
     ]
     above = reason(snapshot.source)
     if above in notes and fits_whole(above, width):
         notes.remove(above)
-    for note in (f"{says[0].upper()}{says[1:]}.", *notes):
+    for note in (f"{message[0].upper()}{message[1:]}.", *notes):
         bullet, muted = "* " if palette.ascii else "• ", palette.style("muted")
         lines += hanging(bullet, note, width - 2, muted, palette.style("text"))
     if not ended and snapshot.source.tier not in (None, "nvml"):

@@ -80,8 +80,8 @@ class Compiling(Probe):
         for start_ns, _, _, trigger, compile_id in list(self._open.values()):
             if now_ns - start_ns > 1_000_000_000 and start_ns != self._told_ns:
                 self._told_ns = start_ns
-                says = f"torch.compile is at work ({trigger} {compile_id})"
-                self.native.frame(STATUS, {"says": says, "compiling": True})
+                message = f"torch.compile is at work ({trigger} {compile_id})"
+                self.native.frame(STATUS, {"says": message, "compiling": True})
         if self._told_ns and not any(one[0] == self._told_ns for one in list(self._open.values())):
             self._told_ns = 0
             self.native.frame(STATUS, {"compiling": False})

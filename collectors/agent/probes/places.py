@@ -23,6 +23,7 @@ Spot = tuple[CodeType, int]
 """A line of some code."""
 EVERY_NS = 5_000_000_000
 """Between two places of the same step or loader: 5 to 20 us on the training thread each."""
+_COMPILERS = ("_dynamo/convert_frame.py", "_inductor/compile_fx.py")
 _INNER, _OUTER = 4, 6
 """Of a deep stack, so many callers of the innermost and so many of the outermost are named: what is
 between them is a library's way through the user's own modules."""
@@ -76,7 +77,8 @@ class Places:
 
     def name(self, leaf: FrameType) -> int:
         """The id of the name of a stack, given its innermost frame."""
-        spot = (leaf.f_code, leaf.f_lineno or 0)
+        at = compiling(leaf) or leaf
+        spot = (at.f_code, at.f_lineno or 0)
         return self._name([*(self._users(leaf) or [spot]), spot])
 
     def is_library(self, path: str) -> bool:
@@ -122,7 +124,21 @@ def library_dirs() -> tuple[str, ...]:
     torch_file = find_imported("torch", "__file__")
     if torch_file is not None:
         folders.add(os.path.dirname(torch_file))
-    return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in folders))
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    made = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(temporary, "torchinductor_")
+    return ("<frozen", "<string>", made, *(one.rstrip(os.sep) + os.sep for one in folders))
+
+
+def compiling(leaf: FrameType) -> FrameType | None:
+    """The frame of torch's compiler that this one works for: what it calls, a C++ compiler's process too,
+    is no business of the user's line."""
+    frame: FrameType | None = leaf
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith(_COMPILERS) and "compile" in code.co_name:
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def place(code: CodeType, line: int) -> str:

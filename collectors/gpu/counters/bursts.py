@@ -96,11 +96,11 @@ class Bursts:
             near |= (ends > low - MARGIN_NS) & (starts < high + MARGIN_NS)
         due_rows = []
         for device in np.unique(rows["device"][near]).tolist():
-            mine = near & (rows["device"] == device)
-            mine &= rows["end_ns"] > self._sent_ns.get(device, -FOREVER)
-            if mine.any():
-                due_rows.append(rows[mine])
-                self._sent_ns[device] = int(rows["end_ns"][mine].max())
+            of_device = near & (rows["device"] == device)
+            of_device &= rows["end_ns"] > self._sent_ns.get(device, -FOREVER)
+            if of_device.any():
+                due_rows.append(rows[of_device])
+                self._sent_ns[device] = int(rows["end_ns"][of_device].max())
         return due_rows
 
 

@@ -93,7 +93,7 @@ class CounterProcess(SamplerFeed):
             self._tell({"traced": rows[at : at + _SPANS]})
 
     @property
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         return list(self._state.get("notes", ()))
 
     @property
@@ -180,8 +180,8 @@ class CounterProcess(SamplerFeed):
         OURS.discard(process.pid)
         self._end(f"hardware counters are off: {why or how}")
 
-    def _end(self, says: str) -> None:
-        self._state = {"notes": [says]}
+    def _end(self, message: str) -> None:
+        self._state = {"notes": [message]}
         self._ended.set()
 
 
@@ -222,7 +222,7 @@ def serve(counters: CounterThread, requests: BinaryIO, out: BinaryIO) -> None:
         while not ended.wait(_EVERY_S):
             frames = counters.drain()
             state = {
-                "notes": counters.says, "active": counters.active, "settling": counters.settling,
+                "notes": counters.remarks, "active": counters.active, "settling": counters.settling,
             }  # fmt: skip
             if state != before:
                 frames.append(Frame(Kind.STATUS, state, time.time_ns()))

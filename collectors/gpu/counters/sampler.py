@@ -80,7 +80,7 @@ class CounterThread(SamplerThread):
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
         """Of `_bursts`."""
-        self._says: list[str] = []
+        self._remarks: list[str] = []
         self._active = False
         self._comes = False
         self._gauged_s = 0.0
@@ -94,7 +94,7 @@ class CounterThread(SamplerThread):
     def match(self, uuids: Mapping[int, str]) -> None:
         self._numbers = {bare_uuid(uuid): number for number, uuid in uuids.items()}
         if any(uuid.startswith("MIG-") for uuid in uuids.values()):
-            self._says = ["hardware counters cannot be sampled on a MIG device"]
+            self._remarks = ["hardware counters cannot be sampled on a MIG device"]
             self._settled.set()
         elif uuids:
             self._known.set()
@@ -108,11 +108,11 @@ class CounterThread(SamplerThread):
             self._bursts.traced(spans, time.time_ns())
 
     @property
-    def says(self) -> list[str]:
-        waits = not self._says and not self._known.is_set() and not self._stop.is_set()
+    def remarks(self) -> list[str]:
+        waits = not self._remarks and not self._known.is_set() and not self._stop.is_set()
         if waits and time.monotonic() - self._began_s > WAITS_S:
             return ["hardware counters wait: nobody said yet which GPU the trainer uses"]
-        return list(self._says)
+        return list(self._remarks)
 
     @property
     def active(self) -> bool:
@@ -152,7 +152,7 @@ class CounterThread(SamplerThread):
                 worked_s = time.monotonic() - began_s
                 pause_s = min(DRAIN_MOST_S, max(DRAIN_S, worked_s / WORK_SHARE))
         except Exception as fault:  # noqa: BLE001 - any fault of CUPTI costs the counters only
-            self._says = [sentence(fault)]
+            self._remarks = [sentence(fault)]
         finally:
             self._active = False
             self._settled.set()
@@ -163,7 +163,7 @@ class CounterThread(SamplerThread):
         ordinals = self._ordinals()
         for uuid in self._numbers:
             if uuid not in ordinals:
-                self._says = ["CUDA_VISIBLE_DEVICES hides the trainer's GPU from brrrtop"]
+                self._remarks = ["CUDA_VISIBLE_DEVICES hides the trainer's GPU from brrrtop"]
                 continue
             devices[uuid] = DeviceCounters(sampling, ordinals[uuid], self._interval_ns)
         self._unheard = set(devices)
@@ -178,9 +178,9 @@ class CounterThread(SamplerThread):
             self._gauged_s = self._gauged_s or now_s
         silent = now_s - max(self._fresh_s, self._opened_s) >= SILENT_S
         if silent:
-            self._says = [_SILENT]
+            self._remarks = [_SILENT]
         elif self._fresh_s and (self._coverage.is_news() or not self._comes):
-            self._says = [self._on()]
+            self._remarks = [self._on()]
         self._comes = bool(self._fresh_s) and not silent
         self._active = self._comes and now_s - self._gauged_s < SILENT_S
         if silent or not self._unheard:
@@ -235,7 +235,7 @@ class CounterThread(SamplerThread):
             try:
                 device.close()
             except Exception as fault:  # noqa: BLE001 - leaving must not fail
-                self._says = [sentence(fault)]
+                self._remarks = [sentence(fault)]
 
 
 def bin_means(

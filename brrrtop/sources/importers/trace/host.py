@@ -208,9 +208,13 @@ def _spread(low: I8, high: I8, whole: int) -> I8:
 
 def _stacks(frames: Columns, tid: int, points: I8, names: list[str]) -> list[str]:
     """`train.py:12 fetch > <built-in function sleep>` of each instant; empty outside the user's code."""
-    mine = np.flatnonzero(frames["tid"] == tid)
-    nest = Nest(np.zeros(len(mine), np.int64), frames["start_ns"][mine], frames["end_ns"][mine])
-    name_ids = frames["name_id"][mine][nest.order]
+    of_thread = np.flatnonzero(frames["tid"] == tid)
+    nest = Nest(
+        np.zeros(len(of_thread), np.int64),
+        frames["start_ns"][of_thread],
+        frames["end_ns"][of_thread],
+    )
+    name_ids = frames["name_id"][of_thread][nest.order]
     own = np.zeros(len(names), np.bool_)
     used = np.unique(name_ids)
     own[used] = [is_users(names[i]) for i in used.tolist()]

@@ -103,9 +103,9 @@ def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[in
     device_ids = np.unique(devices).tolist()
     scores = []
     for place, device in enumerate(device_ids):
-        mine = (devices == device) & (ids > 0)
+        on_device = (devices == device) & (ids > 0)
         for rank, process in enumerate(processes.tolist()):
-            caused = _cause_share(ids[mine], starts[mine], calls, calls["pid"] == process)
+            caused = _cause_share(ids[on_device], starts[on_device], calls, calls["pid"] == process)
             scores.append((-caused, abs(place - rank), device, process))
     owners: dict[int, int] = {}
     for caused, _, device, process in sorted(scores):
