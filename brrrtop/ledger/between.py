@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_at, place_of
+from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_within, place_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
@@ -163,14 +163,9 @@ def between(
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
     samples, lows, highs = evidence.samples, steps.lows[gaps], steps.highs[gaps]
-    keys: list[Key] = []
-    number = {}
-    for name_id, frame in _blocks(evidence, places, usual).items():
-        if frame is not None:
-            key = (kind_at(frame, places[name_id]), frame)
-            if key not in keys:
-                keys.append(key)
-            number[name_id] = keys.index(key)
+    blocks = _blocks(evidence, places, usual)
+    keys = list(dict.fromkeys(blocks.values()))
+    number = {name_id: keys.index(key) for name_id, key in blocks.items()}
     free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns) >= 0
     rows = np.flatnonzero(free & (steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
     stretch = (np.cumsum(gaps) - 1)[steps.stretch[rows]]
@@ -242,24 +237,59 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
 
 def _blocks(
     evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
-) -> dict[int, Frame | str | None]:
-    """What each place is in that no usual step is in. Lines of one function without a usual one between
-    them are one block, which has the name of its first."""
+) -> dict[int, Key]:
+    """What each place is in that no usual step is in, where it is; a backward pass there is a part of a step."""
     loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
-    foreign = {frame for frame in found.values() if isinstance(frame, str)}
-    lines = {
-        f for place in places.values() for f in place.frames if f[0] in foreign or f[0] in usual
+    ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
+    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+    def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
+        inside: dict[Frame | str, list[int]] = {}
+        for name_id, frame in frames.items():
+            if frame is not None:
+                inside.setdefault(frame, []).append(name_id)
+        return {
+            frame: kind_within(frame, {places[i]: often.get(i, 0) for i in rows})
+            for frame, rows in inside.items()
+        }
+
+    block = _blocks_of_lines(places, usual, kinds_of(found))
+    found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+    kinds = kinds_of(found)
+    return {
+        i: (kinds[frame], frame)
+        for i, frame in found.items()
+        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
     }
+
+
+def _blocks_of_lines(
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    kinds: Mapping[Frame | str, PhaseKind],
+) -> dict[str, str]:
+    """Lines of one function, without a usual one or one that does something else between them, by the first.
+
+    Args:
+        kinds: Of what no usual step is in: what goes on at each of these lines.
+    """
+    lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
     block: dict[str, str] = {}
-    before = None
+    before: tuple[str, str, PhaseKind] | None = None
     for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
+        kind = kinds.get(where, PhaseKind.OTHER)
         if where in usual:
             before = None
-        else:
-            block[where] = before[1] if before and before[0] == function else where
-            before = function, block[where]
-    return {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+            continue
+        if before is None or before[0] != function:
+            before = function, where, kind
+        elif PhaseKind.OTHER not in (kind, before[2]) and kind is not before[2]:
+            before = function, where, kind
+        elif before[2] is PhaseKind.OTHER:
+            before = function, before[1], kind
+        block[where] = before[1]
+    return block
 
 
 def _line_number(line: str) -> tuple[str, int]:

@@ -39,6 +39,8 @@ class Samples(Struct, frozen=True, eq=False):
     """Its line prepares data."""
     reads_files: Bool
     """Its line is in file or network work."""
+    asks: Bool
+    """Its line asks a loader for its next batch, or is called by one that does: marks know that time better."""
     launches: Bool
     """In a library that a line of the model calls, and in nothing that waits: on its way to a launch."""
 
@@ -149,7 +151,9 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     # A framework's loop asks and steps from one line of the user's: that line then says nothing.
     lines = {place.frames[0] for place in asks} - {place.frames[0] for place in steps}
     loop = {frame for place in steps for frame in place.functions}
-    causes = {i: _cause(names[i], lines, loop) for i in np.unique(ids).tolist()}
+    known = np.unique(ids).tolist()
+    causes = {i: _cause(names[i], lines, loop) for i in known}
+    asking = [i for i in known if not lines.isdisjoint(place_of(names[i]).frames)]
     each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
@@ -158,6 +162,7 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
         name_ids=ids,
         makes_batches=np.array([cause == "input" for cause in each], np.bool_),
         reads_files=np.array([cause == "io" for cause in each], np.bool_),
+        asks=np.isin(ids, asking),
         launches=np.array([cause == "launch" for cause in each], np.bool_),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -39,6 +40,15 @@ class Place(Struct, frozen=True):
         return _COMPUTES.search(self.library) is not None
 
     @property
+    def learns(self) -> bool:
+        """In a backward pass, or in an optimizer."""
+        return _LEARNS.search(self.library) is not None
+
+    @property
+    def runs_model(self) -> bool:
+        return _RUNS_MODEL.search(self.library) is not None
+
+    @property
     def waits_for_batch(self) -> bool:
         """For what another thread puts into a queue; `requests.get()` of one is no download."""
         return _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
@@ -53,7 +63,7 @@ _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
     (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
-    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
+    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
     (
         PhaseKind.DATA,
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
@@ -65,6 +75,8 @@ _COMPILER = re.compile(
 )
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
 _COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
+_LEARNS = re.compile(r"^(autograd/(graph|__init__)|torch/_tensor|optim/\w+)\.py:")
+_RUNS_MODEL = re.compile(r"^modules/\w+\.py:|^nn/functional\.py:")
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _FROM_HOST = re.compile(
     r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
@@ -119,16 +131,32 @@ def foreign_frame(
     return next((line for line in lines[::-1] if line not in usual), None)
 
 
-def kind_at(frame: Frame | str, place: Place) -> PhaseKind:
-    """What goes on there: by the function's name, or by the line's words where it is the module's own."""
+def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
+    """What goes on in a function, or at lines of one: by its name, or else by what its samples find there.
+
+    A backward pass is training. A model that runs without one writes text or pictures, acts in a simulator
+    or, where no word says so, is evaluated. Else words of the lines tell.
+
+    Args:
+        places: Where samples found the thread within it, and how many.
+    """
     if frame == COMPILER:
         return PhaseKind.COMPILE
     if isinstance(frame, tuple) and frame[1] != "<module>":
         kind = kind_of(frame[1])
-        if kind is not PhaseKind.OTHER or place.functions[-1] != frame:
+        if kind is not PhaseKind.OTHER:
             return kind
-    kind = kind_of(place.frames[0][1], place.source)
-    return PhaseKind.OTHER if kind is PhaseKind.DATA and place.computes else kind
+    if any(place.learns for place in places):
+        return PhaseKind.TRAIN
+    runs_model = any(place.runs_model for place in places)
+    words: Counter[PhaseKind] = Counter()
+    for place, count in places.items():
+        kind = kind_of(place.frames[0][1], place.source)
+        if kind is not PhaseKind.DATA or not (runs_model or place.computes):
+            words[kind] += count
+    del words[PhaseKind.OTHER]
+    silent = PhaseKind.EVALUATION if runs_model else PhaseKind.OTHER
+    return words.most_common(1)[0][0] if words else silent
 
 
 def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:

@@ -55,7 +55,7 @@ def evidence(
         span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
         saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
         evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
-        samples=Samples(times, low, high, ids, making, *np.zeros((2, len(ids)), np.bool_)), step_places=(),
+        samples=Samples(times, low, high, ids, making, *np.zeros((3, len(ids)), np.bool_)), step_places=(),
         read_starts=NONE[0], read_ends=NONE[0], read_active=np.empty(0),
     )  # fmt: skip
 
