@@ -28,6 +28,7 @@ from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
 from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
 from collectors.protocol import requests  # noqa: E402
+from collectors.stacks.feed import StackFeed  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60
@@ -52,8 +53,11 @@ class Watch:
             self.attached.client.send(requests.kinds(wanted))
         gauges = GaugeThread(pid)
         gauges.start()
-        self.source = LiveSource(self.attached.client, pid, feeds=[gauges], sink=sink)
-        self.driver = Live([alone(Controller(self.source, governor))])
+        stacks = StackFeed(pid)
+        stacks.start()
+        self.source = LiveSource(self.attached.client, pid, feeds=[gauges, stacks], sink=sink)
+        self.controller = Controller(self.source, governor)
+        self.driver = Live([alone(self.controller)])
         self.verdict_s: float | None = None
         self._began = began
         self.watch_for(0)
