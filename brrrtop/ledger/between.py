@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.ledger.evidence import Evidence
+from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
 from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_within, place_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
@@ -162,7 +162,7 @@ def between(
     gaps: Bool,
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
-    samples, lows, highs = evidence.samples, steps.lows[gaps], steps.highs[gaps]
+    samples, lows = evidence.samples, steps.lows[gaps]
     blocks = _blocks(evidence, places, usual)
     keys = list(dict.fromkeys(blocks.values()))
     number = {name_id: keys.index(key) for name_id, key in blocks.items()}
@@ -174,10 +174,7 @@ def between(
         return []
     single, ends = _one_thing(steps, gaps, stretch, found)
     layers = []
-    cells = (
-        np.maximum(samples.lows_ns[rows], lows[stretch]),
-        np.minimum(samples.highs_ns[rows], highs[stretch]),
-    )
+    cells = _cells(steps, gaps, stretch, samples.times_ns[rows])
     for row, key in enumerate(keys):
         around, alone = (found == row) & (single[stretch] == _SEVERAL), single == row
         low, high = (
@@ -186,6 +183,18 @@ def between(
         )
         layers.append((key, *intervals.merge_unsorted(low, high)))
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
+
+
+def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
+    """Starts and ends of the time around each sample, up to half-way to the next one of its stretch; the
+    step at the end of it takes the usual time."""
+    middle, alike = (times[1:] + times[:-1]) // 2, stretch[1:] == stretch[:-1]
+    lows = steps.lows[gaps][stretch]
+    highs = np.maximum(steps.highs[gaps][stretch] - steps.usual_ns, times)
+    lows[1:] = np.where(alike, middle, lows[1:])
+    highs[:-1] = np.where(alike, middle, highs[:-1])
+    reach = LONGEST_HOLD_NS // 2
+    return np.maximum(lows, times - reach), np.minimum(highs, times + reach)
 
 
 _SEVERAL = -2
@@ -238,7 +247,7 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
 def _blocks(
     evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
 ) -> dict[int, Key]:
-    """What each place is in that no usual step is in, where it is; a backward pass there is a part of a step."""
+    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
     loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
     ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
@@ -276,19 +285,16 @@ def _blocks_of_lines(
     """
     lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
     block: dict[str, str] = {}
-    before: tuple[str, str, PhaseKind] | None = None
+    first, of, within = "", "", PhaseKind.OTHER
     for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
-        kind = kinds.get(where, PhaseKind.OTHER)
         if where in usual:
-            before = None
+            of = ""
             continue
-        if before is None or before[0] != function:
-            before = function, where, kind
-        elif PhaseKind.OTHER not in (kind, before[2]) and kind is not before[2]:
-            before = function, where, kind
-        elif before[2] is PhaseKind.OTHER:
-            before = function, before[1], kind
-        block[where] = before[1]
+        kind = kinds.get(where, PhaseKind.OTHER)
+        if function != of or (PhaseKind.OTHER not in (kind, within) and kind is not within):
+            first, of, within = where, function, kind
+        within = kind if within is PhaseKind.OTHER else within
+        block[where] = first
     return block
 
 

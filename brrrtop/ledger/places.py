@@ -63,7 +63,11 @@ _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
     (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
-    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
+    (
+        PhaseKind.ROLLOUT,
+        r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+        r"|(?<![a-z])envs?(?![a-z])",
+    ),
     (
         PhaseKind.DATA,
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
@@ -77,12 +81,18 @@ _COMPILER = re.compile(
 _COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
 _LEARNS = re.compile(r"^(autograd/(graph|__init__)|torch/_tensor|optim/\w+)\.py:")
 _RUNS_MODEL = re.compile(r"^modules/\w+\.py:|^nn/functional\.py:")
+_DRAWS = re.compile(r"sampl|multinomial\(|beam")
+"""What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _FROM_HOST = re.compile(
     r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
     r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
+_MAKES_ARRAYS = re.compile(
+    r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
+    r"|\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
+)
 _TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
@@ -155,20 +165,46 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
         if kind is not PhaseKind.DATA or not (runs_model or place.computes):
             words[kind] += count
     del words[PhaseKind.OTHER]
-    silent = PhaseKind.EVALUATION if runs_model else PhaseKind.OTHER
-    return words.most_common(1)[0][0] if words else silent
+    if words:
+        return words.most_common(1)[0][0]
+    if not runs_model:
+        return PhaseKind.OTHER
+    texts = (frame[1] if isinstance(frame, tuple) else frame, *(one.source for one in places))
+    draws = any(_DRAWS.search(text) for text in texts)
+    return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
 
 
-def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:
-    """Whether the innermost of the user's functions whose name says what it does makes data; in one that
-    says nothing because it calls the optimizer, whether the line does.
+def makes_batches(place: Place, loop: Collection[Frame], makers: Collection[Frame]) -> bool:
+    """Whether the innermost of the user's functions whose name says what it does makes data, or one that is
+    known to; in one that says nothing because it calls the optimizer, whether the line does.
 
     Args:
         loop: Functions that call the optimizer, and so do everything.
+        makers: See `batch_makers`.
     """
     for at, frame in enumerate(place.functions[::-1]):
         if frame in loop:
             return not at and not place.computes and _FROM_HOST.match(place.source) is not None
+        if frame in makers:
+            return not any(kind_of(f[1]) is PhaseKind.ROLLOUT for f in place.functions)
         if kind_of(frame[1]) is not PhaseKind.OTHER:
             return kind_of(frame[1]) is PhaseKind.DATA
     return False
+
+
+def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
+    """Functions that spend most of their time in making tensors, or arrays, of what the host has, and whose
+    names need not say so. None runs a model.
+
+    Args:
+        places: Of all samples, and how many found the thread there.
+    """
+    making: Counter[Frame] = Counter()
+    models: set[Frame] = set()
+    for place, count in places.items():
+        named = [frame for frame in place.functions if not frame[1].endswith(">")]
+        if place.runs_model or place.learns:
+            models.update(named)
+        elif named:
+            making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count
+    return frozenset(frame for frame, more in making.items() if more > 0 and frame not in models)
