@@ -263,7 +263,14 @@ def _blocks(
             for frame, rows in inside.items()
         }
 
-    block = _blocks_of_lines(places, usual, kinds_of(found))
+    kinds = kinds_of(found)
+    block = _blocks_of_lines(places, usual, kinds)
+    for i, frame in found.items():
+        if (
+            isinstance(frame, tuple) and kinds[frame] is PhaseKind.OTHER
+        ):  # as the lines around its call
+            calls = (line for line, _ in places[i].frames[::-1] if line in block)
+            found[i] = next(calls, frame)
     found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
     kinds = kinds_of(found)
     return {
@@ -291,11 +298,19 @@ def _blocks_of_lines(
             of = ""
             continue
         kind = kinds.get(where, PhaseKind.OTHER)
-        if function != of or (PhaseKind.OTHER not in (kind, within) and kind is not within):
+        if function != of or _are_apart(kind, within):
             first, of, within = where, function, kind
-        within = kind if within is PhaseKind.OTHER else within
+        elif within in (PhaseKind.OTHER, PhaseKind.EVALUATION) and kind is not PhaseKind.OTHER:
+            within = kind
         block[where] = first
     return block
+
+
+def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
+    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation."""
+    kinds = {one, other} - {PhaseKind.OTHER}
+    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
+    return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)
 
 
 def _line_number(line: str) -> tuple[str, int]:

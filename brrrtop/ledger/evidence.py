@@ -9,8 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
-from brrrtop.ledger.places import Frame, batch_makers, makes_batches, place_of
+from brrrtop.ledger.places import Frame, batch_makers, kind_of, makes_batches, place_of
 from brrrtop.model import intervals
+from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass, Metric
@@ -209,6 +210,8 @@ def _cause(
         return "input"
     if cause in (None, "io") and place.waits_for_batch:
         return "input"
+    if cause == "io" and kind_of("", place.source) is PhaseKind.SAVING:
+        return "checkpoint"
     if cause is None and place.computes:
         return "launch"
     return cause

@@ -78,9 +78,11 @@ _COMPILER = re.compile(
     r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
-_COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
+_COMPUTES = re.compile(r"^(?!python3|threading|multiprocessing|data/|_utils/)\S+\.py:")
 _LEARNS = re.compile(r"^(autograd/(graph|__init__)|torch/_tensor|optim/\w+)\.py:")
-_RUNS_MODEL = re.compile(r"^modules/\w+\.py:|^nn/functional\.py:")
+_RUNS_MODEL = re.compile(
+    r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
+)
 _DRAWS = re.compile(r"sampl|multinomial\(|beam")
 """What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
@@ -89,9 +91,11 @@ _FROM_HOST = re.compile(
     r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
+_MAKES_TENSORS = re.compile(r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\(")
+TENSORS_OF = 20
+"""So many samples of a function, which splits and sorts, go with one in which it makes the tensors."""
 _MAKES_ARRAYS = re.compile(
-    r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
-    r"|\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
+    r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
 _TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
@@ -186,15 +190,16 @@ def makes_batches(place: Place, loop: Collection[Frame], makers: Collection[Fram
         if frame in loop:
             return not at and not place.computes and _FROM_HOST.match(place.source) is not None
         if frame in makers:
-            return not any(kind_of(f[1]) is PhaseKind.ROLLOUT for f in place.functions)
+            parts = (part for _, function in place.functions for part in function.split("."))
+            return not any(kind_of(part) is PhaseKind.ROLLOUT for part in parts)
         if kind_of(frame[1]) is not PhaseKind.OTHER:
             return kind_of(frame[1]) is PhaseKind.DATA
     return False
 
 
 def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
-    """Functions that spend most of their time in making tensors, or arrays, of what the host has, and whose
-    names need not say so. None runs a model.
+    """Functions that make tensors of what the host has, or spend most of their time with arrays of it, and
+    whose names need not say so. None runs a model.
 
     Args:
         places: Of all samples, and how many found the thread there.
@@ -205,6 +210,8 @@ def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
         named = [frame for frame in place.functions if not frame[1].endswith(">")]
         if place.runs_model or place.learns:
             models.update(named)
+        elif named and _MAKES_TENSORS.search(place.source):
+            making[named[-1]] += count * TENSORS_OF
         elif named:
             making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count
     return frozenset(frame for frame, more in making.items() if more > 0 and frame not in models)

@@ -193,6 +193,8 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
     (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
+    if key[0] is PhaseKind.SAVING:  # files that it opens are its own
+        reading = 0.0
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
     own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
