@@ -150,6 +150,15 @@ def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share:
     assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
 
 
+def test_pauses_of_a_few_steps_count_though_a_sample_is_mistimed() -> None:
+    """Steps of 0.5 ms; 16 ms of each 40 a simulator runs. Times are up to a millisecond too early."""
+    act = f"main.py:4 train < main.py:90 main {FORWARD} a = policy(env.state)"
+    steps = [begin + 16 + 0.5 * k for begin in range(0, 20_000, 40) for k in range(49)]
+    samples = [(t - 1, act if t % 40 < 16 else TRAIN) for t in np.arange(0.7, 20_000, 39.3)]
+    result = shares(evidence(20, steps, samples))
+    assert result[PhaseKind.ROLLOUT] == pytest.approx(0.4, abs=0.03)
+
+
 def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
     """Six steps of two seconds, behind the third a check of four."""
     steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
