@@ -85,7 +85,7 @@ _LEARNS = re.compile(
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
-_DRAWS = re.compile(r"sampl|multinomial\(|beam")
+_DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _FROM_HOST = re.compile(
@@ -175,8 +175,8 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
         return words.most_common(1)[0][0]
     if not runs_model:
         return PhaseKind.OTHER
-    texts = (frame[1] if isinstance(frame, tuple) else frame, *(one.source for one in places))
-    draws = any(_DRAWS.search(text) for text in texts)
+    draws = isinstance(frame, tuple) and "sampl" in frame[1].lower()
+    draws = draws or any(_DRAWS.search(place.source) for place in places)
     return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
 
 
