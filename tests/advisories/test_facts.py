@@ -182,14 +182,6 @@ def test_steps_covered_need_not_be_whole() -> None:
     assert estimate.steps_covered == pytest.approx(4.0, abs=0.01)
 
 
-def test_an_idle_stream_changes_nothing() -> None:
-    plain, streamed = healthy(), healthy()
-    streamed.kernel(ADD, 0.0, stream=99)
-    first, second = of(plain), of(streamed)
-    assert first.chains is not None and second.chains is not None
-    assert first.chains.total_ns == second.chains.total_ns
-
-
 def test_bursts_are_not_one_run() -> None:
     """A forward pass cut by the end of a burst is no short run."""
     scene = Scene()
