@@ -45,7 +45,6 @@ def op(
 )
 def test_work_is_what_the_formula_says(call: OpSignature, flop: float, size: float) -> None:
     work = work_of(call)
-    assert work is not None
     assert (work.flop, work.size_bytes) == (flop, size)
 
 
@@ -56,7 +55,6 @@ def test_a_convolution_counts_its_taps_and_strides(benchmarked: tuple[str, ...])
         concrete=("", "", "[1, 1]", "[2, 2]", "[1, 1]", "1", *benchmarked),
     )  # fmt: skip
     work = work_of(call)
-    assert work is not None
     assert work.flop == 2 * 2 * 16 * 4 * 4 * 3 * 9
     assert work.size_bytes == 4 * (2 * 3 * 64 + 16 * 3 * 9 + 2 * 16 * 16)
 
@@ -74,14 +72,12 @@ def test_a_convolution_counts_its_taps_and_strides(benchmarked: tuple[str, ...])
 )  # fmt: skip
 def test_a_transposed_convolution_multiplies_each_of_its_inputs(call: OpSignature) -> None:
     work = work_of(call)
-    assert work is not None
     assert work.flop == 2 * 2 * 8 * 4 * 4 * 3 * 4
     assert work.size_bytes == 4 * (2 * 8 * 16 + 8 * 3 * 4 + 2 * 3 * 64)
 
 
 def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
     work = work_of(op("aten::convolution_backward", (2, 16, 4, 4), (2, 3, 8, 8), (16, 3, 3, 3)))
-    assert work is not None
     assert work.flop == 2 * 2 * 16 * 16 * 3 * 9
 
 
@@ -112,7 +108,6 @@ def test_only_the_mask_says_whether_attention_is_causal(
     inner = name.startswith(("_flash", "_efficient"))
     shape = (2, 128, 4, 64) if inner else heads_first
     work = work_of(op(f"aten::{name}", *(shape,) * 3, concrete=texts))
-    assert work is not None
     assert work.flop == 4 * 2 * 4 * 128 * 128 * 64 * (0.5 if causal else 1.0)
 
 
@@ -213,13 +208,11 @@ def test_every_confident_row_of_the_table_agrees_with_its_sms_and_clock() -> Non
 )  # fmt: skip
 def test_real_device_names_find_their_part(name: str, part: str) -> None:
     ceilings = ceilings_for(Device(0, name))
-    assert ceilings is not None
     assert ceilings.part == part
 
 
 def test_a_precision_without_units_is_measured_against_those_that_do_it() -> None:
     volta, hopper = ceilings_for(Device(0, "Tesla V100-SXM2-32GB")), ceilings_for(Device(0, "H200"))
-    assert volta is not None and hopper is not None
     assert volta.rate("bf16") == volta.rate("tf32") == volta.flop_per_s["fp32"]
     assert volta.rate("fp16") == volta.flop_per_s["fp16"]
     assert hopper.rate("fp64", True) == hopper.flop_per_s["fp64_tensor"]

@@ -117,7 +117,6 @@ def trainer(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     command = [sys.executable, "-c", TRAINER, str(torch)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
             yield process.pid
         finally:
