@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_at, place_of
+from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
+from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_within, place_of
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
@@ -162,15 +162,10 @@ def between(
     gaps: Bool,
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
-    samples, lows, highs = evidence.samples, steps.lows[gaps], steps.highs[gaps]
-    keys: list[Key] = []
-    number = {}
-    for name_id, frame in _blocks(evidence, places, usual).items():
-        if frame is not None:
-            key = (kind_at(frame, places[name_id]), frame)
-            if key not in keys:
-                keys.append(key)
-            number[name_id] = keys.index(key)
+    samples, lows = evidence.samples, steps.lows[gaps]
+    blocks = _blocks(evidence, places, usual)
+    keys = list(dict.fromkeys(blocks.values()))
+    number = {name_id: keys.index(key) for name_id, key in blocks.items()}
     free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns) >= 0
     rows = np.flatnonzero(free & (steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
     stretch = (np.cumsum(gaps) - 1)[steps.stretch[rows]]
@@ -179,10 +174,7 @@ def between(
         return []
     single, ends = _one_thing(steps, gaps, stretch, found)
     layers = []
-    cells = (
-        np.maximum(samples.lows_ns[rows], lows[stretch]),
-        np.minimum(samples.highs_ns[rows], highs[stretch]),
-    )
+    cells = _cells(steps, gaps, stretch, samples.times_ns[rows])
     for row, key in enumerate(keys):
         around, alone = (found == row) & (single[stretch] == _SEVERAL), single == row
         low, high = (
@@ -191,6 +183,18 @@ def between(
         )
         layers.append((key, *intervals.merge_unsorted(low, high)))
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
+
+
+def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
+    """Starts and ends of the time around each sample, up to half-way to the next one of its stretch; the
+    step at the end of it takes the usual time."""
+    middle, alike = (times[1:] + times[:-1]) // 2, stretch[1:] == stretch[:-1]
+    lows = steps.lows[gaps][stretch]
+    highs = np.maximum(steps.highs[gaps][stretch] - steps.usual_ns, times)
+    lows[1:] = np.where(alike, middle, lows[1:])
+    highs[:-1] = np.where(alike, middle, highs[:-1])
+    reach = LONGEST_HOLD_NS // 2
+    return np.maximum(lows, times - reach), np.minimum(highs, times + reach)
 
 
 _SEVERAL = -2
@@ -242,24 +246,71 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
 
 def _blocks(
     evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
-) -> dict[int, Frame | str | None]:
-    """What each place is in that no usual step is in. Lines of one function without a usual one between
-    them are one block, which has the name of its first."""
+) -> dict[int, Key]:
+    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
     loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
-    foreign = {frame for frame in found.values() if isinstance(frame, str)}
-    lines = {
-        f for place in places.values() for f in place.frames if f[0] in foreign or f[0] in usual
+    ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
+    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+    def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
+        inside: dict[Frame | str, list[int]] = {}
+        for name_id, frame in frames.items():
+            if frame is not None:
+                inside.setdefault(frame, []).append(name_id)
+        return {
+            frame: kind_within(frame, {places[i]: often.get(i, 0) for i in rows})
+            for frame, rows in inside.items()
+        }
+
+    kinds = kinds_of(found)
+    block = _blocks_of_lines(places, usual, kinds)
+    for i, frame in found.items():
+        if (
+            isinstance(frame, tuple) and kinds[frame] is PhaseKind.OTHER
+        ):  # as the lines around its call
+            calls = (line for line, _ in places[i].frames[::-1] if line in block)
+            found[i] = next(calls, frame)
+    found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+    kinds = kinds_of(found)
+    return {
+        i: (kinds[frame], frame)
+        for i, frame in found.items()
+        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
     }
+
+
+def _blocks_of_lines(
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    kinds: Mapping[Frame | str, PhaseKind],
+) -> dict[str, str]:
+    """Lines of one function, without a usual one or one that does something else between them, by the first.
+
+    Args:
+        kinds: Of what no usual step is in: what goes on at each of these lines.
+    """
+    lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
     block: dict[str, str] = {}
-    before = None
+    first, of, within = "", "", PhaseKind.OTHER
     for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
         if where in usual:
-            before = None
-        else:
-            block[where] = before[1] if before and before[0] == function else where
-            before = function, block[where]
-    return {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+            of = ""
+            continue
+        kind = kinds.get(where, PhaseKind.OTHER)
+        if function != of or _are_apart(kind, within):
+            first, of, within = where, function, kind
+        elif within in (PhaseKind.OTHER, PhaseKind.EVALUATION) and kind is not PhaseKind.OTHER:
+            within = kind
+        block[where] = first
+    return block
+
+
+def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
+    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation."""
+    kinds = {one, other} - {PhaseKind.OTHER}
+    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
+    return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)
 
 
 def _line_number(line: str) -> tuple[str, int]:

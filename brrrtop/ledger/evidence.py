@@ -9,8 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
-from brrrtop.ledger.places import Frame, makes_batches, place_of
+from brrrtop.ledger.places import Frame, batch_makers, kind_of, makes_batches, place_of
 from brrrtop.model import intervals
+from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass, Metric
@@ -39,6 +40,8 @@ class Samples(Struct, frozen=True, eq=False):
     """Its line prepares data."""
     reads_files: Bool
     """Its line is in file or network work."""
+    asks: Bool
+    """Within a line that asks a loader for its next batch: marks know that time better."""
     launches: Bool
     """In a library that a line of the model calls, and in nothing that waits: on its way to a launch."""
 
@@ -149,7 +152,10 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     # A framework's loop asks and steps from one line of the user's: that line then says nothing.
     lines = {place.frames[0] for place in asks} - {place.frames[0] for place in steps}
     loop = {frame for place in steps for frame in place.functions}
-    causes = {i: _cause(names[i], lines, loop) for i in np.unique(ids).tolist()}
+    known, counts = (column.tolist() for column in np.unique(ids, return_counts=True))
+    makers = batch_makers(dict(zip((place_of(names[i]) for i in known), counts, strict=True)))
+    causes = {i: _cause(names[i], lines, loop, makers) for i in known}
+    asking = [i for i in known if not lines.isdisjoint(place_of(names[i]).frames)]
     each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
@@ -158,6 +164,7 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
         name_ids=ids,
         makes_batches=np.array([cause == "input" for cause in each], np.bool_),
         reads_files=np.array([cause == "io" for cause in each], np.bool_),
+        asks=np.isin(ids, asking),
         launches=np.array([cause == "launch" for cause in each], np.bool_),
     )
 
@@ -188,18 +195,23 @@ def _with_open_waits(
     )
 
 
-def _cause(name: str, asks: Collection[Frame], loop: Collection[Frame]) -> str | None:
+def _cause(
+    name: str, asks: Collection[Frame], loop: Collection[Frame], makers: Collection[Frame]
+) -> str | None:
     """What a sample's line says of the thread there: by its words, else by the functions it is in.
 
     Args:
         asks: Lines, with their functions, that ask a loader for its next batch.
         loop: Functions that call the optimizer.
+        makers: Functions that make batches, whatever they are called.
     """
     cause, place = reads_as(name), place_of(name)
-    if place.frames[0] in asks or (cause is None and makes_batches(place, loop)):
+    if place.frames[0] in asks or (cause is None and makes_batches(place, loop, makers)):
         return "input"
     if cause in (None, "io") and place.waits_for_batch:
         return "input"
+    if cause == "io" and kind_of("", place.source) is PhaseKind.SAVING:
+        return "checkpoint"
     if cause is None and place.computes:
         return "launch"
     return cause

@@ -25,6 +25,8 @@ from collectors.vocabulary import MarkClass
 
 LEAST_SAMPLES = 12
 """Of a phase: fewer put too wide an error on a share."""
+MISTIMED_NS = 2_000_000
+"""A sample may stand so far from where its time says: it is rounded, and a stack takes a while to read."""
 MOST_LINES = 20
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""
@@ -191,6 +193,8 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
     (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
+    if key[0] is PhaseKind.SAVING:  # files that it opens are its own
+        reading = 0.0
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
     own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
@@ -247,7 +251,10 @@ def _sampled_shares(
     them and by reading files for them; and in which it is on its way to a launch. Of how many samples."""
     samples = evidence.samples
     inside = intervals.holders(*phase, samples.times_ns) >= 0
+    # Beside a wait that a mark measured, a sample of the same wait is but mistimed.
+    around = intervals.merge(marked[0] - MISTIMED_NS, marked[1] + MISTIMED_NS)
     inside &= intervals.holders(*marked, samples.times_ns) < 0
+    inside &= ~samples.asks | (intervals.holders(*around, samples.times_ns) < 0)
     times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
     if len(times) < LEAST_SAMPLES:
         return (0.0, 0.0, 0.0), len(times)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from brrrtop.ledger.account import BUSY, Known, account_of
 from brrrtop.ledger.bursts import Burst
@@ -55,7 +56,7 @@ def evidence(
         span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
         saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
         evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
-        samples=Samples(times, low, high, ids, making, *np.zeros((2, len(ids)), np.bool_)), step_places=(),
+        samples=Samples(times, low, high, ids, making, *np.zeros((3, len(ids)), np.bool_)), step_places=(),
         read_starts=NONE[0], read_ends=NONE[0], read_active=np.empty(0),
     )  # fmt: skip
 
@@ -77,13 +78,35 @@ def test_even_steps_are_training() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "kind"), [(EVALUATE, "evaluation"), (ROLLOUT, "rollout")])
+FORWARD = "> modules/linear.py:134 Linear.forward |"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (EVALUATE, "evaluation"),
+        (ROLLOUT, "rollout"),
+        (f"main.py:70 check < main.py:95 main {FORWARD} loss = net(x)", "evaluation"),
+        (f"main.py:75 write < main.py:96 main {FORWARD} net.generate(x)", "generation"),
+        (f"main.py:75 write < main.py:96 main {FORWARD} x = torch.multinomial(p, 1)", "generation"),
+        (f"main.py:75 act < main.py:96 main {FORWARD} env.step(policy(x))", "rollout"),
+        ("main.py:80 average < main.py:97 main | p.lerp_(q)", "other"),
+    ],
+)
 def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     samples = [(t, name if 4_000 < t < 7_000 else TRAIN) for t in range(100, 10_000, 250)]
     result = shares(evidence(10, steps, samples))
     assert result[PhaseKind(kind)] == pytest.approx(0.3, abs=0.03)
     assert result[PhaseKind.TRAIN] == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_backward_pass_of_few_steps_is_training() -> None:
+    """Each tenth step has a penalty that takes as long as nine others."""
+    penalty = "main.py:12 train < main.py:90 main > autograd/graph.py:979 f | g = grad(f(z), z)"
+    steps = [begin + t for begin in range(0, 10_000, 1_000) for t in range(550, 1_001, 50)]
+    samples = [(t, penalty if t % 1_000 < 450 else TRAIN) for t in range(5, 10_000, 40)]
+    assert shares(evidence(10, steps, samples)) == {"train": 1.0}
 
 
 def test_a_long_step_that_goes_where_all_steps_go_is_training() -> None:
@@ -161,6 +184,17 @@ def test_a_gust_of_a_loader_is_training_that_waits() -> None:
     known = evidence(10, steps, samples, waits_ms=[(4_000, 7_000)])
     (only,) = sums_of(known, find_phases(known), (), known.span)
     assert only.key[0] is PhaseKind.TRAIN and only.waits_ns == 3_000 * MS
+
+
+def test_a_sample_beside_a_wait_of_its_own_is_but_mistimed() -> None:
+    """Waits of 20 ms in steps of 50; times of samples are rounded down, so that some lie before their wait."""
+    steps = np.arange(50, 10_000, 50)
+    waits = [(float(t + 10), float(t + 30)) for t in range(0, 10_000, 50)]
+    samples = [(t - 1, BATCH if 10 <= t % 50 < 30 else TRAIN) for t in range(10, 10_000, 29)]
+    known = evidence(10, steps, samples, waits_ms=waits)
+    known = replace(known, samples=replace(known.samples, asks=known.samples.makes_batches))
+    (only,) = sums_of(known, find_phases(known), (), known.span)
+    assert only.waits_ns / only.duration_ns == pytest.approx(0.4, abs=0.005)
 
 
 def test_batches_made_by_hand_are_waits_for_data() -> None:
