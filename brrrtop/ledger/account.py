@@ -8,14 +8,16 @@ no burst has seen stays unknown: active by the GPU's counter, or idle. (Stratifi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from msgspec import Struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from brrrtop.ledger.bursts import Burst
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
 from collectors.vocabulary import MarkClass
+
+if TYPE_CHECKING:
+    from brrrtop.ledger.sums import PhaseSums
 
 BUSY = (
     "compute_ns",
@@ -40,38 +42,17 @@ _HOST = {
 """What a phase that no burst has seen idles for; others: nobody knows."""
 
 
-class Known(Struct, frozen=True):
-    """What the ledger knows of a phase."""
-
-    kind: PhaseKind
-    duration_ns: int
-    steps: int
-    waits_ns: int
-    """For data, by marks and samples."""
-    reading_ns: int
-    """Of those, in the loop's own file and network work."""
-    active: float | None
-    """By the GPU's counter, which sees kernels and no copies."""
-    launching: float
-    """Share of the samples outside waits that are on their way to a launch."""
-    pauses_ns: Mapping[MarkClass, int]
-
-
-def account_of(known: Known, bursts: Sequence[Burst]) -> Account:
-    """All the time of a phase.
-
-    Args:
-        bursts: That were traced in it; none: what is known without.
-    """
-    whole = [one for one in bursts if one.steps]
-    if whole and known.steps and known.kind is PhaseKind.TRAIN:
+def account_of(known: PhaseSums) -> Account:
+    """All the time of a phase."""
+    whole = [one for one in known.bursts if one.steps]
+    if whole and known.steps and known.key[0] is PhaseKind.TRAIN:
         return _by_steps(known, whole)
-    if bursts:
-        return _by_time(known, bursts)
+    if known.bursts:
+        return _by_time(known, known.bursts)
     return _unseen(known)
 
 
-def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
+def _by_steps(known: PhaseSums, bursts: Sequence[Burst]) -> Account:
     """Work of a traced step × steps."""
     steps = sum(one.steps for one in bursts)
     busy = {name: known.steps * _sum(bursts, name) / steps for name in BUSY}
@@ -83,7 +64,7 @@ def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
     return _settle(known, busy, _less(idle, made_ns))
 
 
-def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
+def _by_time(known: PhaseSums, bursts: Sequence[Burst]) -> Account:
     """Where no steps are told apart: the counter says how much, bursts say of what."""
     traced_ns = max(1, _sum(bursts, "duration_ns"))
     longer = known.duration_ns / traced_ns
@@ -100,7 +81,7 @@ def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
     return _settle(known, busy, idle)
 
 
-def _unseen(known: Known) -> Account:
+def _unseen(known: PhaseSums) -> Account:
     """No burst: active by the counter, and not of what; idle for what the phase is."""
     busy = dict.fromkeys(BUSY, 0.0)
     if known.active is None:
@@ -111,7 +92,7 @@ def _unseen(known: Known) -> Account:
     return _settle(known, busy, {})
 
 
-def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Account:
+def _settle(known: PhaseSums, busy: dict[str, float], idle: dict[str, float]) -> Account:
     """Makes the parts add up to the phase.
 
     Args:
@@ -133,13 +114,13 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     if beside > left - input_ns:
         idle = _fit(idle, left - input_ns)
     left = max(0.0, left - input_ns - sum(idle.values()))
-    if sum(idle.values()) and known.kind is not PhaseKind.TRAIN:  # more of the same
+    if sum(idle.values()) and known.key[0] is not PhaseKind.TRAIN:  # more of the same
         most_idle = sum(idle.values()) + left
         idle, left = _fit_to(idle, most_idle), 0.0
     # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
     # Samples say where it stands, also in the steps that nobody traced.
     dispatching = idle.get("host", 0.0) * known.launching
-    later = 0.0 if known.kind in _HOST else left * known.launching
+    later = 0.0 if known.key[0] in _HOST else left * known.launching
     if dispatching or later:
         idle = {**idle, "host": idle.get("host", 0.0) - dispatching}
         idle["launch"] = idle.get("launch", 0.0) + dispatching + later
@@ -147,7 +128,7 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     causes = dict.fromkeys(IDLE_CAUSES, 0.0)
     reading_ns = input_ns * known.reading_ns / known.waits_ns if known.waits_ns else 0.0
     data = {"input": input_ns - reading_ns, "io": reading_ns}
-    for part in (idle, pauses, data, {_HOST.get(known.kind, "unknown"): left}):
+    for part in (idle, pauses, data, {_HOST.get(known.key[0], "unknown"): left}):
         for cause, ns in part.items():
             causes[cause] += ns
     return _rounded(known.duration_ns, busy, causes)

@@ -79,7 +79,9 @@ _COMPILER = re.compile(
 )
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
 _COMPUTES = re.compile(r"^(?!python3|threading|multiprocessing|data/|_utils/)\S+\.py:")
-_LEARNS = re.compile(r"^(autograd/(graph|__init__)|torch/_tensor|optim/\w+)\.py:")
+_LEARNS = re.compile(
+    r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward)"
+)
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
@@ -97,7 +99,7 @@ TENSORS_OF = 20
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
-_TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
+_TAKES = re.compile(r"\.(get\w*|result)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 

@@ -85,9 +85,9 @@ class PhaseSums(Struct, frozen=True, eq=False):
     """One phase over some time."""
 
     key: Key
-    lines: Counter[str]
-    """Samples by the user's line."""
     duration_ns: int = 0
+    lines: Counter[str] = Counter()
+    """Samples by the user's line."""
     count: int = 0
     longest_ns: int = 0
     steps: int = 0
@@ -115,15 +115,14 @@ class PhaseSums(Struct, frozen=True, eq=False):
         return self.active_ns / self.read_ns if self.read_ns else None
 
     @property
+    def launching(self) -> float:
+        """Share of its time outside of waits in which samples are on their way to a launch."""
+        return self.launching_ns / max(1, self.duration_ns - self.waits_ns)
+
+    @property
     def account(self) -> Account:
         """All of its time."""
-        known = accounts.Known(
-            kind=self.key[0], duration_ns=self.duration_ns, steps=self.steps,
-            waits_ns=self.waits_ns, reading_ns=self.reading_ns, active=self.active,
-            launching=self.launching_ns / max(1, self.duration_ns - self.waits_ns),
-            pauses_ns=self.pauses_ns,
-        )  # fmt: skip
-        return accounts.account_of(known, self.bursts)
+        return accounts.account_of(self)
 
     @property
     def waits_most_ns(self) -> int:
