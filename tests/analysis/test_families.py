@@ -57,6 +57,11 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)", "fft"),
         ("void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>", "fft"),
         ("_my_kernel", "other"),
+        # A library named for its products has embeddings, too.
+        ("void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float>", "index"),
+        ("void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>", "index"),
+        ("void fbgemm_gpu::bounds_check_indices_kernel<long>", "index"),
+        ("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>", "gemm"),
         # AMD's libraries: rocBLAS and hipBLASLt, MIOpen, Composable Kernel, RCCL, rocPRIM, the runtime.
         ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1_SN", "gemm"),
         ("igemm_wrw_gtcx2_nhwc_bf16_bx0_ex1_bt256x128x16_wt32x32x8_ws2x1_wr2x2", "conv"),
@@ -154,22 +159,6 @@ def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touc
     facts = name_facts(f"void at::native::multi_tensor_apply_kernel<at::native::{functor}>")
     assert (facts.element_bytes, facts.tensor_count) == (element, touched)
     assert facts.elements_per_block == 65536 and facts.elements_per_thread is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float, long>",
-        "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>",
-        "void fbgemm_gpu::bounds_check_indices_kernel<long>",
-    ],
-)
-def test_embeddings_of_a_library_named_for_products_are_none(name: str) -> None:
-    assert family_of(name).name == "index"
-
-
-def test_products_of_that_library_are_products() -> None:
-    assert family_of("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>").name == "gemm"
 
 
 @pytest.mark.parametrize(

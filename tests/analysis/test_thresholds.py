@@ -97,7 +97,6 @@ def sampled(tensor: float, dram: float, seconds: int = 1, **more: float) -> Wind
         {"_mine": dram, GEMM: 0.15},
         **more,
     )
-    assert whole.samples is not None
     return replace(whole, samples=whole.samples.take(np.arange(80))) if not seconds else whole
 
 

@@ -183,7 +183,6 @@ def test_json_is_one_line_of_plain_numbers(make_snapshot: MakeSnapshot) -> None:
 
 def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: MakeSnapshot) -> None:
     one = make_snapshot()
-    assert one.estimate is not None
     other = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
     report = document(replace(one, devices=(one.estimate, other)))
     assert [device["source"]["device_id"] for device in report["devices"]] == [0, 1]
@@ -210,7 +209,6 @@ def test_an_ascii_report_has_no_other_character(make_snapshot: MakeSnapshot) -> 
 
 def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot: MakeSnapshot) -> None:
     estimate = make_snapshot().estimate
-    assert estimate is not None
     row = replace(estimate.kernels[0], name="a" * 100)
     snapshot = make_snapshot(estimate={"kernels": (row,)})
     plain = to_text(snapshot, ascii_only=True).splitlines()
@@ -223,7 +221,6 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     make_snapshot: MakeSnapshot,
 ) -> None:
     snapshot = make_snapshot()
-    assert snapshot.estimate is not None
     row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
     rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
@@ -233,7 +230,6 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
 
 def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
     snapshot = make_snapshot()
-    assert snapshot.estimate is not None
     evil = replace(snapshot.estimate.kernels[0], name="\x1b[2Jboo\nrow\udcff")
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,))))
     assert "\x1b" not in text

@@ -30,7 +30,6 @@ def _disturbed(start_ns: int, end_ns: int, at_ns: int) -> Frame:
 
 
 def _orders(bench: Bench) -> list[tuple[Op, int, int]]:
-    assert bench.agent is not None
     return [one for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
 
 
@@ -55,7 +54,6 @@ def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_b
         _quiet(bench)
     measured = len(asked.controller.governor.cost.measured)
     asked.driver.shapes()
-    assert asked.agent is not None
     began = asked.now_ns + STEP_NS
     asked.agent.say(_disturbed(began, began + 7 * STEP_NS, asked.now_ns))
     while asked.controller.governor.tracing:
@@ -95,7 +93,6 @@ def test_where_every_step_is_traced_shapes_are_ordered_alone() -> None:
     bench = Bench()
     _quiet(bench)
     bench.driver.continuous(True)
-    assert bench.agent is not None
     bursts = bench.agent.count(Op.BURST)
     bench.driver.shapes()
     bench.watch(1)
@@ -106,7 +103,6 @@ def test_where_every_step_is_traced_shapes_are_ordered_alone() -> None:
 def test_why_there_are_no_shapes_is_in_the_log() -> None:
     bench = Bench()
     _quiet(bench)
-    assert bench.agent is not None
     for _ in range(2):
         bench.driver.shapes()
         says = "no shapes: torch.profiler is at work"

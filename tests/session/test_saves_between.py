@@ -27,7 +27,6 @@ def window() -> Window:
     session = Session(source)
     shown = session.advance()
     source.close()
-    assert shown.estimate is not None
     return session.timeline.window(shown.estimate.span, 0)
 
 
@@ -47,7 +46,6 @@ def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
 
 def test_one_save_alone_says_nothing_of_how_often() -> None:
     whole = window()
-    assert whole.watched is not None
     result = pauses(whole, MarkClass.CHECKPOINT)
     assert result is not None and result.count == 7 and 0.4 < (result.share or 0) < 0.7
     rows = np.flatnonzero(whole.watched.classes == MarkClass.CHECKPOINT)
@@ -58,7 +56,6 @@ def test_one_save_alone_says_nothing_of_how_often() -> None:
 
 def test_saves_of_another_thread_hold_nobody_up() -> None:
     whole = window()
-    assert whole.watched is not None
     saving = whole.watched.classes == MarkClass.CHECKPOINT
     elsewhere = np.where(saving, whole.watched.tids + 1, whole.watched.tids)
     moved = replace(whole, watched=replace(whole.watched, tids=elsewhere))

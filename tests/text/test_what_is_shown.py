@@ -64,7 +64,6 @@ def test_a_recording_lets_nothing_into_a_snapshot(tmp_path: Path, text: str) -> 
 def test_the_texts_of_a_hostile_recording_are_really_in_it(tmp_path: Path) -> None:
     snapshot = _judged(_hostile(tmp_path, "EVIL"))
     assert "EVIL" in (snapshot.source.cmdline or "")
-    assert snapshot.estimate is not None
     assert "EVIL" in (snapshot.estimate.device.name or "")
     assert sum("EVIL" in row.name for row in snapshot.estimate.kernels) >= 2
 
@@ -91,7 +90,6 @@ def test_no_screen_shows_any_of_it_were_it_let_in(text: str) -> None:
 def _with(text: str) -> Snapshot:
     """A snapshot whose own strings were not cleaned."""
     whole = snapshots.snapshot()
-    assert whole.estimate is not None
     estimate = replace(
         whole.estimate,
         device=replace(whole.estimate.device, name=f"H200 {text}"),

@@ -53,7 +53,6 @@ def stall(snapshot: Snapshot) -> Advisory:
 
 def played(parts: int) -> list[Snapshot]:
     source = open_source(READS)
-    assert source.span is not None
     first, length = source.span.t0_ns, source.span.duration_ns
     session = Session(source)
     snapshots = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
@@ -70,7 +69,6 @@ def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
 
 def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
     result = judged(whole())
-    assert result.stack_samples is not None
     low, high = result.stack_samples.io_bounds
     idle = result.account.idle_ns
     away = idle["io"] + idle["host"]
@@ -188,7 +186,6 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
     source.close()
     timeline, span = session.timeline, judged(session.advance()).span
     window = timeline.window(span, 0)
-    assert window.watched is not None
     rows = np.flatnonzero(window.watched.classes == MarkClass.STACK)
     inside = window.watched.take(rows[:20])
     at = np.full(20, (span.t0_ns + span.t1_ns) // 2)

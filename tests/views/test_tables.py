@@ -22,7 +22,6 @@ SOURCES = ("traces/stacks.json.gz", "traces/serving.json.zst", "h200/item_sync.b
 
 
 def tables_of(snapshot: Snapshot) -> Iterator[Table]:
-    assert snapshot.estimate is not None
     account = snapshot.estimate.account
     every = (
         tables.kernels(snapshot.estimate), tables.edits(snapshot), tables.account(account, 1e6),

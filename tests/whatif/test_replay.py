@@ -46,7 +46,6 @@ def judged_file(path: Path) -> Analysis:
 @pytest.mark.parametrize("name", STEADY)
 def test_an_unedited_step_takes_the_measured_time(name: str) -> None:
     step = step_of(judged(name))
-    assert step is not None
     assert period_ns(step) == pytest.approx(step.measured_ns, rel=CLOSE)
 
 
