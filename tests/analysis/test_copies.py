@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from brrrtop.cli.commands import demo
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
+from tests.recorded import analyzed
 
 
 def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
     """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
-    snapshot = analyze(open_source(demo.scenarios()["input-bound"]))
+    snapshot = analyzed(demo.scenarios()["input-bound"])
     (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))
     (copies,) = (one for one in snapshot.tables.copies if one.kind.startswith("Memcpy HtoD"))
     assert row.bytes_per_s == pytest.approx(copies.bytes_per_s, rel=0.01)

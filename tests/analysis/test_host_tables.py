@@ -25,12 +25,11 @@ from brrrtop.model.host_tables import (
     StallRow,
 )
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.trace.reader import Inflater
-from brrrtop.sources.registry import open_source
 from brrrtop.text.units import is_users
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
+from tests import recorded
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"
@@ -38,11 +37,7 @@ TRACES = RECORDED / "traces"
 
 @cache
 def analyzed(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return recorded.analyzed(path)
 
 
 def trace(name: str) -> Path:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.facts.host_activity import pauses
 from brrrtop.model.tables import Window
-from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from collectors.vocabulary import MarkClass
+from tests.recorded import analyzed
 
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
 
@@ -31,9 +31,7 @@ def window() -> Window:
 
 
 def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
-    source = open_source(SAVES)
-    shown = analyze(source)
-    source.close()
+    shown = analyzed(SAVES)
     assert shown.estimate is not None and shown.run is not None
     saving = shown.run.phases[0]
     assert saving.kind == "saving" and saving.where.startswith("save_checkpoint()")

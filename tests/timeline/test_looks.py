@@ -18,7 +18,6 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Marks, Span
-from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
@@ -27,6 +26,7 @@ from brrrtop.timeline.windows import WATCH_NS, relevant_marks, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 from collectors.vocabulary import MarkClass
+from tests.recorded import analyzed
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 LINE = "nb/reader.py:30, rows = np.load(path)"
@@ -35,11 +35,7 @@ S = 1_000_000_000
 
 
 def whole() -> Snapshot:
-    source = open_source(READS)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return analyzed(READS)
 
 
 def judged(snapshot: Snapshot) -> Estimate:

@@ -14,6 +14,7 @@ from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from tests.memory_source import MemorySource
+from tests.recorded import timeline_of
 from tests.timeline.shaped import ADD, DEEP, FORWARD, GRADIENT, STEP, STEP_NS, Trainer
 
 SECOND = 1_000_000_000
@@ -159,11 +160,6 @@ def test_a_recording_of_it_replays_to_the_same(tmp_path: Path) -> None:
     with RecordingWriter(file) as writer:
         for frame in trainer.frames:
             writer.write(frame)
-    source = open_source(file)
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
-    source.close()
-    assert _dims(_window(timeline)) == _dims(_window(_read(trainer)))
+    assert _dims(_window(timeline_of(file))) == _dims(_window(_read(trainer)))
     snapshot = Session(open_source(file)).advance(trainer.now_ns)
     assert snapshot.estimate.evidence_shares["L2"] == pytest.approx(1.0)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from brrrtop.cli.commands.demo import scenarios
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
-
-RECORDED = scenarios()["healthy"]
+from tests.recorded import analyzed
 
 
 def test_shapes_of_one_live_step_place_the_products_of_all_steps_under_the_roof() -> None:
-    source = open_source(str(RECORDED))
-    estimate = analyze(source).estimate
-    source.close()
+    estimate = analyzed(scenarios()["healthy"]).estimate
     placed = [one for one in estimate.kernels if one.flop_per_s and one.bytes_per_s]
     assert sum(one.share for one in placed) > 0.6
     for one in placed:
