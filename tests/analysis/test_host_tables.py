@@ -282,3 +282,12 @@ def test_the_fields_of_rows_are_those_of_the_contract() -> None:
     }
     for row, names in fields.items():
         assert " ".join(row.__struct_fields__) == names
+
+
+def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
+    """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
+    snapshot = analyzed(scenarios()["input-bound"])
+    (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))
+    (copies,) = (one for one in snapshot.tables.copies if one.kind.startswith("Memcpy HtoD"))
+    assert row.bytes_per_s == pytest.approx(copies.bytes_per_s, rel=0.01)
+    assert row.bytes_per_s < 64e9, "no link of an H200's host is faster"

@@ -115,11 +115,6 @@ def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int)
     assert phrases.because(last) == phrases.because(all_at_once)
 
 
-def test_a_replay_is_the_watch_again() -> None:
-    once, again = ([judged(s).stack_samples for s in played(25) if s.estimate] for _ in range(2))
-    assert once == again
-
-
 def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
     verdicts = {
         judged(s).stack_samples.count
