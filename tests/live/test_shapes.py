@@ -47,10 +47,10 @@ def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare(bench: Benc
 
 def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_baseline() -> None:
     plain, asked = Bench(), Bench()
-    for bench in (plain, asked):
-        _quiet(bench)
-        bench.watch(10)
-        _quiet(bench)
+    for one in (plain, asked):
+        _quiet(one)
+        one.watch(10)
+        _quiet(one)
     measured = len(asked.controller.governor.cost.measured)
     asked.driver.shapes()
     began = asked.now_ns + STEP_NS
