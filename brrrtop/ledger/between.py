@@ -15,7 +15,15 @@ from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
-from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_within, place_of
+from brrrtop.ledger.places import (
+    Frame,
+    Key,
+    Place,
+    foreign_frame,
+    kind_within,
+    line_number,
+    place_of,
+)
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
@@ -310,7 +318,7 @@ def _blocks_of_lines(
     lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
     block: dict[str, str] = {}
     first, of, within = "", "", PhaseKind.OTHER
-    for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
+    for where, function in sorted(lines, key=lambda f: (f[1], line_number(f[0]))):
         if where in usual:
             of = ""
             continue
@@ -332,8 +340,3 @@ def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
     kinds = {one, other} - {PhaseKind.OTHER}
     forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
     return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)
-
-
-def _line_number(line: str) -> tuple[str, int]:
-    file, _, number = line.rpartition(":")
-    return file, int(number) if number.isdigit() else 0

@@ -85,7 +85,7 @@ _LEARNS = re.compile(
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
-_DRAWS = re.compile(r"sampl|multinomial\(|beam")
+_DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _FROM_HOST = re.compile(
@@ -99,6 +99,7 @@ TENSORS_OF = 20
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
+_SILENT = (PhaseKind.OTHER, PhaseKind.DATA)
 _TAKES = re.compile(r"\.(get\w*|result)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
@@ -175,21 +176,25 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
         return words.most_common(1)[0][0]
     if not runs_model:
         return PhaseKind.OTHER
-    texts = (frame[1] if isinstance(frame, tuple) else frame, *(one.source for one in places))
-    draws = any(_DRAWS.search(text) for text in texts)
+    draws = isinstance(frame, tuple) and "sampl" in frame[1].lower()
+    draws = draws or any(_DRAWS.search(place.source) for place in places)
     return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
 
 
-def makes_batches(place: Place, loop: Collection[Frame], makers: Collection[Frame]) -> bool:
+def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Frame]) -> bool:
     """Whether the innermost of the user's functions whose name says what it does makes data, or one that is
     known to; in one that says nothing because it calls the optimizer, whether the line does.
 
     Args:
-        loop: Functions that call the optimizer, and so do everything.
+        loop: Functions that call the optimizer, and so do everything, and up to which line each has no more
+            than made a batch (`batch_lines`).
         makers: See `batch_makers`.
     """
     for at, frame in enumerate(place.functions[::-1]):
         if frame in loop:
+            early = 0 < line_number(place.frames[at][0])[1] <= loop[frame]
+            if early and not place.runs_model and kind_of("", place.source) in _SILENT:
+                return True
             return not at and not place.computes and _FROM_HOST.match(place.source) is not None
         if frame in makers:
             parts = (part for _, function in place.functions for part in function.split("."))
@@ -197,6 +202,32 @@ def makes_batches(place: Place, loop: Collection[Frame], makers: Collection[Fram
         if kind_of(frame[1]) is not PhaseKind.OTHER:
             return kind_of(frame[1]) is PhaseKind.DATA
     return False
+
+
+def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Frame, int]:
+    """The last line of each function that makes tensors of what the host has, if its model has not run
+    before: what comes before that line reads and sorts. 0: there is none.
+
+    Args:
+        places: Of all samples.
+    """
+    made, ran = dict.fromkeys(loop, 0), dict.fromkeys(loop, 1 << 62)
+    for place in places:
+        for (where, _), frame in zip(place.frames, place.functions[::-1], strict=True):
+            number = line_number(where)[1]
+            if frame not in made:
+                continue
+            if place.runs_model or place.learns:
+                ran[frame] = min(ran[frame], number)
+            elif frame == place.functions[-1] and _MAKES_TENSORS.search(place.source):
+                made[frame] = max(made[frame], number)
+    return {frame: line if line < ran[frame] else 0 for frame, line in made.items()}
+
+
+def line_number(line: str) -> tuple[str, int]:
+    """`train.py:8` → its file and 8."""
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else 0
 
 
 def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
