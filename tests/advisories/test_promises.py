@@ -14,20 +14,15 @@ from brrrtop.advisories.compare import compare
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from brrrtop.views import comparison
+from tests.recorded import analyzed
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings" / "promises"
 MEASURED = json.loads((FOLDER / "measured.json").read_text())["steps"]
 
 
 def judged(name: str) -> Snapshot:
-    source = open_source(FOLDER / f"{name}.brrr")
-    try:
-        return analyze(source, trimmed=True)
-    finally:
-        source.close()
+    return analyzed(FOLDER / f"{name}.brrr", trimmed=True)
 
 
 def advice(snapshot: Snapshot, kind: str) -> Advisory | None:

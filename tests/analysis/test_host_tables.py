@@ -25,12 +25,11 @@ from brrrtop.model.host_tables import (
     StallRow,
 )
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.trace.reader import Inflater
-from brrrtop.sources.registry import open_source
 from brrrtop.text.units import is_users
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
+from tests import recorded
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"
@@ -38,11 +37,7 @@ TRACES = RECORDED / "traces"
 
 @cache
 def analyzed(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return recorded.analyzed(path)
 
 
 def trace(name: str) -> Path:
@@ -287,3 +282,12 @@ def test_the_fields_of_rows_are_those_of_the_contract() -> None:
     }
     for row, names in fields.items():
         assert " ".join(row.__struct_fields__) == names
+
+
+def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
+    """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
+    snapshot = analyzed(scenarios()["input-bound"])
+    (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))
+    (copies,) = (one for one in snapshot.tables.copies if one.kind.startswith("Memcpy HtoD"))
+    assert row.bytes_per_s == pytest.approx(copies.bytes_per_s, rel=0.01)
+    assert row.bytes_per_s < 64e9, "no link of an H200's host is faster"

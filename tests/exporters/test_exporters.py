@@ -18,10 +18,9 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, tables
 from brrrtop.exporters.tables import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.views.brief import MOST_LINES, to_brief
+from tests.recorded import analyzed
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACE = RECORDED / "traces" / "stacks.json.gz"
@@ -30,11 +29,7 @@ SOURCES = [TRACE, RECORDED / "traces" / "serving.json.zst", RECORDED / "h200" / 
 
 @cache
 def snapshot(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source, worst=True)
-    finally:
-        source.close()
+    return analyzed(path, worst=True)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -61,6 +61,17 @@ def test_they_are_ordered_once_with_a_burst_that_was_due() -> None:
     plain.source.close()
 
 
+def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> None:
+    bench = Bare(shapes=True)
+    bench.read(0.5)
+    assert bench.asked == 0
+    bench.read(20)
+    assert bench.asked == 1
+    orders = [one[0] for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
+    assert orders.index(Op.SHAPES) >= 2, "a first burst showed that steps are steady"
+    bench.source.close()
+
+
 def test_with_no_shapes_only_a_person_has_them_recorded() -> None:
     bench = Bare(shapes=False)
     bench.watch(60)

@@ -10,16 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
+from tests.recorded import analyzed
 
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
 
 
 def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
-    source = open_source(SAVES)
-    shown = analyze(source)
-    source.close()
+    shown = analyzed(SAVES)
     assert shown.estimate is not None and shown.run is not None
     saving = shown.run.phases[0]
     assert saving.kind == "saving" and saving.where.startswith("save_checkpoint()")

@@ -18,7 +18,6 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Marks, Span
-from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
@@ -27,6 +26,7 @@ from brrrtop.timeline.windows import WATCH_NS, relevant_marks, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 from collectors.vocabulary import MarkClass
+from tests.recorded import analyzed
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 LINE = "nb/reader.py:30, rows = np.load(path)"
@@ -35,11 +35,7 @@ S = 1_000_000_000
 
 
 def whole() -> Snapshot:
-    source = open_source(READS)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return analyzed(READS)
 
 
 def judged(snapshot: Snapshot) -> Estimate:
@@ -117,11 +113,6 @@ def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int)
     last, all_at_once = judged(played(parts)[-1]), judged(whole())
     assert (last.account, last.stack_samples) == (all_at_once.account, all_at_once.stack_samples)
     assert phrases.because(last) == phrases.because(all_at_once)
-
-
-def test_a_replay_is_the_watch_again() -> None:
-    once, again = ([judged(s).stack_samples for s in played(25) if s.estimate] for _ in range(2))
-    assert once == again
 
 
 def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
