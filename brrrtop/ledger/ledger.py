@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Bursts
+from brrrtop.ledger.account import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.account import split_of
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.account import Burst
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.phases import Phases
 from brrrtop.ledger.places import Key, place_of
@@ -298,7 +298,6 @@ def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
             account=accounts.add([one.account for one in group]),
             steps=sum(one.steps for one in group),
             waits_ns=sum(one.waits_ns for one in group),
-            kernels=sum(one.kernels for one in group),
         )
         for group in groups
         if group

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from brrrtop.ledger.account import BUSY
-from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
 from brrrtop.ledger.sums import PhaseSums, sums_of
@@ -245,7 +244,7 @@ def burst(steps: int, busy_ms: float, idle_ms: float) -> Burst:
         total, **busy, idle_ns=idle, mechanical_ns=dict.fromkeys(MECHANICAL_CLASSES, 0),
         busy_ns=int(busy_ms * MS),
     )  # fmt: skip
-    return Burst(Span(0, total), account, steps, 0, 10)
+    return Burst(Span(0, total), account, steps, 0)
 
 
 def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
