@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.host_tables import LoaderRow
 from collectors.vocabulary import MarkClass
@@ -26,7 +27,7 @@ def sample(at_ms: int, name: str, tid: int = 1) -> M:
 
 
 def rows(*marks: M) -> list[LoaderRow]:
-    return loader_rows(window([K(0, 100 * MS)], marks=list(marks)))
+    return loader_rows(facts_of(window([K(0, 100 * MS)], marks=list(marks))))
 
 
 def test_waits_what_lay_ready_and_where_the_loop_stood() -> None:
