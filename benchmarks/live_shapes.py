@@ -57,7 +57,8 @@ def judged(snapshot: Snapshot) -> dict[str, Any]:
 
 def watched(pid: int, file: Path) -> dict[str, Any]:
     """Attaches, asks for shapes between two looks, detaches."""
-    watch = Watch(pid, Governor(), requests.Wanted.DEFAULT, RecordingWriter(str(file)))
+    writer = RecordingWriter(str(file))
+    watch = Watch(pid, Governor(), requests.Wanted.DEFAULT, writer, shapes=False)
     try:
         watch.watch_for(WATCHED_S)
         result: dict[str, Any] = {"before": judged(watch.snapshot)}

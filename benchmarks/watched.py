@@ -44,7 +44,7 @@ class Watch:
 
     def __init__(
         self, pid: int, governor: Governor, wanted: requests.Wanted | None = None,
-        sink: RecordingWriter | None = None,
+        sink: RecordingWriter | None = None, shapes: bool | None = None,
     ) -> None:  # fmt: skip
         self.governor = governor
         began = time.perf_counter()
@@ -56,7 +56,7 @@ class Watch:
         stacks = StackFeed(pid)
         stacks.start()
         self.source = LiveSource(self.attached.client, pid, feeds=[gauges, stacks], sink=sink)
-        self.controller = Controller(self.source, governor)
+        self.controller = Controller(self.source, governor, shapes)
         self.driver = Live([alone(self.controller)])
         self.verdict_s: float | None = None
         self._began = began
