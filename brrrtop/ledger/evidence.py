@@ -165,13 +165,13 @@ def _batches_without_steps(
         low.append(int(starts[rows[0]]))
         high.append(int(ends[rows[-1]] + np.median(starts[rows[1:]] - ends[rows[:-1]])))
     holders = intervals.holders(np.array(low, np.int64), np.array(high, np.int64), samples.times_ns)
-    elsewhere = {
-        place_of(names[i]).frames for i in np.unique(samples.name_ids[holders < 0]).tolist()
-    }
+    others = [place_of(names[i]) for i in np.unique(samples.name_ids[holders < 0]).tolist()]
+    lines = {place.frames[0] for place in others}
+    functions = {frame for place in others for frame in place.functions}
     kept = []
     for gap in range(len(low)):
         inside = [place_of(names[i]) for i in samples.name_ids[holders == gap].tolist()]
-        new = sum(place.frames not in elsewhere for place in inside)
+        new = sum(p.frames[0] not in lines or not functions.issuperset(p.functions) for p in inside)
         if 2 * new <= len(inside) and not any(place.learns for place in inside):
             kept.append(gap)
     return np.array(low, np.int64)[kept], np.array(high, np.int64)[kept]
