@@ -160,13 +160,17 @@ FAMILIES: tuple[Family, ...] = (
 OTHER = Family("other", "unknown", "", "_my_kernel")
 """Somebody's own kernel: the name says nothing."""
 
+_PLAIN = re.compile(r"^\w+(?=\()")
+"""Somebody's own function, before its arguments: their types say nothing of what it does."""
 _COMPILED = tuple((re.compile(family.pattern), family) for family in FAMILIES)
 
 
 @lru_cache(maxsize=65536)
 def family_of(name: str) -> Family:
     """The first family whose pattern is found in `name`; `OTHER` when none is."""
+    plain = _PLAIN.match(name)
+    told = plain[0] if plain else name
     for pattern, family in _COMPILED:
-        if pattern.search(name):
+        if pattern.search(told):
             return family
     return OTHER

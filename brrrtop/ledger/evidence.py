@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
-from brrrtop.ledger.places import makes_batches, place_of
+from brrrtop.ledger.places import Frame, makes_batches, place_of
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
@@ -22,7 +22,7 @@ _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 
-Frame = tuple[str, str]
+
 Intervals = tuple[I8, I8]
 """Merged: starts and ends."""
 
@@ -94,8 +94,8 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     )
     steps = np.sort(marks.ends_ns[(classes == MarkClass.STEP) & (marks.ends_ns >= span.t0_ns)])
     waits = np.flatnonzero((classes == MarkClass.INPUT) & loop)
-    if not len(waits):
-        waits = np.flatnonzero(classes == MarkClass.INPUT)
+    if not len(waits) and not (classes == MarkClass.STACK).any():
+        waits = np.flatnonzero(classes == MarkClass.INPUT)  # else of a thread that fetches ahead
 
     def union(mark_class: MarkClass) -> Intervals:
         rows = (classes == mark_class) & loop
@@ -198,7 +198,7 @@ def _cause(name: str, asks: Collection[Frame], loop: Collection[Frame]) -> str |
     cause, place = reads_as(name), place_of(name)
     if place.frames[0] in asks or (cause is None and makes_batches(place, loop)):
         return "input"
-    if cause == "io" and place.waits_for_thread:  # `requests.get()` of a queue is no download
+    if cause in (None, "io") and place.waits_for_batch:
         return "input"
     if cause is None and place.computes:
         return "launch"

@@ -71,6 +71,12 @@ class Cover:
         inside = np.minimum(times, self.ends[prior]) - self.starts[prior]
         return np.where(at > 0, self._before[prior] + inside, 0)
 
+    def after(self, times: I8, lengths: I8) -> I8:
+        """When, from each time on, so much of what is covered has passed."""
+        at = np.searchsorted(self._before, wanted := self.up_to(times) + lengths) - 1
+        at = np.clip(at, 0, len(self.starts) - 1)
+        return np.where(lengths > 0, self.starts[at] + wanted - self._before[at], times)
+
     def between(self, lows: I8, highs: I8) -> I8:
         """Covered length within each `[low, high)`."""
         return self.up_to(highs) - self.up_to(lows)

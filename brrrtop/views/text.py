@@ -230,7 +230,7 @@ def _launching(estimate: Estimate) -> Iterator[str]:
     if launch.share_under_10us is not None:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 µs"
     if launch.rho is not None:
-        line += f". Faster kernels could shorten {units.share(launch.rho)} of the kernel time"
+        line += f". {units.share(launch.rho)} of the kernel time was launched in time"
     yield from wrap(line + ".", "")
 
 

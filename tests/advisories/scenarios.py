@@ -204,13 +204,14 @@ class Scene:
     def copy(
         self, way: str, size: int, us: float, *, pageable: bool = False, beside: bool = False
     ) -> Scene:
-        """A copy, `up`, `down` or `across`; alone on the device unless `beside` the last kernel."""
+        """A copy, `up`, `down`, `across`, a `page`; alone on the device unless `beside` the last kernel."""
         start = self.now - us if beside else self.now + 1.0
         host = MemoryKind.PAGEABLE if pageable else MemoryKind.PINNED
         kinds = {
             "up": (CopyKind.HTOD, host, MemoryKind.DEVICE, "HtoD"),
             "down": (CopyKind.DTOH, MemoryKind.DEVICE, host, "DtoH"),
             "across": (CopyKind.DTOD, MemoryKind.DEVICE, MemoryKind.DEVICE, "DtoD"),
+            "page": (CopyKind.DTOH, MemoryKind.MANAGED, MemoryKind.MANAGED, "DtoH"),
         }
         kind, source, target, text = kinds[way]
         end = start + us if pageable else start - 2.0

@@ -214,4 +214,24 @@ def overhead_and_full_memory() -> Scene:
     return memory(looped(small), used=0.9)
 
 
+@calls_for("few-blocks")
+@silent("unified-memory")
+def a_long_kernel_on_a_few_sms() -> Scene:
+    return looped(lambda s: (large(s, 6), s.kernel("my_scan(int *)", 900.0, blocks=4)))
+
+
+@silent("few-blocks")
+def a_short_kernel_on_a_few_sms_and_a_long_one_on_all() -> Scene:
+    return looped(
+        lambda s: (s.kernel("my_scan(int *)", 9.0, blocks=4), s.kernel("mine(int *)", 900.0))
+    )
+
+
+@calls_for("unified-memory")
+def pages_that_the_host_reads_one_by_one() -> Scene:
+    return looped(
+        lambda s: (large(s, 6), [s.idle(90).copy("page", 1 << 16, 9.0) for _ in range(9)])
+    )
+
+
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

@@ -14,6 +14,9 @@ COLUMNS = {
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs, utcTime, localTime",
     "TARGET_INFO_GPU": "vmId, id, name, totalMemory, smCount, maxShmemPerSm, maxRegistersPerSm, "
     "threadsPerWarp, maxWarpsPerSm, computeMajor, computeMinor",
+    "TARGET_INFO_CUDA_GPU": "vmId, name, globalMemorySize, numMultiprocessors, "
+    "maxWarpsPerMultiprocessor, computeCapabilityMajor, computeCapabilityMinor, deviceId, "
+    "maxSharedMemoryPerMultiprocessor, maxRegistersPerMultiprocessor",
     "TARGET_INFO_CUDA_DEVICE": "gpuId, cudaId, pid, uuid, numMultiprocessors",
     "META_DATA_EXPORT": "name, value",
     "ENUM_CUDA_MEM_KIND": "id, name, label",
@@ -58,11 +61,12 @@ class Export:
     def kernel(
         self, start: int, end: int, correlation: int, name: str = "gemm", *,
         pid: int = PID, device: int = 0, node: int | None = None, graph: int | None = None,
+        grid: tuple[int, int] = (264, 2),
     ) -> None:  # fmt: skip
         number = self.string(name)
         self.add(
             "CUPTI_ACTIVITY_KIND_KERNEL", start, end, device, 1, 7, correlation, process(pid), node,
-            number, number, 32, 264, 2, 1, 128, 1, 1, 1024, 512, graph,
+            number, number, 32, *grid, 1, 128, 1, 1, 1024, 512, graph,
         )  # fmt: skip
 
     def copy(

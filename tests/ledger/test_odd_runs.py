@@ -93,6 +93,20 @@ def test_a_server_waits_for_requests_and_not_for_a_network() -> None:
     assert run.account.idle_ns["input"] > 0 == run.account.idle_ns["io"]
 
 
+def test_a_batch_that_another_thread_fetches_is_waited_for_as_long_as_samples_say() -> None:
+    """Two steps a batch, 40 of 50 ms in the queue; the other thread is at its loader nearly all the time."""
+    take = "loop.py:5 Ahead.__iter__ < loop.py:9 main > python3.12/threading.py:355 Condition.wait | yield self.q.get()"
+    ends = [t + at for t in range(0, 10_000, 50) for at in (45, 50)]
+    looks = range(7, 10_000, 120)
+    run = run_of(
+        *marks([*steps(ends), *samples([t for t in looks if t % 50 < 40], take)]),
+        *marks(samples(t for t in looks if t % 50 >= 40)),
+        *marks([(MarkClass.INPUT, t, t + 49) for t in range(0, 10_000, 50)], tid=AUTOGRAD),
+    )
+    assert [one.kind for one in run.phases] == [PhaseKind.TRAIN]
+    assert run.phases[0].waits_ns / run.duration_ns == pytest.approx(0.8, abs=0.05)
+
+
 def test_no_counter_and_no_marks_leave_it_unknown() -> None:
     run = run_of(*marks(samples([0, 9_000])))
     assert run.witness.active_counter is None and run.witness.waits_ledger is None

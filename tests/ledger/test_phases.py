@@ -93,6 +93,68 @@ def test_a_long_step_that_goes_where_all_steps_go_is_training() -> None:
     }
 
 
+CHECK = "main.py:70 quick_check < main.py:95 main > torch/nn.py:8 forward | out = model(x)"
+AVERAGE = "main.py:80 average < main.py:97 main | p.lerp_(q)"
+INLINE = "main.py:{} train < main.py:90 main | tokens.append(next_of(tokens))"
+
+
+def test_pauses_shorter_than_samples_are_apart_are_told_by_those_of_their_length() -> None:
+    """Every second a check of 300 ms and an average of 100, samples every 240 ms: many pauses have none."""
+    steps: list[float] = []
+    samples: list[tuple[float, str]] = []
+    for second in range(0, 20_000, 1_000):
+        steps += [*range(second + 300, second + 661, 20), *range(second + 760, second + 1_001, 20)]
+    for t in range(7, 20_000, 240):
+        at = t % 1_000
+        samples.append((t, CHECK if at < 280 else AVERAGE if 660 <= at < 740 else TRAIN))
+    every = sums_of(known := evidence(20, steps, samples), find_phases(known), (), known.span)
+    parts = {one.key[1][1]: one.duration_ns / known.span.duration_ns for one in every}
+    assert parts == {
+        "train": pytest.approx(0.64, abs=0.01),
+        "quick_check": pytest.approx(0.28, abs=0.01),
+        "average": pytest.approx(0.08, abs=0.01),
+    }
+
+
+@pytest.mark.parametrize(("name", "share"), [(CHECK, 0.2), (TRAIN, 0.0)])
+def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share: float) -> None:
+    """Each fourth step takes twice as long; where its samples stand where all do it is training."""
+    steps, samples = [], []
+    for begin in range(0, 20_000, 1_000):
+        steps += [begin + 400, begin + 600, begin + 800, begin + 1_000]
+        samples += [(begin + at, name if at < 200 else TRAIN) for at in (90, 340, 590, 840)]
+    result = shares(evidence(20, steps, samples))
+    assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
+
+
+def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
+    """Six steps of two seconds, behind the third a check of four."""
+    steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
+    samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
+    result = shares(evidence(17, steps, samples))
+    assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
+
+
+def test_lines_between_two_usual_ones_are_one_block() -> None:
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    lines = [INLINE.format(line) for line in (21, 22, 24)]
+    samples = [
+        (t, lines[t // 250 % 3] if 4_000 < t < 7_000 else TRAIN) for t in range(100, 10_000, 250)
+    ]
+    known = evidence(10, steps, samples)
+    every = {one.key[1]: one for one in sums_of(known, find_phases(known), (), known.span)}
+    assert set(every) == {("main.py", "train"), "main.py:21"}
+    assert every["main.py:21"].duration_ns == pytest.approx(2_950 * MS, rel=0.02)
+
+
+def test_of_a_pause_that_goes_on_its_own_samples_alone_speak() -> None:
+    """Hooks that were taken out, or a program that ended, leave steps without marks behind the last one."""
+    steps = [s + 300 + at for s in range(0, 8_000, 1_000) for at in range(20, 701, 20)]
+    samples = [(t, CHECK if t % 1_000 < 280 else TRAIN) for t in range(100, 8_000, 250)]
+    found = find_phases(evidence(8.3, steps, samples))
+    assert found.keys[found.rows[-1]][0] is PhaseKind.TRAIN
+
+
 def test_a_gust_of_a_loader_is_training_that_waits() -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     samples = [(t, TRAIN) for t in range(100, 10_000, 250) if not 4_000 < t < 7_000]
@@ -114,6 +176,13 @@ def test_marks_name_saves_and_evaluations_within_steps() -> None:
     known = evidence(10, steps, [], saving=[(2_000, 3_000)], evaluating=[(5_000, 7_000)])
     result = shares(known)
     assert result[PhaseKind.SAVING] == 0.1 and result[PhaseKind.EVALUATION] == 0.2
+
+
+@pytest.mark.parametrize(("every_ms", "share"), [(500, 0.06), (5_000, 0.0)])
+def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: float) -> None:
+    saves = [(t, t + 30) for t in range(100, 10_000, every_ms)]
+    known = evidence(10, np.arange(100, 10_000, 100), [], saving=saves)
+    assert shares(known).get(PhaseKind.SAVING, 0.0) == pytest.approx(share)
 
 
 def test_nothing_known_is_other() -> None:

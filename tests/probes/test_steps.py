@@ -49,6 +49,25 @@ answer([len(n.steps), len(n.of(9)), n.of(9)[0][4], first])
     assert moved == 24, "before the rhythm was known the first optimizer seen was the step"
 
 
+def test_the_next_optimizer_is_the_step_when_the_one_before_is_gone_or_rests(
+    script: Script,
+) -> None:
+    gone, rests = script(
+        LOOP
+        + """
+m = model(); c, n = control("steps"); c.hook()
+def train(o, count):
+    for _ in range(count): loss(m).backward(); o.step()
+for trial in range(3): train(torch.optim.SGD(m.parameters()), 3)
+gone = len(n.steps); n.steps.clear()
+first, second = torch.optim.SGD(m.parameters()), torch.optim.SGD(m.parameters())
+train(first, 3); time.sleep(.1); train(second, 3); c._round(time.time_ns()); train(second, 3)
+answer([gone, len(n.steps)])
+"""
+    )
+    assert gone == 9 and rests == 6
+
+
 def test_a_step_that_the_grad_scaler_skips_is_a_step(script: Script) -> None:
     assert script(
         LOOP

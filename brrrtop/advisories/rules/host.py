@@ -223,6 +223,9 @@ def allocation_churn(context: Context) -> Finding | None:
     late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])
     if np.count_nonzero(late) < FILLING * seen.count:
         return None
+    freed = sum(count for name, count, _ in seen.names if "Free" in name)
+    if not context.steps and freed < FILLING * seen.count:
+        return None  # a pass that takes its memory for the first time
     # While the device works they delay launches, as far as it idles for those later.
     delays = max(min(context.share(seen.total_ns), lost + context.idle("launch")), lost)
     return finding(

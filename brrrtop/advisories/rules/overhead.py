@@ -9,6 +9,7 @@ from brrrtop.advisories.context import SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.facts.transfers import Copies
+from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import loader, units
 
@@ -26,6 +27,10 @@ SYNC_IDLE = 0.03
 """By stack samples: refills under 3 % happen in any loop that prints its loss."""
 EXPOSED = 0.02
 """Of the wall: copies back that nothing hides."""
+LONG_SHARE = 0.1
+"""Of the wall: a kernel with less is not what holds a program up."""
+FAULTS, FAULTING = 16, 0.05
+"""Pieces, and of the wall: fewer are a result that is read once."""
 READBACK_BYTES = 1_000_000
 """A step: less is scalars and labels."""
 
@@ -323,6 +328,51 @@ def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
         "batch = batch.to(device, non_blocking=True)",
         **_evidence(context, up),
     )
+
+
+@rule(
+    "few-blocks", OVERHEAD, "A long kernel on a few SMs", any_program=True,
+    when="a kernel of 20 us and more, with a tenth of the time, has blocks for an eighth of the SMs at most",
+    unless="kernels whose shapes tell their work; collectives",
+)  # fmt: skip
+def few_blocks(context: Context) -> Finding | None:
+    sms = context.estimate.device.sm_count
+    for row in context.estimate.kernels:
+        share = context.share(row.total_ns)
+        if share < LONG_SHARE or not sms:
+            return None
+        if row.underfilled_share and row.blocks_p50 and row.mean_ns >= LAUNCH_SCALE_NS:
+            many = f"{row.blocks_p50} block{'s' if row.blocks_p50 > 1 else ''}"
+            return finding(
+                f"{row.name[:80]} takes {units.share(share)} of the time with {many}: this GPU's {sms} "
+                "SMs take one at least each",
+                "spread its work over more blocks, as many as the GPU has SMs and better several times that",
+                waste="more threads in a block alone: a block stays on one SM",
+                confidence=0.9, blocks=row.blocks_p50, sms=sms,
+            )  # fmt: skip
+    return None
+
+
+@rule(
+    "unified-memory", OVERHEAD, "Pages move at faults", any_program=True,
+    when="pages of managed memory that move, and the host at work until the next one does, take 5 % of the "
+    "time",
+    unless="a few pages, or all of them fetched ahead beside kernels",
+)  # fmt: skip
+def unified_memory(context: Context) -> Finding | None:
+    moved = context.transfers
+    lost = context.share(moved.pages.total_ns + moved.fault_ns)
+    if moved.pages.count < FAULTS or lost < FAULTING:
+        return None
+    return finding(
+        f"{units.size(moved.pages.size_bytes)} of managed memory move in {moved.pages.count} pieces "
+        f"between host and GPU, each at a page fault or so: with the host's work between them "
+        f"{units.share(lost)} of the time",
+        "cudaMemPrefetchAsync(pointer, bytes, device) before the kernel, and to cudaCpuDeviceId before "
+        "the host reads; or cudaMalloc, and one cudaMemcpy from pinned memory",
+        confidence=0.75,
+        pages_bytes=moved.pages.size_bytes, pieces=moved.pages.count, fault_share=lost,
+    )  # fmt: skip
 
 
 def _readback_part(context: Context) -> float:

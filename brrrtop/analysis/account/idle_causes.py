@@ -136,6 +136,9 @@ def by_gap(
         covered = Cover(*layer).between(starts, host_ends)
         causes[cause] += covered
         rest = rest - covered
+    faulted = np.where(_ends_in_fault(facts, ends), rest, 0)
+    causes["host"] += faulted
+    rest = rest - faulted
     rest, launch_part = _sync_times(causes, facts, busy, (starts, rest, launch_part))
     away = np.where(known, _absences(marks, starts, host_ends, rest), 0)
     causes["launch"] += launch_part + np.where(known, rest - away, 0)
@@ -155,6 +158,13 @@ def _next_call(facts: Facts, starts: I8, ends: I8) -> tuple[I8, I8, Bool]:
     rows = order[np.minimum(at, len(order) - 1)]
     call_starts, call_ends, known = call_times(facts)
     return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
+
+
+def _ends_in_fault(facts: Facts, ends: I8) -> Bool:
+    """Whether a page of managed memory moved as a gap ended: the host was at work, and read or wrote it."""
+    acts = facts.window.activities
+    migrates = np.unique(acts.starts_ns[facts.migrations & (facts.call_rows < 0)])
+    return np.asarray(np.isin(ends, migrates))
 
 
 def _sync_times(

@@ -9,7 +9,7 @@ from brrrtop.analysis.facts.launches import loading_ns
 from brrrtop.analysis.facts.ranges import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.estimate import Steps
-from brrrtop.model.intervals import holders
+from brrrtop.model.intervals import Cover, holders
 from brrrtop.model.tables import (
     I8,
     Bool,
@@ -26,6 +26,8 @@ WARM_UP_STEPS = 3
 """Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""
 LOADING_SHARE = 0.2
 """Of the window idle while kernels load: more than that is not the run's steady state."""
+SET_UP_NS = 50_000_000
+"""Of a call for memory: a context takes 100 ms to 4 s, a large allocation a few."""
 _DILUTED = 2 * WARM_UP_STEPS
 """In more steps than this a warm-up no longer shapes the whole."""
 _LEAST_KERNELS = 12
@@ -60,19 +62,35 @@ def _find(facts: Facts) -> Steps:
 
 
 def _warming_up(facts: Facts, steps: Steps) -> bool:
-    """It has not begun to train yet, a compile ran, loading kernels shaped the window, or of a few
-    steps only the first ones loaded any, as CUDA does at each one's first launch."""
+    """It has not begun to train yet, a compile ran, loading kernels or setting the device up shaped the
+    window, or of a few steps only the first ones loaded any, as CUDA does at each one's first launch.
+    Without steps, the last load came after half of what the GPU did."""
     window = facts.window
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
     traced_ns = sum(span.duration_ns for span in window.traced)
-    if traced_ns and loading_ns(facts) >= LOADING_SHARE * traced_ns:
+    if traced_ns and max(loading_ns(facts), _set_up_ns(facts)) >= LOADING_SHARE * traced_ns:
         return True
     loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
     loads = loads[loads >= window.span.t0_ns]
     if not len(loads) or len(steps.spans) > _DILUTED:
         return False
-    return not steps.spans or bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
+    if steps.spans:
+        return bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
+    after = window.activities.starts_ns >= loads[-1]
+    return facts.total_ns(after) < facts.total_ns(~after)
+
+
+def _set_up_ns(facts: Facts) -> int:
+    """The longest call that takes memory while the device idles, where it is no mere allocation and more
+    follow: a process's first one sets up CUDA, and what comes then takes its memory for the first time."""
+    calls, (_, low, high) = facts.window.calls, facts.gaps
+    rows = np.flatnonzero(calls.classes == CallClass.ALLOC)
+    idle = Cover(low, high).between(calls.starts_ns[rows], calls.ends_ns[rows])
+    longest = int(idle.max(initial=0))
+    if longest < SET_UP_NS or len(rows) - 1 - int(idle.argmax()) < WARM_UP_STEPS:
+        return 0
+    return longest
 
 
 def on_device(steps: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:

@@ -20,7 +20,7 @@ from brrrtop.kernel_names.traits import by_name, role_of, traits_of
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Side, StackSamples, Steps
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
-from collectors.vocabulary import NAMED, MarkClass, Metric
+from collectors.vocabulary import NAMED, MarkClass, MemoryKind, Metric
 
 READ_BACK_BYTES = 4096
 """A value, a flag or a few of them: a larger copy to the host is traffic."""
@@ -183,6 +183,12 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def kernels(self) -> Bool:
         return np.asarray(self.window.activities.types == ActivityType.KERNEL)
+
+    @cached_property
+    def migrations(self) -> Bool:
+        """Pages of managed memory that moved, at a fault or ahead of one."""
+        acts, managed = self.window.activities, MemoryKind.MANAGED
+        return np.asarray((acts.src_kinds == managed) & (acts.dst_kinds == managed))
 
     @cached_property
     def readings(self) -> Readings:

@@ -46,6 +46,10 @@ class Transfers(Struct, frozen=True):
     pinned_down: Copies
     saved: Copies
     """To the host within saves: none of the others."""
+    pages: Copies
+    """Of managed memory, which moves by itself: none of the others."""
+    fault_ns: int
+    """Idle before a page moves: the host is at work on managed memory."""
     set_ns: int
     """Memsets."""
     set_bytes: int
@@ -58,13 +62,13 @@ def transfers(facts: Facts) -> Transfers:
     cover = intervals.Cover(
         *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
     )
-    _, gap_starts, gap_ends = facts.gaps
+    gap_rows, gap_starts, gap_ends = facts.gaps
     hidden = cover.between(activities.starts_ns, activities.ends_ns)
     pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
-    managed = MemoryKind.MANAGED
-    migrates = (activities.src_kinds == managed) & (activities.dst_kinds == managed)
-    copied = ~kernels & ~migrates  # pages that move by themselves are no copies that somebody wrote
+    copied = (
+        ~kernels & ~facts.migrations
+    )  # pages that move by themselves: nobody wrote these copies
     up = (activities.copy_kinds == CopyKind.HTOD) & copied
     down = (activities.copy_kinds == CopyKind.DTOH) & copied
     saved = down & facts.in_save
@@ -92,6 +96,8 @@ def transfers(facts: Facts) -> Transfers:
         pageable_down=copies(np.asarray(down & pageable_target)),
         pinned_down=copies(np.asarray(down & ~pageable_target)),
         saved=copies(np.asarray(saved)),
+        pages=copies(facts.migrations),
+        fault_ns=int((gap_ends - gap_starts)[facts.migrations[gap_rows]].sum()),
         set_ns=facts.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )

@@ -3,7 +3,7 @@
 *Compute* is for contractions (products, convolutions, attention, recurrent cells) above the ridge of
 the GPU for their precision. *Memory* is what moves elements, at whatever share of the bandwidth, and
 contractions below the ridge. How far below its roof a kernel runs is another figure. *Underfilled*
-is launch-scale work: short, less than a wave, and near neither roof.
+is launch-scale work: short, less than a wave, and near neither roof; and what has blocks for a few SMs only.
 
 How sure a side is follows from what told it:
 
@@ -48,6 +48,9 @@ SHORT_UNPLACED = 0.5
 
 LAUNCH_SCALE_NS = 20_000
 """Longer work is no matter of launches, however few its blocks are."""
+FEW_BLOCKS = 0.125
+"""Of the SMs: with a block on fewer of them, and nothing known of its work, the other SMs are what a kernel
+lacks, however long it runs."""
 BUSY = 0.60
 """Share of either roof from which less than a wave still is a busy GPU: Nsight Compute's own bound."""
 EXPLAINS = 0.1

@@ -200,6 +200,19 @@ _TORCH = re.compile(r"^(.*?), (?:seq|op_id|sizes) = ")
 """`aten::mm, seq = 5, op_id = 12, sizes = […]`, as torch.autograd.profiler.emit_nvtx names ops."""
 _GRAPH = "CUDA graph, its kernels were not recorded"
 _TID = (1 << 24) - 1
+_WARP = 32
+_GPU_TABLES = (
+    ("TARGET_INFO_GPU", (
+        "id", "smCount", "totalMemory", "maxShmemPerSm", "maxRegistersPerSm", "maxWarpsPerSm",
+        "computeMajor", "computeMinor",
+    )),
+    ("TARGET_INFO_CUDA_GPU", (
+        "deviceId", "numMultiprocessors", "globalMemorySize", "maxSharedMemoryPerMultiprocessor",
+        "maxRegistersPerMultiprocessor", "maxWarpsPerMultiprocessor", "computeCapabilityMajor",
+        "computeCapabilityMinor",
+    )),
+)  # fmt: skip
+"""Of today's exports, and of those before 2022: number, SMs, memory, and what an SM holds."""
 
 
 def collect(database: Database) -> tuple[Collected, list[str]]:
@@ -217,24 +230,23 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
         Facts by GPU number, and the GPU number by process and device number.
     """
     facts: dict[int, dict[str, Any]] = {}
-    integers = {
-        "id": -1, "smCount": -1, "totalMemory": -1, "computeMajor": -1, "computeMinor": -1,
-        "maxShmemPerSm": -1, "maxRegistersPerSm": -1, "maxWarpsPerSm": -1, "threadsPerWarp": 32,
-    }  # fmt: skip
-    table = database.integers("TARGET_INFO_GPU", integers)
-    names = dict(database.texts("TARGET_INFO_GPU", "id", "name"))
-    for row, gpu in enumerate(table["id"].tolist()):
-        known = {key: int(column[row]) for key, column in table.items() if column[row] >= 0}
-        facts[gpu] = {
-            "name": names.get(gpu),
-            "sm_count": known.get("smCount"),
-            "memory_bytes": known.get("totalMemory"),
-            "shared_bytes_per_sm": known.get("maxShmemPerSm"),
-            "registers_per_sm": known.get("maxRegistersPerSm"),
-            "max_threads_per_sm": known.get("maxWarpsPerSm", 0) * known.get("threadsPerWarp", 32)
-            or None,
-            "capability": [known.get("computeMajor"), known.get("computeMinor")],
-        }
+    for table_name, keys in _GPU_TABLES:
+        number, sms, memory, shared, registers, warps, *capability = keys
+        table = database.integers(table_name, dict.fromkeys(keys, -1))
+        names = dict(database.texts(table_name, number, "name"))
+        for row, gpu in enumerate(table[number].tolist()):
+            known = {key: int(column[row]) for key, column in table.items() if column[row] >= 0}
+            if number not in known or gpu in facts:
+                continue
+            facts[gpu] = {
+                "name": names.get(gpu),
+                "sm_count": known.get(sms),
+                "memory_bytes": known.get(memory),
+                "shared_bytes_per_sm": known.get(shared),
+                "registers_per_sm": known.get(registers),
+                "max_threads_per_sm": known.get(warps, 0) * _WARP or None,
+                "capability": [known.get(key) for key in capability],
+            }
     cuda = database.integers("TARGET_INFO_CUDA_DEVICE", {"gpuId": -1, "cudaId": -1, "pid": -1})
     of_process = {
         (pid, device): gpu

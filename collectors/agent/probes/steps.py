@@ -2,7 +2,8 @@
 the evaluation between two of them.
 
 With several optimizers (GAN, Muon beside Adam) one of them is *the* step: the one that comes most
-evenly. The others are marked as optimizer work.
+evenly; when it is gone (the next trial of a search, the next fold), whichever steps next. The others are
+marked as optimizer work.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from time import sleep, time_ns
 from typing import Any
+from weakref import ref
 
 from ..fault_guard import FaultGuard
 from ..library import EVALUATION, INPUT, OPTIMIZER, STEP, Native, this_thread
@@ -27,17 +29,25 @@ _OPTIONS = ("foreach", "fused", "capturable")
 
 
 class Rhythm:
-    __slots__ = ("label", "stamps")
+    __slots__ = ("label", "optimizer", "stamps")
 
-    def __init__(self, label: str) -> None:
-        self.label = label
+    def __init__(self, label: str, optimizer: Any) -> None:
+        self.label, self.optimizer = label, ref(optimizer)
         self.stamps: deque[int] = deque(maxlen=64)
+
+    @property
+    def gaps(self) -> list[int]:
+        stamps = list(self.stamps)
+        return sorted(b - a for a, b in zip(stamps, stamps[1:]))
+
+    def is_silent(self, now_ns: int) -> bool:
+        gaps = self.gaps
+        return bool(gaps) and now_ns - self.stamps[-1] > 4 * gaps[-1]
 
     def unevenness(self, now_ns: int) -> float:
         """Spread of the middle half of the gaps over their median; infinite: too few, or silent."""
-        stamps = list(self.stamps)
-        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
-        if len(gaps) < 8 or now_ns - stamps[-1] > 4 * gaps[-1]:
+        gaps = self.gaps
+        if len(gaps) < 8 or self.is_silent(now_ns):
             return float("inf")
         return (gaps[len(gaps) * 3 // 4] - gaps[len(gaps) // 4]) / max(gaps[len(gaps) // 2], 1)
 
@@ -107,19 +117,24 @@ class Steps(Probe):
             best = min(rhythms, key=lambda rhythm: rhythm.unevenness(now_ns))
             if best.unevenness(now_ns) < self._primary.unevenness(now_ns) / 2:
                 self._primary = best
+            elif self._primary.is_silent(now_ns):
+                self._primary = max(rhythms, key=lambda rhythm: rhythm.stamps[-1])
 
     @property
     def usual_ns(self) -> int:
         """Median of the last steps' lengths; 0 before there were two."""
-        stamps = list(self._primary.stamps) if self._primary is not None else []
-        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        gaps = self._primary.gaps if self._primary is not None else []
         return gaps[len(gaps) // 2] if gaps else 0
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if self._inert:
             return
         now_ns = time_ns()
-        rhythm = self._rhythms.get(id(optimizer)) or self._rhythm_of(optimizer)
+        rhythm = self._rhythms.get(id(optimizer))
+        if (
+            rhythm is None or rhythm.optimizer() is not optimizer
+        ):  # one that is gone left its address
+            rhythm = self._rhythm_of(optimizer)
         rhythm.stamps.append(now_ns)
         self.last_ns = now_ns
         native = self.native
@@ -140,9 +155,13 @@ class Steps(Probe):
         defaults = getattr(optimizer, "defaults", {})
         options = ", ".join(f"{key}={defaults[key]}" for key in _OPTIONS if key in defaults)
         label = f"{type(optimizer).__name__}({options})"
-        self._rhythms[id(optimizer)] = rhythm = Rhythm(label)
+        self._rhythms = {
+            key: one for key, one in self._rhythms.items() if one.optimizer() is not None
+        }
+        self._rhythms[id(optimizer)] = rhythm = Rhythm(label, optimizer)
         self.thread_ident = get_ident()
-        self._primary = self._primary or rhythm
+        if self._primary is None or self._primary.optimizer() is None:
+            self._primary = rhythm
         return rhythm
 
     def _on_scaler(self, args: Any, start_ns: int) -> None:
