@@ -212,7 +212,7 @@ def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
 
 def _usual_again(stretch: I8, times: I8, found: I8, ends: I8) -> I8:
     """When a sample of each stretch first finds the step at its end; where none does, its end as it is."""
-    last, first = np.zeros(len(ends), np.int64), ends.copy()
+    last, first = np.zeros(len(ends), np.int64), np.array(ends, np.int64)
     np.maximum.at(last, stretch[found >= 0], times[found >= 0])
     later = (found < 0) & (times > last[stretch]) & (last[stretch] > 0)
     np.minimum.at(first, stretch[later], times[later])
