@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.facts.stack_samples import read_samples
 from brrrtop.ledger import account as accounts
 from brrrtop.ledger.account import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
@@ -69,7 +70,9 @@ class Ledger:
         evidence = gather(timeline, span, device_id)
         phases = find_phases(evidence)
         every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
-        return self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
+        run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
+        marks = timeline.marks_between(span)
+        return replace(run, samples=read_samples(timeline.names, marks, within=False))
 
     def _sums(
         self,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from brrrtop.model.account import Account
-from brrrtop.model.estimate import Estimate, Line, Regime, Side
+from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor
+from brrrtop.model.run import Line
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import causes, units
 

@@ -23,6 +23,7 @@ from brrrtop.views.text import to_text
 from collectors.vocabulary import Metric
 from tests.recorded import analyzed
 from tests.session.handmade import copy, kernel, text_of, written
+from tests.tui.snapshots import account
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -321,11 +322,12 @@ def test_the_readme_shows_a_report_as_it_is() -> None:
 def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     make_snapshot: MakeSnapshot,
 ) -> None:
-    known = make_snapshot({"host_cause_known": 0.943})
+    known = make_snapshot({"account": account(compute=0.5, input=0.4715, host=0.0285)})
     assert document(known)["host_cause_known"] == 0.943
     assert "the host was late for, 94% has a known cause" in to_text(known)
-    assert document(make_snapshot())["host_cause_known"] is None
-    assert "known cause" not in to_text(make_snapshot())
+    busy = make_snapshot({"account": account(compute=1.0)})
+    assert document(busy)["host_cause_known"] is None
+    assert "known cause" not in to_text(busy)
 
 
 def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path: Path) -> None:

@@ -17,12 +17,9 @@ from brrrtop.analysis.facts import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.tables import Marks, Span
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.timeline import windows
-from brrrtop.timeline.windows import WATCH_NS, relevant_marks, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 from collectors.vocabulary import MarkClass
@@ -115,15 +112,6 @@ def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int)
     assert phrases.because(last) == phrases.because(all_at_once)
 
 
-def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
-    verdicts = {
-        judged(s).stack_samples.count
-        for s in played(200)
-        if s.estimate and s.estimate.stack_samples
-    }  # type: ignore[union-attr]
-    assert 3 <= len(verdicts) <= 10
-
-
 @pytest.mark.parametrize(
     ("text", "place", "source"),
     [
@@ -190,25 +178,3 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
         and result.stack_samples.count == 20
     )
     assert result.account.idle_ns["io"] == 0
-
-
-def test_the_watch_reaches_from_the_first_burst_to_the_next_and_a_minute_at_most() -> None:
-    bursts = [Span(10 * S, 11 * S), Span(30 * S, 31 * S), Span(200 * S, 201 * S)]
-    assert watch_around(bursts[0], bursts[:1], 20 * S) == Span(10 * S, 20 * S + 1)
-    assert watch_around(Span(10 * S, 31 * S), bursts, 210 * S) == Span(200 * S - WATCH_NS, 200 * S)
-    assert watch_around(bursts[2], bursts, 210 * S).t1_ns == 210 * S + 1
-
-
-def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
-    classes = [MarkClass.STACK, MarkClass.OP, MarkClass.STEP, MarkClass.STACK]
-    zeros = np.zeros(4, np.int64)
-    times = np.arange(4) * S
-    marks = Marks(times, times, zeros, zeros, zeros, np.array(classes, np.int32))
-    assert relevant_marks(marks, Span(0, 10 * S)).tolist() == [True, False, False, False]
-
-
-def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:
-    due = [windows.is_due(taken, 20, False) for taken in (20, 29, 30)]
-    assert due == [False, False, True]
-    assert windows.is_due(21, 20, True) and not windows.is_due(20, 20, True)
-    assert not windows.is_due(4, 0, False)

@@ -10,8 +10,7 @@ from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
 from brrrtop.analysis.facts.host_activity import cpu_work, recompiles, retries
 from brrrtop.analysis.facts.stack_samples import LEAST_SAMPLES
-from brrrtop.model.estimate import Line
-from brrrtop.model.run import PhaseKind
+from brrrtop.model.run import Line, PhaseKind
 from brrrtop.text import phrases, units
 from collectors.vocabulary import CallClass, MarkClass
 

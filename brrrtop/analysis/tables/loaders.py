@@ -18,8 +18,8 @@ from brrrtop.analysis.facts.stack_samples import by_line, reading
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
+from brrrtop.model.run import Line
 from brrrtop.model.tables import I8, Bool, Marks, Window, percentile
 from collectors.vocabulary import MarkClass, Metric
 
