@@ -215,12 +215,13 @@ def overhead_and_full_memory() -> Scene:
 
 
 @calls_for("few-blocks")
-@silent("unified-memory")
+@silent("unified-memory", "unknown-kernel")
 def a_long_kernel_on_a_few_sms() -> Scene:
     return looped(lambda s: (large(s, 6), s.kernel("my_scan(int *)", 900.0, blocks=4)))
 
 
 @silent("few-blocks")
+@calls_for("unknown-kernel")
 def a_short_kernel_on_a_few_sms_and_a_long_one_on_all() -> Scene:
     return looped(
         lambda s: (s.kernel("my_scan(int *)", 9.0, blocks=4), s.kernel("mine(int *)", 900.0))
