@@ -27,6 +27,7 @@ from collectors.gpu.feed import SamplerFeed
 from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.protocol import requests
+from collectors.stacks.feed import StackFeed
 from collectors.vocabulary import Metric
 
 FIRST_VERDICT_S = 20.0
@@ -55,6 +56,10 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
     sink = _sink(options)
     feeds = _feeds(pid, options)
+    if agent is not None and pid is not None:
+        stacks = StackFeed(pid)
+        stacks.start()
+        feeds.append(stacks)
     source = LiveSource(agent, pid, feeds, sink=sink, cmdline=printable(cmdline) or None)
     return Controller(source, Governor(Limits(max_overhead=options.max_overhead)), options.shapes)
 

@@ -58,6 +58,11 @@ _COMPILER = re.compile(
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
 _COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
+_FROM_HOST = re.compile(
+    r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
+    r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
+)
+"""A line that does nothing but make a tensor, or an array, of what the host has."""
 _TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
@@ -87,14 +92,15 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
 
 
 def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:
-    """Whether the innermost of the user's functions whose name says what it does makes data.
+    """Whether the innermost of the user's functions whose name says what it does makes data; in one that
+    says nothing because it calls the optimizer, whether the line does.
 
     Args:
         loop: Functions that call the optimizer, and so do everything.
     """
-    for frame in place.functions[::-1]:
+    for at, frame in enumerate(place.functions[::-1]):
         if frame in loop:
-            return False
+            return not at and not place.computes and _FROM_HOST.match(place.source) is not None
         if kind_of(frame[1]) is not PhaseKind.OTHER:
             return kind_of(frame[1]) is PhaseKind.DATA
     return False

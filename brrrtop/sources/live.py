@@ -204,6 +204,8 @@ class LiveSource:
             self.feeds.learn_device(frame.body)
         elif frame.kind == Kind.OBSERVED:
             self.feeds.traced(frame.body)
+        elif frame.kind in (Kind.MARKS, Kind.NAMES) and carried is None:
+            self.feeds.hear(frame)
         if not hear(frame, now_ns):
             return
         if frame.kind == Kind.GAUGES and carried:
@@ -259,6 +261,10 @@ class Feeds:
         return any(feed.settling for feed in self._feeds)
 
     @property
+    def replace_agent(self) -> bool:
+        return any(feed.replaces_agent for feed in self._feeds)
+
+    @property
     def workers(self) -> list[int]:
         return [pid for feed in self._feeds if (pid := feed.worker) is not None]
 
@@ -289,6 +295,10 @@ class Feeds:
     def traced(self, spans: Any) -> None:
         for feed in self._feeds:
             feed.traced(spans)
+
+    def hear(self, frame: Frame) -> None:
+        for feed in self._feeds:
+            feed.hear(frame)
 
     def close(self) -> None:
         for feed in self._feeds:

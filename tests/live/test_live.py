@@ -281,3 +281,14 @@ def test_without_an_agent_no_burst_can_be_asked_for() -> None:
     with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.burst()
     bench.source.close()
+
+
+def test_the_agent_rests_while_a_feed_takes_its_samples(bench: Bench) -> None:
+    assert bench.agent is not None
+    bench.feed.replaces_agent = True
+    bench.watch(4)
+    asked = bench.agent.count(Op.REST)
+    assert 3 <= asked <= 5, "it rests for 5 s each time"
+    bench.feed.replaces_agent = False
+    bench.watch(4)
+    assert bench.agent.count(Op.REST) == asked
