@@ -130,7 +130,7 @@ class Subject:
             self.holds_ns.append(watch.attached.stopped_ns)
             self.main_holds_ns.append(watch.attached.main_stopped_ns)
             if continuous:
-                watch.source.continuous(True)
+                watch.controller.continuous(True)
             watch.watch_for(self.args.settle_on)
             start, end, window = self.window(lambda s: watch.watch_for(s, until_idle_s=1.5))
         finally:

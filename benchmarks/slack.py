@@ -89,7 +89,7 @@ def measure(name: str, slow_s: float, args: argparse.Namespace) -> dict[str, Any
                 skip_time(governor, time.time_ns() - left_ns)
             watch = Watch(trainer.pid, governor)
             step_ms, waited = turn(log, TURN_S, watch.watch_for)
-            observed = watch.source.governor.watch.phases
+            observed = governor.watch.phases
             watch.close()
             left_ns = time.time_ns()
             ons.append(step_ms)

@@ -26,6 +26,7 @@ from brrrtop.sources.live import LiveSource  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
 from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
+from collectors.stacks.feed import StackFeed  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60
@@ -45,8 +46,11 @@ class Watch:
         self.attached = attach(pid, agent_library.agent_files())
         gauges = GaugeThread(pid)
         gauges.start()
-        self.source = LiveSource(self.attached.client, pid, feeds=[gauges])
-        self._driver = Live([alone(Controller(self.source, governor))])
+        stacks = StackFeed(pid)
+        stacks.start()
+        self.source = LiveSource(self.attached.client, pid, feeds=[gauges, stacks])
+        self.controller = Controller(self.source, governor)
+        self._driver = Live([alone(self.controller)])
         self.verdict_s: float | None = None
         self._began = began
         self.watch_for(0)

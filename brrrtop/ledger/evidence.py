@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
-from brrrtop.ledger.places import makes_batches, place_of
+from brrrtop.ledger.places import Frame, makes_batches, place_of
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
@@ -22,7 +22,7 @@ _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 
-Frame = tuple[str, str]
+
 Intervals = tuple[I8, I8]
 """Merged: starts and ends."""
 

@@ -11,7 +11,8 @@ from brrrtop.analysis.account.account import split_of
 from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
-from brrrtop.ledger.phases import Key, Phases, find_phases
+from brrrtop.ledger.phases import Phases, find_phases
+from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness

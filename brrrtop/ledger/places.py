@@ -10,6 +10,14 @@ from msgspec import Struct
 
 from brrrtop.model.run import PhaseKind
 
+COMPILER = "torch.compile"
+"""Stands for the user's line where the compiler is at work."""
+
+Frame = tuple[str, str]
+"""File and function."""
+Key = tuple[PhaseKind, Frame | str]
+"""What a phase does, and the user's function, or the line, that it is in."""
+
 
 class Place(Struct, frozen=True):
     """One stack sample: `main.py:238 fetch < main.py:303 train > torch/a.py:12 f | source`."""
@@ -89,6 +97,38 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
             if text and pattern.search(text):
                 return kind
     return PhaseKind.OTHER
+
+
+def foreign_frame(
+    place: Place, usual: frozenset[Frame | str], loops: frozenset[Frame] = frozenset()
+) -> Frame | str | None:
+    """The outermost function that no usual step is in, of those whose names say what they do, if any;
+    or else the outermost with a name; or the line of a loop that no usual step is at, or the innermost
+    one. None: it is usual."""
+    if place.compiles:
+        return COMPILER
+    if place.waits_for_batch:
+        return None
+    others = [frame for frame in place.functions if frame not in usual]
+    if others:
+        telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
+        named = (frame for frame in others if not frame[1].endswith(">"))
+        return next(telling, next(named, others[0]) if usual else others[-1])
+    at = zip((line for line, _ in place.frames), place.functions[::-1], strict=True)
+    lines = [place.frames[0][0], *(line for line, function in at if function in loops)]
+    return next((line for line in lines[::-1] if line not in usual), None)
+
+
+def kind_at(frame: Frame | str, place: Place) -> PhaseKind:
+    """What goes on there: by the function's name, or by the line's words where it is the module's own."""
+    if frame == COMPILER:
+        return PhaseKind.COMPILE
+    if isinstance(frame, tuple) and frame[1] != "<module>":
+        kind = kind_of(frame[1])
+        if kind is not PhaseKind.OTHER or place.functions[-1] != frame:
+            return kind
+    kind = kind_of(place.frames[0][1], place.source)
+    return PhaseKind.OTHER if kind is PhaseKind.DATA and place.computes else kind
 
 
 def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:

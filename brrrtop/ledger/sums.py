@@ -14,8 +14,8 @@ from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger import account as accounts
 from brrrtop.ledger.bursts import Burst
 from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.phases import Key, Phases
-from brrrtop.ledger.places import place_of
+from brrrtop.ledger.phases import Phases
+from brrrtop.ledger.places import Key, place_of
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover

@@ -127,6 +127,14 @@ def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share:
     assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
 
 
+def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
+    """Six steps of two seconds, behind the third a check of four."""
+    steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
+    samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
+    result = shares(evidence(17, steps, samples))
+    assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
+
+
 def test_lines_between_two_usual_ones_are_one_block() -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     lines = [INLINE.format(line) for line in (21, 22, 24)]
@@ -168,6 +176,13 @@ def test_marks_name_saves_and_evaluations_within_steps() -> None:
     known = evidence(10, steps, [], saving=[(2_000, 3_000)], evaluating=[(5_000, 7_000)])
     result = shares(known)
     assert result[PhaseKind.SAVING] == 0.1 and result[PhaseKind.EVALUATION] == 0.2
+
+
+@pytest.mark.parametrize(("every_ms", "share"), [(500, 0.06), (5_000, 0.0)])
+def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: float) -> None:
+    saves = [(t, t + 30) for t in range(100, 10_000, every_ms)]
+    known = evidence(10, np.arange(100, 10_000, 100), [], saving=saves)
+    assert shares(known).get(PhaseKind.SAVING, 0.0) == pytest.approx(share)
 
 
 def test_nothing_known_is_other() -> None:
