@@ -335,6 +335,6 @@ def context_of(analysis: Analysis) -> Context:
 
 def within(seen: Context, run: Run | None) -> Context:
     """The context of the same window as a sample of a run; nothing is priced again."""
-    rows, means = loader_rows(seen.joined.window), seen.readings.means
+    rows, means = loader_rows(seen.joined), seen.readings.means
     seen = replace(seen, sampled_run=None if run is None else sampled(run, rows))
     return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))

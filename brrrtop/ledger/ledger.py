@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Bursts
+from brrrtop.ledger.account import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
@@ -66,12 +66,10 @@ class Ledger:
         while now_ns - self._open_ns > most_ns:
             self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
-        evidence, phases = _evidence_and_phases(timeline, span, device_id)
-        fresh = self._sums(timeline, evidence, phases, span, device_id)
-        every = self._with_closed(fresh)
-        return self._made(
-            timeline, device_id, every, evidence, phases, Span(self._begin_ns, now_ns)
-        )
+        evidence = gather(timeline, span, device_id)
+        phases = find_phases(evidence)
+        every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
+        return self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
 
     def _sums(
         self,
@@ -92,7 +90,8 @@ class Ledger:
         ):  # asleep, or the clock jumped
             later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
             until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
-        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
+        evidence = gather(timeline, Span(self._open_ns, until_ns), device_id)
+        phases = find_phases(evidence)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
             cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle
@@ -114,13 +113,7 @@ class Ledger:
         return every
 
     def _made(
-        self,
-        timeline: Timeline,
-        device_id: int | None,
-        every: dict[Key, PhaseSums],
-        evidence: Evidence,
-        phases: Phases,
-        span: Span,
+        self, every: dict[Key, PhaseSums], evidence: Evidence, phases: Phases, span: Span
     ) -> Run:
         ordered = sorted(every.values(), key=lambda one: -one.duration_ns)
         shown = tuple(one.phase(span.duration_ns) for one in ordered)
@@ -179,13 +172,6 @@ def first_ns(timeline: Timeline) -> int | None:
     told = marks.starts_ns[np.isin(marks.classes, _LOOP)]
     soon = len(told) and int(told.min()) - min(first) <= HOOKED_NS
     return int(told.min()) if soon else min(first)
-
-
-def _evidence_and_phases(
-    timeline: Timeline, span: Span, device_id: int | None
-) -> tuple[Evidence, Phases]:
-    evidence = gather(timeline, span, device_id)
-    return evidence, find_phases(evidence)
 
 
 def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:

@@ -143,7 +143,6 @@ def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
     began = time.monotonic()
     for second in range(20):
         scribe.write(gauges(second, (Metric.POWER_WATT, 1.0)))
-    assert scribe.stopped is not None
     assert "too slow" in scribe.stopped
     scribe.close(wait_s=0.2)
     assert time.monotonic() - began < 1

@@ -10,6 +10,7 @@ from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.facts.transfers import Copies
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
+from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
@@ -366,13 +367,13 @@ def few_blocks(context: Context) -> Finding | None:
 def unknown_kernel(context: Context) -> Finding | None:
     for row in context.estimate.kernels[:1]:
         share = context.share(row.total_ns)
-        if row.side is not Side.UNKNOWN or not row.blocks_p50 or share < OWN_KERNEL:
+        plain = short_name(row.name).split(" ")[-1]
+        if row.side is not Side.UNKNOWN or not row.blocks_p50 or share < OWN_KERNEL or not plain:
             continue
-        plain = row.name[:80].split("(")[0].split("<")[0]
         return finding(
             f"{plain} takes {units.share(share)} of the time; this file does not tell whether bytes or "
             "arithmetic set its pace",
-            f"ncu --set full --kernel-name regex:{plain.split()[-1].split('::')[-1]} --launch-count 3 with "
+            f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with "
             "your command: it says which, and how far below the roof",
             confidence=0.7, kernel=plain, kernel_share=share,
         )  # fmt: skip
