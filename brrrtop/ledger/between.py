@@ -183,9 +183,11 @@ def between(
     if not len(found) or found.max() < 0:
         return []
     free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns[rows]) >= 0
+    times = samples.times_ns[rows]
     single, ends = _one_thing(steps, gaps, stretch, found, free)
+    ends = _usual_again(stretch, times, found, ends)
     layers = []
-    cells = _cells(steps, gaps, stretch, samples.times_ns[rows])
+    cells = _cells(steps, gaps, stretch, times)
     for row, key in enumerate(keys):
         around, alone = (found == row) & (single[stretch] == _SEVERAL), single == row
         low, high = (
@@ -206,6 +208,15 @@ def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
     highs[:-1] = np.where(alike, middle, highs[:-1])
     reach = LONGEST_HOLD_NS // 2
     return np.maximum(lows, times - reach), np.minimum(highs, times + reach)
+
+
+def _usual_again(stretch: I8, times: I8, found: I8, ends: I8) -> I8:
+    """When a sample of each stretch first finds the step at its end; where none does, its end as it is."""
+    last, first = np.zeros(len(ends), np.int64), np.array(ends, np.int64)
+    np.maximum.at(last, stretch[found >= 0], times[found >= 0])
+    later = (found < 0) & (times > last[stretch]) & (last[stretch] > 0)
+    np.minimum.at(first, stretch[later], times[later])
+    return first
 
 
 _SEVERAL = -2

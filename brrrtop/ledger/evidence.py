@@ -126,7 +126,11 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
     )
     samples = _samples(timeline.names, marks, span)
-    alone = _batches_without_steps(timeline.names, steps, (wait_starts, wait_ends), samples)
+    evaluating = union(MarkClass.EVALUATION)
+    trained = intervals.holders(*evaluating, wait_ends - 1) < 0
+    alone = _batches_without_steps(
+        timeline.names, steps, (wait_starts[trained], wait_ends[trained]), samples
+    )
     wait_starts, wait_ends = _with_open_waits(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
@@ -139,7 +143,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         saving=union(MarkClass.CHECKPOINT),
         compiling=union(MarkClass.COMPILE),
         evaluating=intervals.merge_unsorted(
-            *map(np.concatenate, zip(union(MarkClass.EVALUATION), alone, strict=True))
+            *map(np.concatenate, zip(evaluating, alone, strict=True))
         ),
         pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
         samples=samples,
@@ -219,12 +223,15 @@ def _with_open_waits(
     span: Span, steps: I8, starts: I8, ends: I8, samples: Samples
 ) -> tuple[I8, I8]:
     """The waits, with one that began before anybody marked waits, and one that goes on: a wait is marked when
-    it is over. Samples in a loader tell of them."""
+    it is over. Samples in a loader tell of them; for a moment without any it goes on as before."""
     if not len(ends):
         return starts, ends
     first = int(min(starts[0], steps[0] if len(steps) else starts[0]))
     last = int(max(ends[-1], steps[-1] if len(steps) else ends[-1]))
     low, high = [], []
+    if 0 < span.t1_ns - last <= LONGEST_HOLD_NS and not (samples.times_ns >= last).any():
+        share = intervals.total(*intervals.merge_unsorted(starts, ends)) / max(1, last - first)
+        low, high = [last], [last + int((span.t1_ns - last) * min(share, 1.0))]
     for begin, end in ((span.t0_ns, first), (last, span.t1_ns)):
         inside = (samples.times_ns >= begin) & (samples.times_ns < end)
         waiting = inside & samples.makes_batches

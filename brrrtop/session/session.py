@@ -71,6 +71,8 @@ class Session:
         self._steady = Steady()
         self._judged_to_ns = 0
         self._read_to_ns = 0
+        self._over = False
+        """A recording was judged whole, at its end."""
         self._looked = 0
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
@@ -169,6 +171,8 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = windows.current(self.timeline, now, self._window_ns)
+        if self.timeline.observed is not None and self.source.span and self._is_over(now):
+            span = self._whole()
         try:
             self._judge_new(span, now)
             self._follow_run(now)
@@ -177,6 +181,14 @@ class Session:
         self.log.update(self.timeline, self.analysis.estimate if self.analysis else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
+
+    def _whole(self) -> Span:
+        """All of a recording at its end: as a report of it is, not as what came last says."""
+        if not self._over:
+            self._over, self._judged_to_ns = True, 0
+            self._ledgers.clear()
+            self._steady.forget()
+        return windows.whole(self.timeline)
 
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
