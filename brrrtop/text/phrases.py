@@ -133,6 +133,9 @@ def because(estimate: Estimate) -> str:
         return SHARED
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
         return unrecorded(account)
+    if estimate.regime is Regime.UNKNOWN and 2 * account.unknown_ns > account.duration_ns:
+        busy = units.share(account.unknown_ns / account.duration_ns)
+        return f"{busy} of the time goes to kernels of unknown kind"
     return REGIMES[estimate.regime]
 
 

@@ -142,13 +142,14 @@ def an_update_that_multiplies_matrices(s: Scene) -> None:
 
 
 @calls_for("few-blocks")
-@silent("unified-memory")
+@silent("unified-memory", "unknown-kernel")
 def a_long_kernel_on_a_few_sms(s: Scene) -> None:
     large(s, 6)
     s.kernel("my_scan(int *)", 900.0, blocks=4)
 
 
 @silent("few-blocks")
+@calls_for("unknown-kernel")
 def a_short_kernel_on_a_few_sms_and_a_long_one_on_all(s: Scene) -> None:
     s.kernel("my_scan(int *)", 9.0, blocks=4)
     s.kernel("mine(int *)", 900.0)

@@ -136,6 +136,20 @@ def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
     assert (result.source, result.step_ns) == ("period", 2000)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "counted"),
+    [(["patches", "cat"], ["norm", "head"], None), (["k6", "k7"], ["k0", "k1"], 11)],
+)
+def test_layers_of_one_pass_are_no_steps(
+    before: list[str], after: list[str], counted: int | None
+) -> None:
+    """What torch recorded of one pass has its embedding before the layers and its head after them."""
+    names = [*before, *[f"k{i}" for i in range(8)] * 12, *after]
+    kernels = [K(i * 20, i * 20 + 10, f"{name}_gemm") for i, name in enumerate(names)]
+    seen = replace(window(kernels), ops={1: OpSignature("aten::mm", ((2, 2), (2, 2)))})
+    assert steps.find_steps(facts_of(seen)).count == counted
+
+
 def test_noise_has_no_steps() -> None:
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
