@@ -15,6 +15,7 @@ from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
+from brrrtop.ledger.verdict import unseen
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
@@ -72,7 +73,9 @@ class Ledger:
         every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
         run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
         marks = timeline.marks_between(span)
-        return replace(run, samples=read_samples(timeline.names, marks, within=False))
+        samples = read_samples(timeline.names, marks, within=False)
+        early = device_id is None and bool(timeline.devices)  # that the trainer has opened
+        return replace(run, samples=samples, unseen=unseen(run.account) if early else None)
 
     def _sums(
         self,
