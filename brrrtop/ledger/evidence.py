@@ -93,13 +93,13 @@ class Evidence(Struct, frozen=True, eq=False):
         return lines
 
 
-def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
+def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) -> Evidence:
     """What the timeline still holds of the span.
 
     Args:
+        marks: That touch it.
         device_id: Whose counter speaks; None: no device was seen at work.
     """
-    marks = timeline.marks_between(span)
     classes = marks.classes
     loop = (
         np.isin(marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))])
