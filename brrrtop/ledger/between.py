@@ -293,15 +293,8 @@ def _blocks(
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
-        if frame is not None
-        and kinds[frame] is not PhaseKind.TRAIN
-        and not (kinds[frame] is PhaseKind.DATA and _begins_batches(frame, places[i], loops))
+        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
     }
-
-
-def _begins_batches(frame: Frame | str, place: Place, loops: Collection[Frame]) -> bool:
-    """Whether it is a line, of a function that brings each batch, before the first one."""
-    return isinstance(frame, str) and not any(_is_in(*line, loops) for line in place.frames[:1])
 
 
 def _blocks_of_lines(
