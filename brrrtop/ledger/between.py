@@ -277,17 +277,7 @@ def _blocks(
         }
 
     kinds = kinds_of(found)
-    calls: dict[int, str] = {}
-    """Of functions that say nothing: the line in the loop that calls each."""
-    for i, frame in found.items():
-        if isinstance(frame, tuple) and kinds[frame] is PhaseKind.OTHER:
-            line = next((where for where, f in places[i].frames if _is_in(where, f, loops)), None)
-            if line is not None and line not in usual:
-                calls[i] = line
-    silent: dict[Frame | str, PhaseKind] = dict.fromkeys(calls.values(), PhaseKind.OTHER)
-    block = _blocks_of_lines(places, usual, {**silent, **kinds})
-    told = {block[line] for line in kinds if line in block}
-    found |= {i: line for i, line in calls.items() if block[line] in told}
+    block = _blocks_of_lines(places, usual, kinds)
     found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
     kinds = kinds_of(found)
     return {
