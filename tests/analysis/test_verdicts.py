@@ -150,6 +150,13 @@ def test_layers_of_one_pass_are_no_steps(
     assert steps.find_steps(facts_of(seen)).count == counted
 
 
+def test_what_most_kernels_are_not_in_is_no_step() -> None:
+    """Ten runs of one algorithm, then ten of another."""
+    names = [f"{kind}{i}_gemm" for kind in "ab" for _ in range(10) for i in range(5)]
+    w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
+    assert steps.find_steps(facts_of(w)).count is None
+
+
 def test_noise_has_no_steps() -> None:
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]

@@ -158,6 +158,9 @@ def test_another_database_is_named_as_such(tmp_path: Path) -> None:
         connection.execute("create table users (id, name)")
     fault = _refused(tmp_path / "a.sqlite")
     assert "none with GPU work that Nsight Systems exported" in fault.message
+    with sqlite3.connect(tmp_path / "a.sqlite") as connection:
+        connection.execute("create table rocpd_kernel_dispatch_00003fdc (id, start, end)")
+    assert "AMD" in _refused(tmp_path / "a.sqlite").message
     assert "no GPU activity" in _refused(Export().write(tmp_path / "b.sqlite")).message
 
 

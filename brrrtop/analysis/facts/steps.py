@@ -37,6 +37,8 @@ _TRIED = 64
 _MOST_LAYERS, _OTHERS = 128, 0.5
 """No model has more alike. Of what comes before the first step, at least that part is like a step's end."""
 _MATCH_SHARE = 0.9
+_LEAST_OF_ALL = 0.5
+"""Of all kernels, that lie in the steps of a period: else most of the trace is something else."""
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
 _RAN = 0.9
@@ -241,7 +243,7 @@ def _from_period(facts: Facts) -> Steps:
         if period < 2 or regular < _MATCH_SHARE:
             continue
         match = float(np.mean(inverse[:-period] == inverse[period:]))
-        if match < _MATCH_SHARE:
+        if match < _MATCH_SHARE or at[-1] - at[0] < _LEAST_OF_ALL * len(rows):
             continue
         begun = facts.call_rows[rows[at]]
         if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
