@@ -150,11 +150,15 @@ def test_layers_of_one_pass_are_no_steps(
     assert steps.find_steps(facts_of(seen)).count == counted
 
 
-def test_what_most_kernels_are_not_in_is_no_step() -> None:
-    """Ten runs of one algorithm, then ten of another."""
-    names = [f"{kind}{i}_gemm" for kind in "ab" for _ in range(10) for i in range(5)]
-    w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
-    assert steps.find_steps(facts_of(w)).count is None
+@pytest.mark.parametrize("late", [0, 5_000], ids=["kernels", "time"])
+def test_what_most_of_a_window_is_not_is_no_step(late: int) -> None:
+    """Ten runs of one algorithm, then as many of another; or one last kernel, long after all others."""
+    names = [
+        f"{kind}{i}_gemm" for kind in "ab"[: 2 - bool(late)] for _ in range(10) for i in range(5)
+    ]
+    ran = [K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)]
+    seen = window([*ran, K(late + 2_000, late + 2_010, "last_gemm")])
+    assert steps.find_steps(facts_of(seen)).count is None
 
 
 def test_noise_has_no_steps() -> None:
