@@ -17,7 +17,7 @@ from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness, Snapshot, pause_s
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
@@ -233,7 +233,7 @@ def _lines(driver: Live, options: Options) -> int:
         NoTrainer: It ended, and there was no gate that it has passed by that.
     """
     printed: set[str] = set()
-    next_s = time.monotonic()
+    began_s = next_s = time.monotonic()
     while True:
         snapshot = driver.advance()
         if options.json:
@@ -248,7 +248,10 @@ def _lines(driver: Live, options: Options) -> int:
         if snapshot.freshness is Freshness.ENDED:
             break
         next_s = max(next_s + options.interval, time.monotonic())
-        time.sleep(max(0.0, next_s - time.monotonic()))
+        while (left_s := next_s - time.monotonic()) > 0:
+            time.sleep(pause := pause_s(left_s, snapshot, next_s - began_s))
+            if pause < left_s and (snapshot := driver.advance()).estimate is not None:
+                break  # the first verdict is told at once
     gate.finish(options.gates)
     if not options.gates:
         raise NoTrainer(driver.ended or "the trainer ended")

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, kind_at, place_of
+from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
+from brrrtop.ledger.places import (
+    Frame,
+    Key,
+    Place,
+    foreign_frame,
+    kind_within,
+    line_number,
+    place_of,
+)
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import I8, Bool
 
-LONG_STEPS, LONG_NS = 4, 20_000_000
+LONG_STEPS, LONG_NS = 4, 4_000_000
 """So many times the usual step less its waits, and so long at least: something else may be in it."""
 SLOW_STEPS = 1.5
 """From here on a step may hold something else as well: a function that is met in such steps alone."""
@@ -95,14 +102,14 @@ def usual_frames(
         return _frames_of_most(places, set(zip(at.tolist(), ids.tolist(), strict=True))), steps.long
     long, slow = steps.long[at], steps.slow[at]
     quick, slower, longer = (Counter(ids[part].tolist()) for part in (~long & ~slow, slow, long))
-    rare: set[Frame] = set()
+    rare: set[Frame | str] = set()
     if slower or longer:
-        rare = _rare_functions(places, quick, slower + longer)
-        rare |= _rare_functions(places, quick + slower, longer)
+        rare = _rare_frames(places, quick, slower + longer)
+        rare |= _rare_frames(places, quick + slower, longer)
     common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
-    usual |= {line for place in common for line, _ in place.frames}
+    usual |= {line for place in common for line, _ in place.frames if line not in rare}
     held = any(not rare.isdisjoint(places[i].functions) for i in slower)
     return usual, steps.long | steps.slow if held else steps.long
 
@@ -125,14 +132,17 @@ def _frames_of_most(
     return frozenset(frame for frame, stretches in found.items() if len(stretches) > most)
 
 
-def _rare_functions(
+def _rare_frames(
     places: Mapping[int, Place], quick: Counter[int], others: Counter[int]
-) -> set[Frame]:
-    """That samples of quick steps find so seldom, and those of others so often, that it is no chance."""
-    seen: dict[Frame, list[int]] = {}
+) -> set[Frame | str]:
+    """Functions and lines that samples of quick steps find so seldom, and those of others so often, that it
+    is no chance: a sample may be mistimed."""
+    seen: dict[Frame | str, list[int]] = {}
     for column, counts in enumerate((quick, others)):
         for name_id, count in counts.items():
-            for frame in set(places[name_id].functions):
+            place = places[name_id]
+            frames: set[Frame | str] = {*place.functions, *(line for line, _ in place.frames)}
+            for frame in frames:
                 seen.setdefault(frame, [0, 0])[column] += count
     part = quick.total() / max(1, quick.total() + others.total())
     return {
@@ -162,27 +172,20 @@ def between(
     gaps: Bool,
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
-    samples, lows, highs = evidence.samples, steps.lows[gaps], steps.highs[gaps]
-    keys: list[Key] = []
-    number = {}
-    for name_id, frame in _blocks(evidence, places, usual).items():
-        if frame is not None:
-            key = (kind_at(frame, places[name_id]), frame)
-            if key not in keys:
-                keys.append(key)
-            number[name_id] = keys.index(key)
-    free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns) >= 0
-    rows = np.flatnonzero(free & (steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
+    samples, lows = evidence.samples, steps.lows[gaps]
+    blocks = _blocks(evidence, places, usual)
+    keys = list(dict.fromkeys(blocks.values()))
+    number = {name_id: keys.index(key) for name_id, key in blocks.items()}
+    rows = np.flatnonzero((steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
     stretch = (np.cumsum(gaps) - 1)[steps.stretch[rows]]
     found = np.array([number.get(i, -1) for i in samples.name_ids[rows].tolist()], np.int64)
     if not len(found) or found.max() < 0:
         return []
+    times = samples.times_ns[rows]
     single, ends = _one_thing(steps, gaps, stretch, found)
+    ends = _usual_again(stretch, times, found, ends)
     layers = []
-    cells = (
-        np.maximum(samples.lows_ns[rows], lows[stretch]),
-        np.minimum(samples.highs_ns[rows], highs[stretch]),
-    )
+    cells = _cells(steps, gaps, stretch, times)
     for row, key in enumerate(keys):
         around, alone = (found == row) & (single[stretch] == _SEVERAL), single == row
         low, high = (
@@ -193,6 +196,27 @@ def between(
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
 
 
+def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
+    """Starts and ends of the time around each sample, up to half-way to the next one of its stretch; the
+    step at the end of it takes the usual time."""
+    middle, alike = (times[1:] + times[:-1]) // 2, stretch[1:] == stretch[:-1]
+    lows = steps.lows[gaps][stretch]
+    highs = np.maximum(steps.highs[gaps][stretch] - steps.usual_ns, times)
+    lows[1:] = np.where(alike, middle, lows[1:])
+    highs[:-1] = np.where(alike, middle, highs[:-1])
+    reach = LONGEST_HOLD_NS // 2
+    return np.maximum(lows, times - reach), np.minimum(highs, times + reach)
+
+
+def _usual_again(stretch: I8, times: I8, found: I8, ends: I8) -> I8:
+    """When a sample of each stretch first finds the step at its end; where none does, its end as it is."""
+    last, first = np.zeros(len(ends), np.int64), np.array(ends, np.int64)
+    np.maximum.at(last, stretch[found >= 0], times[found >= 0])
+    later = (found < 0) & (times > last[stretch]) & (last[stretch] > 0)
+    np.minimum.at(first, stretch[later], times[later])
+    return first
+
+
 _SEVERAL = -2
 """In a stretch stand samples of several things: each speaks for the time around it."""
 
@@ -200,8 +224,7 @@ _SEVERAL = -2
 def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8]:
     """What each stretch holds beside its step, and until when.
 
-    The step at its end takes the usual time, which its marks know better than its samples, as far as
-    these allow it. A stretch with few samples holds what others of its length hold.
+    The step at its end takes the usual time. A stretch with few samples holds what others of its length hold.
 
     Args:
         stretch: Of each sample.
@@ -230,38 +253,72 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
         if len(told) > excess[gap] * int(like.sum()) / 2:
             most[gap] = max(told, key=told.count)
     single = np.where((several > 1) | ((most >= 0) & (steps.usual_ns == 0)), _SEVERAL, most)
-    share = np.zeros(len(busy))
-    for row in np.unique(single[single >= 0]).tolist():
-        here = single == row
-        samples = max(1, int(count[here].sum()))
-        part, marked = other[here].sum() / samples, np.average(excess[here], weights=busy[here])
-        low, high = bounds(part, samples)
-        share[here] = excess[here] * (1.0 if low <= marked <= high else part / marked)
+    share = np.where(single >= 0, excess, 0.0)
     return single, steps.free.after(steps.lows[gaps], (share * busy).astype(np.int64))
 
 
 def _blocks(
     evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
-) -> dict[int, Frame | str | None]:
-    """What each place is in that no usual step is in. Lines of one function without a usual one between
-    them are one block, which has the name of its first."""
+) -> dict[int, Key]:
+    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
     loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
-    foreign = {frame for frame in found.values() if isinstance(frame, str)}
-    lines = {
-        f for place in places.values() for f in place.frames if f[0] in foreign or f[0] in usual
+    ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
+    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+    def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
+        inside: dict[Frame | str, list[int]] = {}
+        for name_id, frame in frames.items():
+            if frame is not None:
+                inside.setdefault(frame, []).append(name_id)
+        return {
+            frame: kind_within(frame, {places[i]: often.get(i, 0) for i in rows})
+            for frame, rows in inside.items()
+        }
+
+    kinds = kinds_of(found)
+    block = _blocks_of_lines(places, usual, kinds)
+    found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+    kinds = kinds_of(found)
+    return {
+        i: (kinds[frame], frame)
+        for i, frame in found.items()
+        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
     }
+
+
+def _blocks_of_lines(
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    kinds: Mapping[Frame | str, PhaseKind],
+) -> dict[str, str]:
+    """Lines of one function, without a usual one or one that does something else between them, by the first.
+
+    Args:
+        kinds: Of what no usual step is in: what goes on at each of these lines.
+    """
+    lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
     block: dict[str, str] = {}
-    before = None
-    for where, function in sorted(lines, key=lambda f: (f[1], _line_number(f[0]))):
+    first, of, within = "", "", PhaseKind.OTHER
+    for where, function in sorted(lines, key=lambda f: (f[1], line_number(f[0]))):
         if where in usual:
-            before = None
-        else:
-            block[where] = before[1] if before and before[0] == function else where
-            before = function, block[where]
-    return {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+            of = ""
+            continue
+        kind = kinds.get(where, PhaseKind.OTHER)
+        if function != of or _are_apart(kind, within):
+            first, of, within = where, function, kind
+        elif within in (PhaseKind.OTHER, PhaseKind.EVALUATION) and kind is not PhaseKind.OTHER:
+            within = kind
+        block[where] = first
+    return block
 
 
-def _line_number(line: str) -> tuple[str, int]:
-    file, _, number = line.rpartition(":")
-    return file, int(number) if number.isdigit() else 0
+def _is_in(line: str, function: str, loops: Collection[Frame]) -> bool:
+    return (line.rpartition(":")[0], function) in loops
+
+
+def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
+    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation."""
+    kinds = {one, other} - {PhaseKind.OTHER}
+    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
+    return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)

@@ -8,12 +8,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.facts.stack_samples import read_samples
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Bursts
+from brrrtop.ledger.account import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
+from brrrtop.ledger.verdict import unseen
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
@@ -48,6 +50,8 @@ class Ledger:
         self._bursts = Bursts()
         self._closed: dict[Key, PhaseSums] = {}
         self._begin_ns = 0
+        self._begun = False
+        """Nothing that is still to come can be the first mark."""
         self._open_ns = 0
         self._last_key: Key | None = None
         """Of the last closed stretch."""
@@ -55,23 +59,26 @@ class Ledger:
 
     def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
         """The run up to now; None before anything is known of it."""
-        if not self._closed:
+        if not self._closed and not self._begun:
             begin_ns = first_ns(timeline)
             if begin_ns is None or begin_ns >= now_ns:
                 return None
             self._begin_ns = self._open_ns = begin_ns
+            self._begun = now_ns - begin_ns > 2 * HOOKED_NS
         if now_ns <= self._open_ns:
             return None
         most_ns = self._kept_open_ns + self._closed_at_once_ns
         while now_ns - self._open_ns > most_ns:
             self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
-        evidence, phases = _evidence_and_phases(timeline, span, device_id)
-        fresh = self._sums(timeline, evidence, phases, span, device_id)
-        every = self._with_closed(fresh)
-        return self._made(
-            timeline, device_id, every, evidence, phases, Span(self._begin_ns, now_ns)
-        )
+        marks = timeline.marks_between(span)
+        evidence = gather(timeline, marks, span, device_id)
+        phases = find_phases(evidence)
+        every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
+        run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
+        samples = read_samples(timeline.names, marks, within=False)
+        early = device_id is None and bool(timeline.devices)  # that the trainer has opened
+        return replace(run, samples=samples, unseen=unseen(run.account) if early else None)
 
     def _sums(
         self,
@@ -87,12 +94,12 @@ class Ledger:
     def _close(self, timeline: Timeline, device_id: int | None, until_ns: int, now_ns: int) -> None:
         """Keeps the sums of the oldest part alone."""
         cut_ns = self._open_ns + self._closed_at_once_ns
-        if not len(
-            timeline.marks_between(Span(self._open_ns, until_ns))
-        ):  # asleep, or the clock jumped
+        marks = timeline.marks_between(Span(self._open_ns, until_ns))
+        if not len(marks):  # asleep, or the clock jumped
             later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
             until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
-        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
+        evidence = gather(timeline, marks, Span(self._open_ns, until_ns), device_id)
+        phases = find_phases(evidence)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
             cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle
@@ -114,13 +121,7 @@ class Ledger:
         return every
 
     def _made(
-        self,
-        timeline: Timeline,
-        device_id: int | None,
-        every: dict[Key, PhaseSums],
-        evidence: Evidence,
-        phases: Phases,
-        span: Span,
+        self, every: dict[Key, PhaseSums], evidence: Evidence, phases: Phases, span: Span
     ) -> Run:
         ordered = sorted(every.values(), key=lambda one: -one.duration_ns)
         shown = tuple(one.phase(span.duration_ns) for one in ordered)
@@ -179,13 +180,6 @@ def first_ns(timeline: Timeline) -> int | None:
     told = marks.starts_ns[np.isin(marks.classes, _LOOP)]
     soon = len(told) and int(told.min()) - min(first) <= HOOKED_NS
     return int(told.min()) if soon else min(first)
-
-
-def _evidence_and_phases(
-    timeline: Timeline, span: Span, device_id: int | None
-) -> tuple[Evidence, Phases]:
-    evidence = gather(timeline, span, device_id)
-    return evidence, find_phases(evidence)
 
 
 def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:

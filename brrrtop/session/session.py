@@ -35,8 +35,6 @@ from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000
-MATTERS = 0.02
-"""Of a span: less of it that the host was away needs no second verdict."""
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
@@ -71,13 +69,13 @@ class Session:
         self._steady = Steady()
         self._judged_to_ns = 0
         self._read_to_ns = 0
-        self._looked = 0
+        self._over = False
+        """A recording was judged whole, at its end."""
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
-        self._devices: tuple[Estimate, ...] = ()
         self._judged: tuple[Analysis, ...] = ()
-        self._without_kernels: tuple[Analysis, ...] = ()
-        """All of the newest analyses, where they are."""
+        """All of the newest analyses."""
+        self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
@@ -169,8 +167,10 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = windows.current(self.timeline, now, self._window_ns)
+        if self.timeline.observed is not None and self.source.span and self._is_over(now):
+            span = self._whole()
         try:
-            self._judge_new(span, now)
+            self._judge_new(span)
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
@@ -178,21 +178,29 @@ class Session:
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
 
+    def _whole(self) -> Span:
+        """All of a recording at its end: as a report of it is, not as what came last says."""
+        if not self._over:
+            self._over, self._judged_to_ns = True, 0
+            self._ledgers.clear()
+            self._steady.forget()
+        return windows.whole(self.timeline)
+
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
         tables and the picture of a step."""
         if self.analysis is None:
             return at
         try:
-            if self._without_kernels:
-                self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
+            if self._lack_kernels:
+                self._keep(tuple(map(kernel_by_kernel, self._judged)))
             kept = self._verdict = self._verdict or self._advised(self.analysis)
         except Exception as fault:
             if not hasattr(self.source, "refuse"):
                 raise
             report_survived(fault)
             self.log.advice_failed(at.now_ns, fault)
-            self._without_kernels = ()
+            self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
         at = replace(at, estimate=of_run(self.analysis, self._run), devices=self._of_runs())
@@ -201,9 +209,7 @@ class Session:
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
         self.analysis = verdicts.of_device(every, self.device_id)
-        self._judged = every
-        self._devices = tuple(one.estimate for one in every)
-        self._without_kernels = () if with_kernels else every
+        self._judged, self._lack_kernels = every, not with_kernels
         self._priced = None
 
     def _advised(self, shown: Analysis) -> Verdict:
@@ -220,9 +226,9 @@ class Session:
         self._seen_verdicts = self.verdicts
         return made
 
-    def _judge_new(self, span: Span | None, now: int) -> None:
+    def _judge_new(self, span: Span | None) -> None:
         """Judges the span where there is something new in it."""
-        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
+        learned = self.timeline.learn() | self.timeline.take_new_samples()
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
             self._judge(span)
 
@@ -231,7 +237,7 @@ class Session:
         if self.timeline.observed is None:
             return
         now = min(now, self.timeline.newest_ns or now)
-        ids: list[int | None] = [one.device.device_id for one in self._devices]
+        ids: list[int | None] = [one.estimate.device.device_id for one in self._judged]
         for device_id in ids or [None]:
             ledger = self._ledgers.setdefault(device_id, Ledger())
             run = ledger.run(self.timeline, device_id, now)
@@ -250,8 +256,9 @@ class Session:
 
     def _of_runs(self) -> tuple[Estimate, ...]:
         """Each GPU's estimate with its run in it."""
-        kept = self._without_kernels or self._judged
-        return tuple(of_run(one, self._runs.get(one.estimate.device.device_id)) for one in kept)
+        return tuple(
+            of_run(one, self._runs.get(one.estimate.device.device_id)) for one in self._judged
+        )
 
     def _take(self, frame: Frame) -> None:
         try:
@@ -294,17 +301,6 @@ class Session:
         if self._marking.comparison is not None:
             self.log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
-        self._looked = self.timeline.looks_taken
-
-    def _looked_long(self, now: int) -> bool:
-        """Whether samples since the verdict may say where the host is that it found elsewhere."""
-        taken = self.timeline.looks_taken
-        if self.analysis is None or not windows.is_due(taken, self._looked, self._is_over(now)):
-            return False
-        result = self.analysis.estimate
-        away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
-        within = result.stack_samples is not None and result.stack_samples.within
-        return not within and away >= MATTERS * result.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:
         return estimate(self.timeline.window(span, device_id)).estimate

@@ -3,9 +3,10 @@
 CUDA numbers devices after `CUDA_VISIBLE_DEVICES`; NVML numbers them by PCI address and does not
 look at it. The UUIDs that torch reports settle the matter as soon as the agent has sent them.
 
-Counts who else computes on a GPU, from the process list of NVML and /proc. Reads GPM, the activity counters
-of Hopper and newer: it needs no privilege, no context and no performance-monitor hardware, so it coexists with
-nsys, ncu and DCGM (NVIDIA/DCGM issue 62). A reading is the mean between two samples of the driver.
+Counts who else computes on a GPU, from the process list of NVML and /proc. Reads GPM, the activity
+counters of Hopper and newer: it needs no privilege, no context and no performance-monitor hardware,
+so it coexists with nsys, ncu and DCGM (NVIDIA/DCGM issue 62). A reading is the mean between two
+samples of the driver.
 """
 
 from __future__ import annotations

@@ -14,13 +14,12 @@ from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
-from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.timeline import correlation
-from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import CallClass
 from tests.analysis.build import D2H, C, K, window
 from tests.analysis.test_account import booked
+from tests.recorded import timeline_of
 
 US = 1_000
 
@@ -165,11 +164,7 @@ METERED = {"input-bound": 105.822 / 112.634, "unpinned-copies": 38.475 / 40.669}
 
 def account_of(demo: str) -> Account:
     """Of the whole steps of the busiest device."""
-    source = open_source(scenarios()[demo])
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
-    source.close()
+    timeline = timeline_of(scenarios()[demo])
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     device = timeline.active_devices(span)[0]
     steps = between_steps(estimate(timeline.window(span, device)).estimate.steps)

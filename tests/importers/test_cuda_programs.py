@@ -11,6 +11,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.text.phrases import because
 from collectors.protocol.frames import Kind
 from tests.importers.nsight import Export
 from tests.session.handmade import Received
@@ -52,7 +53,9 @@ def test_a_long_kernel_of_one_block_underfills_the_gpu(name: str, tmp_path: Path
 
 def test_a_kernel_of_many_blocks_is_unknown_still(tmp_path: Path) -> None:
     report, estimate = _report(_one_kernel(grid=(264, 2)), tmp_path)
-    assert estimate.cause is None and _first(report) is None
+    assert estimate.cause is None and _first(report) == "unknown-kernel"
+    assert because(estimate) == "99% of the time goes to kernels of unknown kind"
+    assert "--kernel-name regex:solve " in report.advisories[0].suggests
 
 
 def test_pages_that_move_at_faults_are_named(tmp_path: Path) -> None:
@@ -86,6 +89,21 @@ def test_a_start_is_one_while_kernels_load(
     report, estimate = _report(export, tmp_path)
     assert estimate.steps.warming_up is warms
     assert ("warming-up" in [one.kind for one in report.advisories]) is warms
+
+
+@pytest.mark.parametrize(("load_us", "warms"), [(2_000, True), (200, False)])
+def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(
+    load_us: int, warms: bool, tmp_path: Path
+) -> None:
+    export = Export()
+    export.copy(0, 40_000, 900, 1 << 18, (1, 0, 2))
+    export.call(50_000, 50_000 + load_us * 1000, 901, "cuLibraryLoadData")
+    for number in range(1, 7):
+        at = 3 * MS + number * 700_000
+        export.call(at, at + 30_000, 500 + number, "cudaMalloc_v3020")
+        export.call(at + 100_000, at + 110_000, number, "cudaLaunchKernel_v7000")
+        export.kernel(at + 115_000, at + 119_000 + 10_000 * number, number, "multiply(int *)")
+    assert _report(export, tmp_path)[1].steps.warming_up is warms
 
 
 def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:

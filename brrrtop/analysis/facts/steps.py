@@ -34,7 +34,11 @@ _LEAST_KERNELS = 12
 _LEAST_STARTS = 3
 """Of steps: fewer show no distances that could be alike."""
 _TRIED = 64
+_MOST_LAYERS, _OTHERS = 128, 0.5
+"""No model has more alike. Of what comes before the first step, at least that part is like a step's end."""
 _MATCH_SHARE = 0.9
+_LEAST_OF_ALL = 0.5
+"""Of all kernels, and of the time, that the steps of a period take: else most of it is something else."""
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
 _RAN = 0.9
@@ -64,7 +68,8 @@ def _find(facts: Facts) -> Steps:
 def _warming_up(facts: Facts, steps: Steps) -> bool:
     """It has not begun to train yet, a compile ran, loading kernels or setting the device up shaped the
     window, or of a few steps only the first ones loaded any, as CUDA does at each one's first launch.
-    Without steps, the last load came after half of what the GPU did."""
+    Without steps, the last load came after half of what the GPU did, or loads and calls for memory shaped
+    the window."""
     window = facts.window
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
@@ -78,17 +83,24 @@ def _warming_up(facts: Facts, steps: Steps) -> bool:
     if steps.spans:
         return bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
     after = window.activities.starts_ns >= loads[-1]
-    return facts.total_ns(after) < facts.total_ns(~after)
+    begins_ns = int(_idle_in(facts, CallClass.MODULE, CallClass.ALLOC).sum())
+    late = facts.total_ns(after) < facts.total_ns(~after)
+    return late or begins_ns >= LOADING_SHARE * traced_ns
+
+
+def _idle_in(facts: Facts, *classes: CallClass) -> I8:
+    """How long the device idled in each call of these classes."""
+    calls, (_, low, high) = facts.window.calls, facts.gaps
+    rows = np.flatnonzero(np.isin(calls.classes, classes))
+    return Cover(low, high).between(calls.starts_ns[rows], calls.ends_ns[rows])
 
 
 def _set_up_ns(facts: Facts) -> int:
     """The longest call that takes memory while the device idles, where it is no mere allocation and more
     follow: a process's first one sets up CUDA, and what comes then takes its memory for the first time."""
-    calls, (_, low, high) = facts.window.calls, facts.gaps
-    rows = np.flatnonzero(calls.classes == CallClass.ALLOC)
-    idle = Cover(low, high).between(calls.starts_ns[rows], calls.ends_ns[rows])
+    idle = _idle_in(facts, CallClass.ALLOC)
     longest = int(idle.max(initial=0))
-    if longest < SET_UP_NS or len(rows) - 1 - int(idle.argmax()) < WARM_UP_STEPS:
+    if longest < SET_UP_NS or len(idle) - 1 - int(idle.argmax()) < WARM_UP_STEPS:
         return 0
     return longest
 
@@ -239,15 +251,28 @@ def _from_period(facts: Facts) -> Steps:
         if period < 2 or regular < _MATCH_SHARE:
             continue
         match = float(np.mean(inverse[:-period] == inverse[period:]))
-        if match < _MATCH_SHARE:
+        times = activities.starts_ns[rows[at]]
+        traced_ns = sum(span.duration_ns for span in window.traced)
+        most = at[-1] - at[0] >= _LEAST_OF_ALL * len(rows)
+        if match < _MATCH_SHARE or not most or times[-1] - times[0] < _LEAST_OF_ALL * traced_ns:
             continue
         begun = facts.call_rows[rows[at]]
         if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
             return Steps()
-        times = activities.starts_ns[rows[at]]
+        if window.ops and len(at) <= _MOST_LAYERS and _stands_between(inverse, at, period):
+            return Steps()
         step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
         return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
     return Steps()
+
+
+def _stands_between(sequence: I8, at: I8, period: int) -> bool:
+    """Whether what repeats has other kernels both before and after it, as a model's layers have: of steps
+    that are cut anywhere, what is left at the ends is a part of one."""
+    head, last = int(at[0]), sequence[int(at[-1]) :]
+    before = sequence[:head] == sequence[period : period + head]
+    after = last == np.resize(sequence[int(at[-2]) : int(at[-1])], len(last))
+    return bool(head and np.mean(before) < _OTHERS and np.mean(after) < _MATCH_SHARE)
 
 
 def whole_steps(facts: Facts) -> tuple[Facts, tuple[Span, ...]]:

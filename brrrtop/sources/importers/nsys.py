@@ -215,15 +215,7 @@ _GPU_TABLES = (
 """Of today's exports, and of those before 2022: number, SMs, memory, and what an SM holds."""
 
 
-def collect(database: Database) -> tuple[Collected, list[str]]:
-    """Everything used, on the clock of the export, and notes on what is missing."""
-    collected = Collected()
-    reader = _Reader(database, collected)
-    reader.read()
-    return collected, reader.notes
-
-
-def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
+def _devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
     """The GPUs of an export.
 
     Returns:
@@ -257,12 +249,14 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
 
 
 class _Reader:
+    """Everything used, on the clock of the export, and notes on what is missing."""
+
     def __init__(self, database: Database, collected: Collected) -> None:
         self._database = database
         self._collected = collected
         self._strings = dict(database.texts("StringIds", "id", "value"))
         self._memories = _MEMORY_NAMES | dict(database.texts("ENUM_CUDA_MEM_KIND", "id", "label"))
-        self._gpu_of = devices(database)[1]
+        self.gpus, self._gpu_of = _devices(database)
         self.notes: list[str] = []
 
     def read(self) -> None:
@@ -423,6 +417,7 @@ def _tell_processes_apart(tables: list[Columns]) -> None:
 
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
+_OF_AMD = "record the program with torch.profiler: its traces of AMD GPUs are read"
 
 
 class NsysSource(TraceSource):
@@ -434,25 +429,25 @@ class NsysSource(TraceSource):
         file, size_bytes = open_input(self._path)
         file.close()
         with open_database(self._path, size_bytes, self._force) as database:
+            if any(name.startswith("rocpd_") for name in database.tables):
+                raise BadInput(f"{self._path.name} is a database of AMD's rocprofiler", _OF_AMD)
             if TABLES.isdisjoint(database.tables):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
                     "exported",
                     _HOW_TO_RECORD,
                 )
-            collected, notes = collect(database)
+            reader = _Reader(database, collected := Collected())
+            reader.read()
             if not collected.has_gpu_work:
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
-            known, _ = devices(database)
-            hello = {"notes": notes}
             base_ns = _start_ns(database)
 
         def described(active: list[int]) -> list[dict[str, Any]]:
-            return [
-                bodies.plausible_device({"device_id": gpu, **known.get(gpu, {})}) for gpu in active
-            ]
+            facts = ({"device_id": gpu, **reader.gpus.get(gpu, {})} for gpu in active)
+            return [bodies.plausible_device(one) for one in facts]
 
-        return self._framed(collected, base_ns, hello, described)
+        return self._framed(collected, base_ns, {"notes": reader.notes}, described)
 
 
 def _start_ns(database: Database) -> int:
