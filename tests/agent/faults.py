@@ -298,7 +298,12 @@ def page() -> str:
     """The page, in Markdown."""
     lines = [_HEAD]
     for begins, about in _ABOUT.items():
-        heads = ("fault", "what the user sees", "what the trainer felt", "what its own calls return")
+        heads = (
+            "fault",
+            "what the user sees",
+            "what the trainer felt",
+            "what its own calls return",
+        )
         lines += [f"## {about}", "", f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
         calls = UNTOUCHED if begins == "nvml" else AS_ALONE
         rows = [one for one in FAULTS if one.begins == begins]
