@@ -1,7 +1,6 @@
 """How fast and how lean `brrrtop analyze` is beside HolisticTraceAnalysis on the same trace.
 
     python benchmarks/analyze_speed.py TRACE [--rounds 5] [--hta-python PYTHON | --no-hta]
-    python benchmarks/analyze_speed.py TRACE --before FOLDER    beside another checkout of brrrtop
     python benchmarks/analyze_speed.py TRACE --times 16 --into LARGE.json.gz    only makes a trace
 
 Each round runs, one after the other, a whole process of each: `python -m brrrtop analyze TRACE
@@ -21,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import re
 import statistics
@@ -147,8 +145,6 @@ def main() -> None:
     trace = str(options.trace.resolve())
     ours = [sys.executable, "-m", "brrrtop", "analyze", trace, "--json", "--force"]
     contenders: dict[str, tuple[list[str], Path | None]] = {"brrrtop": (ours, ROOT)}
-    if options.before:
-        contenders["before"] = (ours, options.before.resolve())
     if not options.no_hta:
         hta = options.hta_python or hta_python(cache)
         contenders["hta"] = ([hta, "-c", HTA_RUN, trace], None)
@@ -169,9 +165,6 @@ def main() -> None:
         }
         for name in others
     }
-    if options.json:
-        print(json.dumps({"wall_s": walls, "cpu_s": cpus, "peak_mb": peaks, "ratios": ratios}))
-        return
     print(f"{options.trace.name}, {options.rounds} rounds; smallest / median / largest")
     for name in contenders:
         print(
@@ -189,10 +182,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hta-python", help="an interpreter that has HolisticTraceAnalysis")
     parser.add_argument("--no-hta", action="store_true")
-    parser.add_argument("--before", type=Path, help="another checkout of brrrtop")
     parser.add_argument("--times", type=int, default=16, help="for --into")
     parser.add_argument("--into", type=Path, help="make this larger trace, and nothing else")
-    parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 

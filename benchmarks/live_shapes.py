@@ -1,117 +1,38 @@
 """Records the op shapes of one step of a running training, and says what that told and what it cost.
 
-    python benchmarks/live_shapes.py --script FILE [--script FILE …] --out DIR [--before 12] [--after 12] [--alone 6]
+    python benchmarks/live_shapes.py --script FILE [--script FILE …] --out DIR
 
 Per script: it trains alone, is watched in bursts, has one step recorded, is watched on, and trains alone again.
-Prints split and shares of the kernel time by evidence before and after the shapes, how long the recorded step took,
-and the step's length before and after it (medians, from the optimizer's marks; tracing and the recorded step left
-out) and alone. Writes NAME.brrr and live_shapes.json.
+Prints and writes to live_shapes.json split and shares of the kernel time by evidence before and after the shapes, how
+long the recorded step took, the step's length before and after it (medians, from the optimizer's marks; tracing and
+the recorded step left out), and its pace alone. The recording is NAME.brrr.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import signal
-import statistics
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from step_log import SteppedTrainer
+from watched import Watch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.scheduling.governor import Governor
+from brrrtop.sources.recording import RecordingWriter
+from brrrtop.sources.registry import open_source
+from collectors.errors import CollectorError
+from collectors.protocol import requests
+from collectors.protocol.frames import Kind
+from collectors.vocabulary import MarkClass
 
-from brrrtop.errors import BrrrtopError  # noqa: E402
-from brrrtop.model.snapshot import Snapshot  # noqa: E402
-from brrrtop.session.controller import Controller  # noqa: E402
-from brrrtop.session.live import Live, alone  # noqa: E402
-from brrrtop.sources.live import LiveSource  # noqa: E402
-from brrrtop.sources.recording import RecordingWriter  # noqa: E402
-from brrrtop.sources.registry import open_source  # noqa: E402
-from collectors.attach import agent_library  # noqa: E402
-from collectors.attach.attach import attach  # noqa: E402
-from collectors.attach.files import AgentFiles  # noqa: E402
-from collectors.errors import CollectorError  # noqa: E402
-from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
-from collectors.protocol import requests  # noqa: E402
-from collectors.protocol.frames import Kind  # noqa: E402
-from collectors.vocabulary import MarkClass  # noqa: E402
-
-LOOK_S = 0.25
 MARGIN_NS = 50_000_000
-OUTCOME_S = 30.0
-RATE = re.compile(r"it/s=([\d.]+)")
-
-
-class Trainer:
-    """A running script and the rates it prints.
-
-    Args:
-        command: Of the trainer.
-        folder: Where it runs, without our PYTHONPATH, which holds what only the monitor needs.
-    """
-
-    def __init__(self, command: list[str], folder: Path) -> None:
-        self.rates: list[tuple[float, float]] = []
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-        )
-        self.tail: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            match = RATE.search(line)
-            if match:
-                self.rates.append((time.perf_counter(), float(match.group(1))))
-            else:
-                self.tail = [*self.tail[-20:], line.rstrip()]
-
-    def wait_for(self, lines: int, limit_s: float) -> bool:
-        end = time.perf_counter() + limit_s
-        while time.perf_counter() < end and self.process.poll() is None:
-            if len(self.rates) >= lines:
-                return True
-            time.sleep(0.05)
-        return False
-
-    def rate(self, since: float, until: float) -> float | None:
-        inside = [r for t, r in self.rates if since + 1.2 <= t <= until]
-        return statistics.median(inside) if inside else None
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        return self.process.returncode
-
-
-def watch_for(driver: Live, seconds: float, until_told: bool = False) -> Snapshot:
-    """Looks on for that long, or until the log says what came of the shapes."""
-    end = time.perf_counter() + seconds
-    while True:
-        snapshot = driver.advance()
-        if time.perf_counter() >= end or (until_told and outcome(snapshot)):
-            return snapshot
-        time.sleep(LOOK_S)
+WARM_STEPS, WARM_LIMIT_S, OUTCOME_S = 100, 120.0, 30.0
+ALONE_S, WATCHED_S = 6.0, 12.0
 
 
 def outcome(snapshot: Snapshot) -> str:
@@ -134,28 +55,22 @@ def judged(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]:
+def watched(pid: int, file: Path) -> dict[str, Any]:
     """Attaches, asks for shapes between two looks, detaches."""
-    attached = attach(pid, AgentFiles(agent_library.AGENT_DIR, agent_library.library_path()))
+    writer = RecordingWriter(str(file))
+    watch = Watch(pid, Governor(), requests.Wanted.DEFAULT, writer, shapes=False)
     try:
-        gauges = GaugeThread(pid)
-        gauges.start()
-        wanted = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted(0)
-        attached.client.send(requests.kinds(requests.Wanted.DEFAULT | wanted))
-        source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
-        driver = Live([alone(Controller(source))])
-        try:
-            result: dict[str, Any] = {"before": judged(watch_for(driver, options.before))}
-            result["answer"] = driver.shapes()
-            asked = time.perf_counter()
-            watch = watch_for(driver, OUTCOME_S, until_told=True)
-            result["says"], result["told_s"] = outcome(watch), round(time.perf_counter() - asked, 2)
-            result["at_once"] = judged(watch)
-            result["after"] = judged(watch_for(driver, options.after))
-        finally:
-            driver.close()
+        watch.watch_for(WATCHED_S)
+        result: dict[str, Any] = {"before": judged(watch.snapshot)}
+        result["answer"], asked = watch.driver.shapes(), time.perf_counter()
+        while not outcome(watch.snapshot) and time.perf_counter() - asked < OUTCOME_S:
+            watch.watch_for(0.25)
+        result["says"], result["told_s"] = outcome(watch.snapshot), time.perf_counter() - asked
+        result["at_once"] = judged(watch.snapshot)
+        watch.watch_for(WATCHED_S)
+        result["after"] = judged(watch.snapshot)
     finally:
-        attached.leave()
+        watch.close()
     return result
 
 
@@ -195,63 +110,45 @@ def _middle(durations: Any) -> float | None:
     return float(np.median(durations)) if len(durations) else None
 
 
-def one(script: Path, options: argparse.Namespace) -> dict[str, Any]:
+def pace(trainer: SteppedTrainer) -> float:
+    """Steps a second while nobody watches."""
+    first, began = trainer.count, time.perf_counter()
+    time.sleep(ALONE_S)
+    return (trainer.count - first) / (time.perf_counter() - began)
+
+
+def one(script: Path, out: Path) -> dict[str, Any]:
     """All phases of one script."""
     result: dict[str, Any] = {"script": script.stem}
-    trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
+    trainer = SteppedTrainer(script, ["--seconds", "600"], out)
     try:
-        if not trainer.wait_for(4, options.patience):
-            return result | {"error": f"did not train: {trainer.tail[-3:]}"}
-        began = time.perf_counter()
-        time.sleep(options.alone)
-        alone = trainer.rate(began - 2, time.perf_counter())
-        file = options.out / f"{script.stem}.brrr"
+        if not trainer.wait_for_steps(WARM_STEPS, WARM_LIMIT_S):
+            return result | {"error": f"did not train: {trainer.tail()}"}
+        result["alone_rate"] = pace(trainer)
+        file = out / f"{script.stem}.brrr"
         file.unlink(missing_ok=True)
-        result |= watched(trainer.process.pid, file, options)
-        left = time.perf_counter()
-        time.sleep(options.alone)
-        after = trainer.rate(left, time.perf_counter())
-        result |= {"alone_rate": alone, "afterwards_rate": after}
-        result |= {"trainer_alive": trainer.process.poll() is None, **steps_of(file)}
+        result |= watched(trainer.pid, file)
+        result["afterwards_rate"] = pace(trainer)
+        result |= {"trainer_alive": trainer.alive, **steps_of(file)}
     except (BrrrtopError, CollectorError) as fault:
         result["error"] = f"{fault.message} ({fault.action})"
     finally:
-        result["trainer_exit"], result["trainer_tail"] = trainer.stop(), trainer.tail[-12:]
+        result["trainer_tail"] = trainer.tail()
+        trainer.kill()
     return result
-
-
-def tell(result: dict[str, Any]) -> None:
-    """One script in words."""
-    print(
-        f"\n{result['script']}: {result.get('error') or result.get('says') or 'nothing was told'}"
-    )
-    for phase in ("before", "at_once", "after"):
-        message = result.get(phase) or {}
-        print(f"  {phase:8} {message.get('regime')} {message.get('confidence')}"
-              f"  split {message.get('split')}  evidence {message.get('evidence')}")  # fmt: skip
-    steps = [result.get(key) for key in ("step_before_ns", "recorded_step_ns", "step_after_ns")]
-    ms = ["–" if ns is None else f"{ns / 1e6:.3f} ms" for ns in steps]
-    print(f"  step before {ms[0]}, recorded {ms[1]} ({result.get('ops')} ops), after {ms[2]}")
-    print(f"  alone {result.get('alone_rate')} it/s, afterwards {result.get('afterwards_rate')} it/s,"
-          f" alive {result.get('trainer_alive')}", flush=True)  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--script", type=Path, action="append", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--before", type=float, default=12.0, help="seconds watched before")
-    parser.add_argument("--after", type=float, default=12.0, help="and after")
-    parser.add_argument("--alone", type=float, default=6.0)
-    parser.add_argument("--trace-graphs", action="store_true", help="beside CUDA graphs too")
-    parser.add_argument("--patience", type=float, default=120.0, help="until it trains")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    message = []
+    results = []
     for script in options.script:
-        message.append(one(script, options))
-        tell(message[-1])
-        (options.out / "live_shapes.json").write_text(json.dumps(message, indent=1, default=str))
+        results.append(one(script, options.out))
+        print(json.dumps(results[-1], indent=1, default=str), flush=True)
+        (options.out / "live_shapes.json").write_text(json.dumps(results, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What watching costs a training script: attached and not, in turns, in one process of the script.
 
-    python benchmarks/overhead.py --zoo DIR --out DIR [--only tiny_mlp,gpt_bf16 | --all]
-        [--pairs 20] [--phase 1.0] [--budget 75] [--gpus 1] [--site DIR] [--control]
+    python benchmarks/overhead.py --zoo DIR --out DIR [--only tiny_mlp,gpt_bf16]
+        [--pairs 20] [--phase 1.0] [--budget 75] [--site DIR] [--control]
 
 Per script: some windows before any attach; one `brrrtop attach` for the time to its first verdict;
 then off, on, off, on, … where each *on* is a real attach, some time left out (`--settle-on`: what an
@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -32,8 +30,6 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -58,7 +54,6 @@ class Subject:
         self.trainer, self.args = trainer, args
         self.off: list[Window] = []
         self.longest_on_ns = 0
-        self.longest_on: list[dict[str, Any]] = []
         self.holds_ns: list[int] = []
         self.main_holds_ns: list[int] = []
         self.failures: list[str] = []
@@ -130,7 +125,7 @@ class Subject:
             self.holds_ns.append(watch.attached.stopped_ns)
             self.main_holds_ns.append(watch.attached.main_stopped_ns)
             if continuous:
-                watch.source.continuous(True)
+                watch.controller.continuous(True)
             watch.watch_for(self.args.settle_on)
             start, end, window = self.window(lambda s: watch.watch_for(s, until_idle_s=1.5))
         finally:
@@ -143,28 +138,7 @@ class Subject:
             self.longest_on_ns = max(
                 self.longest_on_ns, window.longest_ns, *(int(e.max()) for e in edges if len(e))
             )
-            self.longest_on.append(self.placed(left, back, governor))
         return window
-
-    def placed(self, left: BucketStyle, back: BucketStyle, governor: Any) -> dict[str, Any]:
-        """The longest steps of one attach, and its bursts, in ms since it began. The steps in
-        which the marks themselves were made are among them."""
-        ends_ns = self.trainer.ends(left, back)
-        lengths = np.diff(ends_ns)
-        chosen = np.sort(np.argsort(lengths)[-4:])
-        to_wall_ns = time.time_ns() - time.perf_counter_ns()
-        bursts = [
-            [round((t - to_wall_ns - left.time_ns) / 1e6, 1) for t in span]
-            for span in governor.cost._touched
-            if span[1] - to_wall_ns > left.time_ns
-        ]
-        return {
-            "steps_ms": [
-                [round(float(ends_ns[i + 1] - left.time_ns) / 1e6, 1), round(lengths[i] / 1e6, 1)]
-                for i in chosen
-            ],
-            "bursts_ms": bursts,
-        }
 
     def ordered(self, on: int, off: int) -> Window:
         """Under a rival that runs inside the trainer."""
@@ -233,7 +207,7 @@ def measure(subject: Subject) -> dict[str, Any]:
                 memory_seen.append(now)
             return result
 
-        subject.longest_on_ns, subject.longest_on = 0, []
+        subject.longest_on_ns = 0
         rival_share = 0.42 if trainer.name in args.rivals.split(",") else 0.2
         cost, offs, ons = subject.in_turns(on, args.pairs, began + (1 - rival_share) * args.budget)
     longest_off_ns = max(w.longest_ns for w in subject.off)
@@ -244,7 +218,6 @@ def measure(subject: Subject) -> dict[str, Any]:
         "default": as_json(cost), "bursts": subject.bursts,
         "off_ms": [o / 1e6 for o in offs], "on_ms": [o / 1e6 for o in ons],
         "longest_off_ms": longest_off_ns / 1e6, "longest_on_ms": subject.longest_on_ns / 1e6,
-        "longest_on": subject.longest_on,
         "longest_ratio": subject.longest_on_ns / longest_off_ns,
         "residue": as_json(apart(virgin, after)), "virgin_ms": [v / 1e6 for v in virgin],
         "attach_held_ms": [h / 1e6 for h in subject.holds_ns],
@@ -327,43 +300,6 @@ def measure_all(names: list[str], args: argparse.Namespace) -> list[dict[str, An
     return result
 
 
-def on_several(names: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Each script on a GPU of its own, `--gpus` at a time."""
-    waiting, free = list(names), list(range(args.gpus))
-    running: list[tuple[subprocess.Popen[bytes], int, Path]] = []
-    result: list[dict[str, Any]] = []
-    try:
-        while waiting or running:
-            while waiting and free:
-                name, gpu = waiting.pop(0), free.pop(0)
-                out = args.out / name
-                rest = [a for a in sys.argv[1:] if a != "--all"]
-                command = [
-                    sys.executable,
-                    __file__,
-                    *rest,
-                    "--only",
-                    name,
-                    "--gpus",
-                    "1",
-                    "--out",
-                    str(out),
-                ]
-                env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
-                running.append((subprocess.Popen(command, env=env), gpu, out))
-            time.sleep(0.2)
-            for one in [r for r in running if r[0].poll() is not None]:
-                running.remove(one)
-                free.append(one[1])
-                file = one[2] / "overhead.json"
-                result += json.loads(file.read_text())["scripts"] if file.exists() else []
-                save(result, args)
-    finally:
-        for process, _, _ in running:
-            process.send_signal(signal.SIGTERM)
-    return result
-
-
 def save(result: list[dict[str, Any]], args: argparse.Namespace) -> None:
     facts = machine()
     (args.out / "overhead.json").write_text(
@@ -377,7 +313,6 @@ def main() -> int:
     parser.add_argument("--zoo", type=Path, required=True)
     gpu_options.add(parser)
     parser.add_argument("--only", default=CHOSEN)
-    parser.add_argument("--all", action="store_true")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--continuous-pairs", type=int, default=4)
     parser.add_argument("--phase", type=float, default=1.0, help="seconds of a window")
@@ -393,15 +328,12 @@ def main() -> int:
         "--rivals", default="tiny_mlp,gpt_bf16", help="scripts to try rivals on too"
     )
     parser.add_argument("--verdict-limit", type=float, default=15.0)
-    parser.add_argument("--gpus", type=int, default=1)
     args = parser.parse_args()
     gpu_options.prepare(args)
     if args.settle_on is None:
         args.settle_on = args.settle
     names = [n for n in args.only.split(",") if n]
-    if args.all:
-        names = sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))
-    result = on_several(names, args) if args.gpus > 1 else measure_all(names, args)
+    result = measure_all(names, args)
     if len(names) > 1:
         print((args.out / "overhead.md").read_text())
     return 1 if any("error" in one or one["failures"] for one in result) else 0

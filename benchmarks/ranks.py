@@ -1,7 +1,7 @@
 """Watches all ranks of a job as a user does: what it costs, who is named as late and why, and how soon.
 
     python benchmarks/ranks.py --out DIR [--results DIR] [--limit 560] [--site DIR]
-        [--device cuda|cpu] [--stand-in LIBCUDA,LIBCUPTI] [--ranks 2] [--parts overhead-ddp,plants-ddp,…]
+        [--device cuda|cpu] [--ranks 2] [--parts overhead-ddp,plants-ddp,…]
 
 overhead  the job is watched (`brrrtop attach` of one rank) and left alone in turns; the trainers take their own
           step times; nobody may be named here either
@@ -355,7 +355,6 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="for what is to be kept; by default --out")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds in all")
     parser.add_argument("--ranks", type=int, default=2, help="each on a GPU of its own")
-    parser.add_argument("--stand-in", default="", help="a libcuda and a libcupti, by comma")
     parser.add_argument("--parts", default=",".join(PARTS))
     args = parser.parse_args()
     gpu_options.prepare(args)

@@ -40,7 +40,7 @@ class Job:
         ]
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                    str(args.ranks), str(HERE / "ranks_trainer.py"), kind, "--folder", str(self.folder),
-                   "--device", args.device, "--stand-in", args.stand_in]  # fmt: skip
+                   "--device", args.device]  # fmt: skip
         env = trainer_environment() | {"OMP_NUM_THREADS": "1"}
         with (self.folder / "output").open("wb") as out:
             self.process = subprocess.Popen(

@@ -46,7 +46,6 @@ class Monitor:
         self, pid: int, args: argparse.Namespace, errors: Path, words: Sequence[str] = ()
     ) -> None:
         command = [sys.executable, "-m", "brrrtop", "attach", str(pid), "--yes", "--json", *words]
-        command += ["--trace-graphs"] if args.stand_in else []
         self.errors = errors
         self.began_s = time.perf_counter()
         with errors.open("wb") as text:

@@ -1,31 +1,28 @@
 """What the monitor itself takes while it watches many ranks: recordings that come in again as if live.
 
     python benchmarks/ranks_replayed.py RANK0.brrr RANK1.brrr … [--copies 4] [--seconds 30] [--rounds 3]
-        [--show json,screen] [--tree DIR,DIR] [--pause 3]
+        [--show json,screen] [--pause 3]
 
 Each recording is played at its own pace through the live path (`LiveSource`, `Session`, `Live`, then the
 screen of 120x40 at 2 Hz or a line of JSON a second), so many times side by side, and over and over, each time with later
 times. The records are those of the trainers; the bursts come when they came then, whatever the governor orders.
-Left out is what a socket, NVML and a trainer's own /proc cost. `--tree`: checkouts to compare, in turns. CPU is that of the
+Left out is what a socket, NVML and a trainer's own /proc cost. CPU is that of the
 monitor's process, user and system, after `SETTLE_S`; the memory is the most that it had resident.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
 import fcntl
 import json
 import os
 import pty
 import select
-import signal
 import statistics
 import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,22 +137,10 @@ def monitor(args: argparse.Namespace) -> None:
     live.shown(job, options, "all ranks of the job")
 
 
-def profiled(args: argparse.Namespace) -> None:
-    """The same for a while, under cProfile."""
-    profile = cProfile.Profile()
-    threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        profile.runcall(monitor, args)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        profile.dump_stats(args.profile)
-
-
 # --- beside it -----------------------------------------------------------------------------------
 
 
-def measured(args: argparse.Namespace, tree: Path, show: str) -> dict[str, float]:
+def measured(args: argparse.Namespace, show: str) -> dict[str, float]:
     """CPU as a share of a core, and memory in MB, of one monitor.
 
     Raises:
@@ -163,14 +148,7 @@ def measured(args: argparse.Namespace, tree: Path, show: str) -> dict[str, float
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
-    command = [
-        sys.executable,
-        str(Path(__file__).resolve()),
-        "--monitor",
-        show,
-        "--tree",
-        str(tree),
-    ]
+    command = [sys.executable, str(Path(__file__).resolve()), "--monitor", show]
     process = subprocess.Popen(
         [*command, "--copies", str(args.copies), "--pause", str(args.pause), *args.recordings],
         stdin=theirs, stdout=subprocess.DEVNULL if show == "json" else theirs, stderr=theirs,
@@ -223,29 +201,21 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--show", default="json,screen")
-    parser.add_argument("--tree", default=str(ROOT))
-    parser.add_argument(
-        "--profile", help="where the profile of one run with lines of JSON goes; no measurement"
-    )
     parser.add_argument("--monitor", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    trees = [Path(one).resolve() for one in args.tree.split(",")]
-    if args.monitor or args.profile:
-        sys.path.insert(0, str(trees[0]))
-        args.monitor = args.monitor or "json"
-        (profiled if args.profile else monitor)(args)
+    if args.monitor:
+        sys.path.insert(0, str(ROOT))
+        monitor(args)
         return 0
-    rows: dict[tuple[str, Path], list[dict[str, float]]] = {}
+    rows: dict[str, list[dict[str, float]]] = {}
     for _ in range(args.rounds):
         for show in args.show.split(","):
-            for tree in trees:
-                one = measured(args, tree, show)
-                rows.setdefault((show, tree), []).append(one)
-                print(json.dumps({"tree": str(tree), "show": show, **one}), flush=True)
-    for (show, tree), many in rows.items():
+            rows.setdefault(show, []).append(one := measured(args, show))
+            print(json.dumps({"show": show, **one}), flush=True)
+    for show, many in rows.items():
         middle = {key: statistics.median(one[key] for one in many) for key in many[0]}
         ranks = len(args.recordings) * args.copies
-        print(json.dumps({"median": str(tree), "show": show, "ranks": ranks, **middle}))
+        print(json.dumps({"median": show, "ranks": ranks, **middle}))
     return 0
 
 

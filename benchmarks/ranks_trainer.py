@@ -6,13 +6,12 @@
 loss as four bytes to DIR/rankN.f4. `ddp` and `fsdp` train a transformer in bf16 on batches of a DataLoader; what
 goes wrong on which rank is read in each step from DIR/plan, and DIR/rankN.steps tells when each step ended.
 A rank touches its GPU once DIR/begin exists, writes its process id to DIR/rankN.pid once it is warm, and trains
-on once DIR/go exists. With --stand-in, the GPU is a stand-in and its collectives take as long as gloo's.
+on once DIR/go exists.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import random
 import struct
@@ -35,12 +34,6 @@ from torch.utils.data import DataLoader, IterableDataset
 LOG_STEPS = 50
 SHAPES = {"ddp": (16384, 1024, 8, 16, 1025), "fsdp": (16384, 2048, 4, 8, 1025)}
 """Words, width, depth, rows and length: the GPU, not the host that gathers layer by layer, sets the pace."""
-LAUNCH_NS = 3_000
-"""From a launch to its kernel, on the stand-in."""
-PRODUCT, ALL_REDUCE = (
-    ctypes.create_string_buffer(b"ampere_sgemm_128x64_nn"),
-    ctypes.create_string_buffer(b"ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
-)
 
 
 class Batches(IterableDataset):  # type: ignore[type-arg]
@@ -144,40 +137,6 @@ def hook(folder: Path, rank: int) -> Callable[..., None]:
     return stepped.Log(folder / f"rank{rank}.steps", None).stepped
 
 
-def stand_in(args: argparse.Namespace) -> None:
-    """The same without a GPU: kernels of a stand-in, which also takes down how long gloo's all-reduce takes."""
-    cuda, cupti = (ctypes.CDLL(one, mode=ctypes.RTLD_GLOBAL) for one in args.stand_in.split(","))
-    cuda.cuInit(0)
-    cupti.fake_version(130001)
-    cupti.fake_device_free.restype = ctypes.c_int64
-    number = ctypes.c_int64
-    cupti.fake_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, number, number, ctypes.c_uint32]
-    rank, model = dist.get_rank(), nn.Linear(8, 8)
-    optimizer = torch.optim.AdamW(model.parameters())
-    plan = Plan(args.folder / "plan", rank)
-    batches = loader(plan, 64, 3, 17, False)
-    optimizer.register_step_post_hook(hook(args.folder, rank))
-    wait_to_go(args.folder, False)
-    while True:
-        next(batches)
-        cupti.fake_launch(PRODUCT, 9 if plan.seconds(WORK) else 6, 5_000_000, 0, 7)
-        model(torch.randn(2, 8)).sum().backward()
-        time.sleep(max(cupti.fake_device_free() - time.time_ns(), 0) / 1e9)
-        start_ns = time.time_ns()
-        for weight in model.parameters():
-            dist.all_reduce(weight.grad)
-        end_ns = torch.tensor([time.time_ns() + 2_000_000])
-        dist.all_reduce(end_ns, dist.ReduceOp.MAX)
-        time.sleep(max(int(end_ns) - time.time_ns(), 0) / 1e9)
-        now_ns, took_ns = time.time_ns(), int(end_ns) - start_ns
-        lag_ns = start_ns - now_ns - LAUNCH_NS
-        cupti.fake_launch(ALL_REDUCE, 1, took_ns, lag_ns, 8)
-        optimizer.step()
-        optimizer.zero_grad()
-        if late_s := plan.seconds(SLEEP):
-            time.sleep(late_s)
-
-
 def exact(args: argparse.Namespace, device: torch.device) -> None:
     """Dropout, Python's own generator and the gradients of both ranks show whether anything was disturbed."""
     torch.manual_seed(7 + dist.get_rank())
@@ -216,7 +175,6 @@ def main() -> None:
     parser.add_argument("job", choices=("exact", "ddp", "fsdp"))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--stand-in", default="")
     args = parser.parse_args()
     wait_for(args.folder / "begin")
     device = torch.device(args.device)
@@ -227,8 +185,6 @@ def main() -> None:
     else:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
-    if args.stand_in and args.job != "exact":
-        stand_in(args)
     (exact if args.job == "exact" else language)(args, device)
 
 

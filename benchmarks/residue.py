@@ -5,7 +5,7 @@
 Windows of a second before the first attach; then in turns an attach with one burst, a detach, and a window.
 A window's lengths of steps are told by their 2nd, 10th and 50th percentile: what is added to every launch
 moves all three, what else the host does moves the last. `--control` attaches to nobody. Without a script it
-is launch_trainer.py. Prints a line a window, and what a step takes after the detaches over before.
+is launches.py. Prints a line a window, and what a step takes after the detaches over before.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def over(before: list[dict[str, float]], after: list[dict[str, float]]) -> dict[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     gpu_options.add(parser)
-    parser.add_argument("--script", type=Path, default=HERE / "launch_trainer.py")
+    parser.add_argument("--script", type=Path, default=HERE / "launches.py")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--window", type=float, default=1.0, help="seconds")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of turns")

@@ -89,7 +89,7 @@ def measure(name: str, slow_s: float, args: argparse.Namespace) -> dict[str, Any
                 skip_time(governor, time.time_ns() - left_ns)
             watch = Watch(trainer.pid, governor)
             step_ms, waited = turn(log, TURN_S, watch.watch_for)
-            observed = watch.source.governor.watch.phases
+            observed = governor.watch.phases
             watch.close()
             left_ns = time.time_ns()
             ons.append(step_ms)
@@ -103,7 +103,7 @@ def measure(name: str, slow_s: float, args: argparse.Namespace) -> dict[str, Any
     row = {
         "name": name, "cost": str(cost), "off_ms": offs, "on_ms": ons, "waited": waits,
         "bursts": governor.burst_count, "traced": traced_ns / 1e9 / (len(ons) * (TURN_S + SETTLE_S)),
-        "says": governor.says(),
+        "says": governor.describe(),
     }  # fmt: skip
     print(json.dumps({**row, "off_ms": offs[:3], "on_ms": ons[:3]}), flush=True)
     return row

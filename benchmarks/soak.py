@@ -180,7 +180,7 @@ def doomed_monitor(pid: int, stage: mmap.mmap, number: int) -> int:
         watch = Watch(pid, Governor())
         stage[number] = 1
         if random.random() < 0.5:
-            watch.source.continuous(True)
+            watch.controller.continuous(True)
         while True:
             watch.watch_for(0.05)
             stage[number] = 2 if watch.governor.tracing else 1

@@ -34,11 +34,11 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import gpu_options  # noqa: E402
-from first_verdict import ask, verdict  # noqa: E402
 from waiting import Waiting  # noqa: E402
+from watched import Watch  # noqa: E402
 
 GROUPS = "cpp/by_hand,jax,jax_graphs,cupy"
-START_S = 90.0
+START_S, LATEST_S = 90.0, 25.0
 SWITCHING = 0.6
 """Of a group's time; the rest is for those unwatched, which run faster."""
 WITHOUT_GRAPHS = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
@@ -130,7 +130,7 @@ def switch(program: Program, until: float, most: int, into: dict[str, Any]) -> N
     buffered: dict[str, list[int]] = {"on": [], "off": []}
     kernels, asked_s, says = 0, 0.0, ""
     client = attached.client
-    ask(client)
+    client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
     began, ready = time.monotonic(), True
     while (
         time.monotonic() < until
@@ -224,11 +224,35 @@ def end(programs: Iterable[Program]) -> None:
         one.end()
 
 
+def first_verdict(pid: int) -> dict[str, Any]:
+    """How long it took from before the attach, and what it was; with what `attach` allows by default."""
+    from brrrtop.scheduling.governor import Governor
+    from collectors.protocol.requests import Wanted
+
+    watch, until = (
+        Watch(pid, Governor(), Wanted.DEFAULT | Wanted.HOLDS),
+        time.monotonic() + LATEST_S,
+    )
+    try:
+        while watch.verdict_s is None and time.monotonic() < until:
+            watch.watch_for(0.05)
+        result = {"attach": watch.attached.method, "notes": list(watch.snapshot.source.notes)}
+        estimate = watch.snapshot.estimate
+        if estimate is None or watch.verdict_s is None:
+            return result
+        return result | {
+            "verdict_s": round(watch.verdict_s, 2), "regime": estimate.regime.value,
+            "steps": estimate.steps.source, "kernels": sum(row.count for row in estimate.kernels),
+        }  # fmt: skip
+    finally:
+        watch.close()
+
+
 def attached_to(one: Program) -> dict[str, Any]:
     """Its first verdict, while it alone runs."""
     one.go_on()
     try:
-        return verdict(one.process.pid)
+        return first_verdict(one.process.pid)
     except Exception as fault:
         traceback.print_exc()
         return {"fault": repr(fault)[:300]}

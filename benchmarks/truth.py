@@ -1,6 +1,6 @@
 """Our sides of kernels beside Nsight Compute's counters, on traces and recordings that were counted.
 
-    python -m benchmarks.truth FOLDER ... [--names] [--families]
+    python -m benchmarks.truth FOLDER ...
 
 A folder holds `NAME.trace.json.gz` or `NAME.brrr` with `NAME.ncu.csv` or `.ranges.csv` (`.gz` allowed)
 beside it: the counters of the first kernels of a step, in launch order. Truth, per kernel
@@ -9,8 +9,6 @@ beside it: the counters of the first kernels of a step, in launch order. Truth, 
 throughput) is above DRAM's; *memory* is all else. Where the folder has `ncu-truth.json`, its shares are
 the truth. Weights are the durations of the recording, in which nobody counted. Prints a line a script:
 shares of the matched kernels as counted and as `estimate` books them, and half the summed difference.
-
-`--names` judges without shapes, `--families` adds which families are booked as compute.
 """
 
 from __future__ import annotations
@@ -30,13 +28,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.kernels.roofline import is_contraction
 from brrrtop.kernel_names.families import family_of
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import ActivityType, Links, Span, Window
+from brrrtop.model.tables import ActivityType, Span, Window
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 
@@ -78,8 +75,6 @@ class Score:
     """Matched kernel time over that of a step."""
     moved: float
     """Share of the kernel time that families which move elements have as compute."""
-    wrong: Counter[str]
-    """Share of the matched time on another side than counted, by `family: ours instead of theirs`."""
     judged: Analysis
 
     @property
@@ -134,12 +129,6 @@ def window_of(path: Path) -> Window:
     return timeline.window(span, timeline.active_devices(span)[0])
 
 
-def without_shapes(window: Window) -> Window:
-    """As a live monitor sees it before shapes were recorded."""
-    empty = np.empty(0, np.int64)
-    return replace(window, links=Links(empty, empty), ops={})
-
-
 def score(
     name: str, window: Window, counted: list[Counted], truth: dict[str, float] | None = None
 ) -> Score:
@@ -151,15 +140,13 @@ def score(
     judged = estimate(window)
     acts, labels = judged.facts.window.activities, judged.facts.labels
     times = (acts.ends_ns - acts.starts_ns).astype(np.float64)
-    ours, theirs, wrong = Counter[str](), Counter[str](), Counter[str]()
+    ours, theirs = Counter[str](), Counter[str]()
     pairs = matched(judged.facts.window, counted)
     for row, one in pairs:
         group = labels.groups[int(labels.group_of[row])]
         side = one.side(group.name, times[row])
         ours[group.side.value] += times[row]
         theirs[side.value] += times[row]
-        if group.side is not side:
-            wrong[f"{group.family.name}: {group.side} instead of {side}"] += times[row]
     total = sum(ours.values()) or 1.0
     kernels = acts.types == ActivityType.KERNEL
     compute = np.array(
@@ -173,7 +160,6 @@ def score(
         {s: ours[s] / total for s in (*(s.value for s in SIDES), "unknown")},
         sum(ours.values()) / max(float(times[kernels].sum()) / max(steps, 1.0), 1.0),
         moved / max(float(times.sum()), 1.0),
-        Counter({key: time / total for key, time in wrong.items()}),
         judged,
     )
 
@@ -237,19 +223,15 @@ def _short(name: str) -> str:
     return bare.split("::")[-1][:40]
 
 
-def scores(folder: Path, names: bool = False) -> Iterator[Score]:
-    """Scores of all scripts of a folder, counted or not.
-
-    Args:
-        names: Judge without shapes.
-    """
+def scores(folder: Path) -> Iterator[Score]:
+    """Scores of all scripts of a folder, counted or not."""
     given = folder / "ncu-truth.json"
     truths = json.loads(given.read_text()) if given.exists() else {}
     for name, path, counters in counted_files(folder):
         window = window_of(path)
         truth = {s.value: truths[name][s.value] for s in SIDES} if name in truths else None
         counted = counters_of(counters) if counters else []
-        yield score(name, without_shapes(window) if names else window, counted, truth)
+        yield score(name, window, counted, truth)
 
 
 def table(result: list[Score]) -> str:
@@ -277,19 +259,9 @@ def table(result: list[Score]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--names", action="store_true", help="judge without shapes")
-    parser.add_argument("--families", action="store_true", help="the largest kinds of misses")
     options = parser.parse_args()
     for folder in options.folders:
-        result = list(scores(folder, options.names))
-        print(f"\n{folder}, {'names' if options.names else 'shapes'}\n\n{table(result)}")
-        if options.families:
-            whole = sum((one.wrong for one in result), Counter[str]())
-            for key, share in whole.most_common(12):
-                worst = max(result, key=lambda one: one.wrong[key])
-                print(
-                    f"  {100 * share / len(result):5.2f} points a script  {key} (most: {worst.name})"
-                )
+        print(f"\n{folder}\n\n{table(list(scores(folder)))}")
 
 
 if __name__ == "__main__":

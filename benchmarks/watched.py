@@ -23,9 +23,12 @@ from brrrtop.scheduling.governor import Governor  # noqa: E402
 from brrrtop.session.controller import Controller  # noqa: E402
 from brrrtop.session.live import Live, alone  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
+from brrrtop.sources.recording import RecordingWriter  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
 from collectors.gpu.sampler_thread import GaugeThread  # noqa: E402
+from collectors.protocol import requests  # noqa: E402
+from collectors.stacks.feed import StackFeed  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60
@@ -39,14 +42,22 @@ class Watch:
         CollectorError: It cannot be attached to.
     """
 
-    def __init__(self, pid: int, governor: Governor) -> None:
+    def __init__(
+        self, pid: int, governor: Governor, wanted: requests.Wanted | None = None,
+        sink: RecordingWriter | None = None, shapes: bool | None = None,
+    ) -> None:  # fmt: skip
         self.governor = governor
         began = time.perf_counter()
         self.attached = attach(pid, agent_library.agent_files())
+        if wanted is not None:
+            self.attached.client.send(requests.kinds(wanted))
         gauges = GaugeThread(pid)
         gauges.start()
-        self.source = LiveSource(self.attached.client, pid, feeds=[gauges])
-        self._driver = Live([alone(Controller(self.source, governor))])
+        stacks = StackFeed(pid)
+        stacks.start()
+        self.source = LiveSource(self.attached.client, pid, feeds=[gauges, stacks], sink=sink)
+        self.controller = Controller(self.source, governor, shapes)
+        self.driver = Live([alone(self.controller)])
         self.verdict_s: float | None = None
         self._began = began
         self.watch_for(0)
@@ -55,8 +66,9 @@ class Watch:
         """Looks on for that long, then for a burst under way to end, at most `until_idle_s` more."""
         end = time.perf_counter() + seconds
         while True:
-            snapshot = self._driver.advance()
-            known = snapshot.estimate is not None and snapshot.estimate.regime != Regime.UNKNOWN
+            self.snapshot = self.driver.advance()
+            estimate = self.snapshot.estimate
+            known = estimate is not None and estimate.regime != Regime.UNKNOWN
             if known and self.verdict_s is None:
                 self.verdict_s = time.perf_counter() - self._began
             left = end - time.perf_counter()
@@ -67,7 +79,7 @@ class Watch:
 
     def close(self) -> bool:
         """True: the agent has ended."""
-        self._driver.close()
+        self.driver.close()
         return self.attached.leave()
 
 

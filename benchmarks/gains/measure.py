@@ -1,12 +1,12 @@
 """Measures every edit on every model, on all GPUs of this machine, in one command.
 
-    python -m benchmarks.gains.measure --out DIR [--deadline 540] [--processes 5] [--what gains,live,trace]
+    python -m benchmarks.gains.measure --out DIR [--deadline 540] [--processes 5] [--what gains,live]
         [--models NAME,…] [--live NAME,…] [--pairs]
 
 Several processes a GPU build, compile and warm up side by side, one model each. When one measures, all
 others of that GPU, with their compilers and loaders, are stopped (SIGSTOP) and go on afterwards. The base loop
-is measured before and after each edit. Results are appended to DIR/results.jsonl as they come; recordings and
-traces are packed into DIR/gains-N.tar. Models are taken in the order of `--models`; `--live` names those that
+is measured before and after each edit. Results are appended to DIR/results.jsonl as they come; recordings
+are packed into DIR/gains-N.tar. Models are taken in the order of `--models`; `--live` names those that
 are recorded; `--pairs` makes two edits at once, too. `--skip FILE` leaves out what an earlier results.jsonl has.
 `--smoke` measures three models.
 """
@@ -228,10 +228,8 @@ def wanted(model: Public, args: argparse.Namespace, done: set[tuple[str, str]]) 
     edits = args.edits.split(",") if args.edits else model.edits
     gains = [e for e in model.edits if e in edits and (args.pairs or "+" not in e)]
     gains = [e for e in gains if (model.name, e) not in done]
-    seen = [p for p in ("live", "trace") if p in what and (model.name, p) not in done]
-    if args.live is not None and model.name not in args.live.split(","):
-        seen = [p for p in seen if p != "live"]
-    # The trace last: a profiler that was in the process once makes each launch dearer from then on.
+    asked = args.live is None or model.name in args.live.split(",")
+    seen = ["live"] if "live" in what and asked and (model.name, "live") not in done else []
     bases = ["base", "base-again"] if any("compile" not in e for e in gains) else []
     return [*bases, *gains, *seen] if "gains" in what and gains else seen
 
@@ -268,7 +266,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--live-s", type=float, default=8.0, help="of a recording")
     parser.add_argument("--live", help="only these are recorded")
     parser.add_argument("--pairs", action="store_true", help="two edits at once, too")
-    parser.add_argument("--what", default="gains,live,trace")
+    parser.add_argument("--what", default="gains,live")
     parser.add_argument("--edits", help="only these")
     parser.add_argument("--models", help="only these")
     parser.add_argument("--skip", type=Path, action="append", default=[], help="results of before")

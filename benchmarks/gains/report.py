@@ -2,8 +2,7 @@
 
     python -m benchmarks.gains.report [RESULTS.jsonl ...] [--recordings DIR] [--svg FILE] [--page FILE]
 
-Without arguments it speaks of what is in `benchmarks/gains/measured`. DIR has NAME.trace.json.gz or
-NAME.brrr per model; `--of brrr` prefers the live recordings.
+Without arguments it speaks of what is in `benchmarks/gains/measured`. DIR has NAME.brrr per model.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ LEAST_GAIN = 0.005
 OFFERS = {"double-batch"}
 """Beside the list: it changes the training."""
 NOT_PREDICTED = {"pinned-same-stream"}
-ENDINGS = (".trace.json.gz", ".brrr")
 
 
 @dataclass
@@ -400,17 +398,15 @@ def pair(
     results: dict[str, Measured],
     recordings: Path,
     predicts: Callable[[Path], Prediction],
-    first: str,
 ) -> Pairs:
     """Each model that was measured and recorded, with what is predicted from its recording."""
-    endings = sorted(ENDINGS, key=lambda ending: first not in ending)
     pairs: Pairs = {}
     for name, model in results.items():
-        files = [file for e in endings if (file := recordings / f"{name}{e}").exists()]
-        if not files or not model.step_ms:
+        file = recordings / f"{name}.brrr"
+        if not file.exists() or not model.step_ms:
             continue
         try:
-            pairs[name] = model, predicts(files[0])
+            pairs[name] = model, predicts(file)
         except RuntimeError as fault:
             print(f"{name}: {fault}", file=sys.stderr)
     return pairs
@@ -465,7 +461,7 @@ in `benchmarks/gains/h100/`:
 def on_h100() -> str:
     """What is kept of the H100: measured and predicted."""
     ours = Path(__file__).with_name("h100")
-    pairs = pair(measured([ours / "results.jsonl.xz"]), ours, predict, "brrr")
+    pairs = pair(measured([ours / "results.jsonl.xz"]), ours, predict)
     kept = {name: both for name, both in pairs.items() if both[0].saves}
     return "\n\n".join([OTHER_GPU + bars_text(kept, ()), table(kept)])
 
@@ -481,12 +477,11 @@ def main() -> None:
     ]
     parser.add_argument("results", nargs="*", type=Path, default=known)
     parser.add_argument("--recordings", type=Path, default=ours)
-    parser.add_argument("--of", choices=("trace", "brrr"), default="trace")
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
     results = measured(args.results)
-    pairs = pair(results, args.recordings, predict, args.of)
+    pairs = pair(results, args.recordings, predict)
     judged = {name: both for name, both in pairs.items() if is_steady(*both)}
     text = "\n\n".join([bars_text(pairs), table(judged), "## Misses", misses(pairs)]) + "\n"
     print(text)

@@ -1,6 +1,6 @@
-"""One model in one process: measures its loop with each edit, then has it watched live and traces it.
+"""One model in one process: measures its loop with each edit, then has it watched live.
 
-    python -m benchmarks.gains.worker NAME --parts base,compile,…,live,trace --cpus 0-15 --out DIR
+    python -m benchmarks.gains.worker NAME --parts base,compile,…,live --cpus 0-15 --out DIR
 
 Started by `measure`, which it asks for the GPU: a JSON line `{"ask": …}` on stdout is answered by a line on
 stdin, and from then until its next line no other process of that GPU runs. The loops with the cheap edits lie
@@ -178,25 +178,6 @@ def few_cpus(cpus: list[int] | None) -> Iterator[None]:
         put(cpus)
 
 
-def trace(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]:
-    """A slim Kineto trace of the base loop."""
-    from benchmarks.gains import tracing
-
-    base.measured()
-    whole = args.out / f"{args.name}.whole.json"
-    parent.alone("trace", limit_s=40)
-    began = time.perf_counter()
-    profiled = tracing.profile(base.step, 4)
-    parent.tell(release=True)
-    spent = time.perf_counter() - began
-    profiled.export_chrome_trace(str(whole))
-    try:
-        cut = tracing.slim(whole, args.out / f"{args.name}.trace.json.gz")
-    finally:
-        whole.unlink()
-    return {**cut, "profile_s": round(spent, 2)}
-
-
 def live(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]:
     """A recording of the base loop, which goes on in this process, by `brrrtop attach`."""
     file = args.out / f"{args.name}.brrr"
@@ -358,7 +339,7 @@ class Worker:
                 ))  # fmt: skip
 
 
-SEEN = {"live": live, "trace": trace}
+SEEN = {"live": live}
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = 
     """
     window = analysis.facts.window
     if not len(window.activities):
-        return Advice(loaders=tuple(loader_rows(window)))
+        return Advice(loaders=tuple(loader_rows(analysis.facts)))
     context = priced = priced or context_of(analysis)
     if run is not None:
         context = within(priced, run)

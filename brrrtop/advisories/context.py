@@ -17,7 +17,7 @@ from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.facts.host_activity import Occurrences, Syncs, occurrences, syncs
-from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES
+from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES, samples_of
 from brrrtop.analysis.facts.table import Facts, Readings
 from brrrtop.analysis.facts.training import Chains, Optimizer, chains, optimizer, recomputed_ns
 from brrrtop.analysis.facts.transfers import Transfers, transfers
@@ -335,6 +335,9 @@ def context_of(analysis: Analysis) -> Context:
 
 def within(seen: Context, run: Run | None) -> Context:
     """The context of the same window as a sample of a run; nothing is priced again."""
-    rows, means = loader_rows(seen.joined.window), seen.readings.means
-    seen = replace(seen, sampled_run=None if run is None else sampled(run, rows))
+    rows, means = loader_rows(seen.joined), seen.readings.means
+    if run is not None:
+        samples = samples_of(run, seen.joined.stack_samples)
+        estimate = replace(seen.estimate, stack_samples=samples)
+        seen = replace(seen, sampled_run=sampled(run, rows), estimate=estimate)
     return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))

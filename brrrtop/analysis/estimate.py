@@ -49,8 +49,6 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         booked, split, table.uncertainty_by_bound(facts), len(facts.call_rows),
         facts.steps.warming_up, shared,
     )  # fmt: skip
-    late = booked.mechanical_ns["host_late"]
-    nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
     roofs = facts.ceilings
     whole_ns = window.span.duration_ns
     result = Estimate(
@@ -66,7 +64,6 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         steps=facts.steps,
         kernels=(),
         evidence_shares=table.evidence_shares(facts),
-        host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / whole_ns if whole_ns else 1.0,
         roofs=Roofs(roofs.flop_per_s, roofs.bytes_per_s, roofs.source) if roofs else None,
         capability_at_least=_named_capability(window),

@@ -12,7 +12,7 @@ from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness, Snapshot, pause_s
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
@@ -27,6 +27,7 @@ from collectors.gpu.feed import SamplerFeed
 from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.protocol import requests
+from collectors.stacks.feed import StackFeed
 from collectors.vocabulary import Metric
 
 FIRST_VERDICT_S = 20.0
@@ -55,6 +56,10 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
     sink = _sink(options)
     feeds = _feeds(pid, options)
+    if agent is not None and pid is not None:
+        stacks = StackFeed(pid)
+        stacks.start()
+        feeds.append(stacks)
     source = LiveSource(agent, pid, feeds, sink=sink, cmdline=printable(cmdline) or None)
     return Controller(source, Governor(Limits(max_overhead=options.max_overhead)), options.shapes)
 
@@ -218,7 +223,7 @@ def _lines(driver: Live, options: Options) -> int:
         NoTrainer: It ended, and there was no gate that it has passed by that.
     """
     printed: set[str] = set()
-    next_s = time.monotonic()
+    began_s = next_s = time.monotonic()
     while True:
         snapshot = driver.advance()
         if options.json:
@@ -233,7 +238,13 @@ def _lines(driver: Live, options: Options) -> int:
         if snapshot.freshness is Freshness.ENDED:
             break
         next_s = max(next_s + options.interval, time.monotonic())
-        time.sleep(max(0.0, next_s - time.monotonic()))
+        judged = snapshot.estimate is not None
+        while (left_s := next_s - time.monotonic()) > 0:
+            time.sleep(pause_s(left_s, snapshot, next_s - began_s))
+            if not judged:
+                snapshot = driver.advance()
+                if snapshot.estimate is not None:  # the first verdict is told at once
+                    break
     gate.finish(options.gates)
     if not options.gates:
         raise NoTrainer(driver.ended or "the trainer ended")

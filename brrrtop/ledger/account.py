@@ -8,15 +8,25 @@ no burst has seen stays unknown: active by the GPU's counter, or idle. (Stratifi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from brrrtop.ledger.bursts import Burst
+from brrrtop.analysis.estimate import estimate
+from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
+from brrrtop.model.tables import Span, edges
+from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
 
+if TYPE_CHECKING:
+    from brrrtop.ledger.sums import PhaseSums
+
+PIECE_NS = 2_000_000_000
+"""What is traced without pauses is taken in pieces of so much: each belongs to one phase."""
 BUSY = (
     "compute_ns",
     "memory_ns",
@@ -40,38 +50,75 @@ _HOST = {
 """What a phase that no burst has seen idles for; others: nobody knows."""
 
 
-class Known(Struct, frozen=True):
-    """What the ledger knows of a phase."""
+class Burst(Struct, frozen=True, eq=False):
+    """One traced stretch; of whole steps where it holds some."""
 
-    kind: PhaseKind
-    duration_ns: int
+    span: Span
+    account: Account
     steps: int
+    """Whole steps; 0: it is a stretch of time."""
     waits_ns: int
-    """For data, by marks and samples."""
-    reading_ns: int
-    """Of those, in the loop's own file and network work."""
-    active: float | None
-    """By the GPU's counter, which sees kernels and no copies."""
-    launching: float
-    """Share of the samples outside waits that are on their way to a launch."""
-    pauses_ns: Mapping[MarkClass, int]
+    """Of its time, in which the training thread waited for a batch."""
 
 
-def account_of(known: Known, bursts: Sequence[Burst]) -> Account:
-    """All the time of a phase.
+class Bursts:
+    """The bursts of one device, each judged once."""
 
-    Args:
-        bursts: That were traced in it; none: what is known without.
-    """
-    whole = [one for one in bursts if one.steps]
-    if whole and known.steps and known.kind is PhaseKind.TRAIN:
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int, int | None], Burst | None] = {}
+
+    def within(self, timeline: Timeline, span: Span, device_id: int) -> list[Burst]:
+        """Those that begin in the span, in order."""
+        learned = timeline.shapes.learned_ns
+        result = []
+        for piece in _pieces(timeline, span):
+            key = (piece.t0_ns, piece.t1_ns, device_id, learned)
+            if key not in self._known:
+                self._known[key] = _burst(timeline, piece, device_id)
+            burst = self._known[key]
+            if burst is not None:
+                result.append(burst)
+        return result
+
+    def forget(self, before_ns: int) -> None:
+        """What lies before is in somebody's sums."""
+        self._known = {key: one for key, one in self._known.items() if key[1] >= before_ns}
+
+
+def _pieces(timeline: Timeline, span: Span) -> list[Span]:
+    result = []
+    for traced in timeline.observed or ():
+        if not span.t0_ns <= traced.t0_ns < span.t1_ns:
+            continue
+        count = max(1, round(traced.duration_ns / PIECE_NS))
+        bounds = [traced.t0_ns + traced.duration_ns * i // count for i in range(count + 1)]
+        result += [Span(a, b) for a, b in itertools.pairwise(bounds) if b > a]
+    return result
+
+
+def _burst(timeline: Timeline, span: Span, device_id: int) -> Burst | None:
+    """None where no time of it was traced."""
+    analysis = estimate(timeline.window(span, device_id), with_kernels=False)
+    result, window = analysis.estimate, analysis.facts.window
+    if result.account.duration_ns <= 0:
+        return None
+    seen = edges(window.observed) if window.observed else edges((result.span,))
+    waits = intervals.Cover(*window.marks.union(MarkClass.INPUT))
+    whole = result.steps.count if result.steps.source == "marks" else 0
+    return Burst(result.span, result.account, whole or 0, int(waits.between(*seen).sum()))
+
+
+def account_of(known: PhaseSums) -> Account:
+    """All the time of a phase."""
+    whole = [one for one in known.bursts if one.steps]
+    if whole and known.steps and known.key[0] is PhaseKind.TRAIN:
         return _by_steps(known, whole)
-    if bursts:
-        return _by_time(known, bursts)
+    if known.bursts:
+        return _by_time(known, known.bursts)
     return _unseen(known)
 
 
-def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
+def _by_steps(known: PhaseSums, bursts: Sequence[Burst]) -> Account:
     """Work of a traced step × steps."""
     steps = sum(one.steps for one in bursts)
     busy = {name: known.steps * _sum(bursts, name) / steps for name in BUSY}
@@ -83,7 +130,7 @@ def _by_steps(known: Known, bursts: Sequence[Burst]) -> Account:
     return _settle(known, busy, _less(idle, made_ns))
 
 
-def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
+def _by_time(known: PhaseSums, bursts: Sequence[Burst]) -> Account:
     """Where no steps are told apart: the counter says how much, bursts say of what."""
     traced_ns = max(1, _sum(bursts, "duration_ns"))
     longer = known.duration_ns / traced_ns
@@ -100,7 +147,7 @@ def _by_time(known: Known, bursts: Sequence[Burst]) -> Account:
     return _settle(known, busy, idle)
 
 
-def _unseen(known: Known) -> Account:
+def _unseen(known: PhaseSums) -> Account:
     """No burst: active by the counter, and not of what; idle for what the phase is."""
     busy = dict.fromkeys(BUSY, 0.0)
     if known.active is None:
@@ -111,7 +158,7 @@ def _unseen(known: Known) -> Account:
     return _settle(known, busy, {})
 
 
-def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Account:
+def _settle(known: PhaseSums, busy: dict[str, float], idle: dict[str, float]) -> Account:
     """Makes the parts add up to the phase.
 
     Args:
@@ -133,13 +180,13 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     if beside > left - input_ns:
         idle = _fit(idle, left - input_ns)
     left = max(0.0, left - input_ns - sum(idle.values()))
-    if sum(idle.values()) and known.kind is not PhaseKind.TRAIN:  # more of the same
+    if sum(idle.values()) and known.key[0] is not PhaseKind.TRAIN:  # more of the same
         most_idle = sum(idle.values()) + left
         idle, left = _fit_to(idle, most_idle), 0.0
     # A slow host takes long from launch to launch: that it is elsewhere in such a gap is a guess by length.
     # Samples say where it stands, also in the steps that nobody traced.
     dispatching = idle.get("host", 0.0) * known.launching
-    later = 0.0 if known.kind in _HOST else left * known.launching
+    later = 0.0 if known.key[0] in _HOST else left * known.launching
     if dispatching or later:
         idle = {**idle, "host": idle.get("host", 0.0) - dispatching}
         idle["launch"] = idle.get("launch", 0.0) + dispatching + later
@@ -147,7 +194,7 @@ def _settle(known: Known, busy: dict[str, float], idle: dict[str, float]) -> Acc
     causes = dict.fromkeys(IDLE_CAUSES, 0.0)
     reading_ns = input_ns * known.reading_ns / known.waits_ns if known.waits_ns else 0.0
     data = {"input": input_ns - reading_ns, "io": reading_ns}
-    for part in (idle, pauses, data, {_HOST.get(known.kind, "unknown"): left}):
+    for part in (idle, pauses, data, {_HOST.get(known.key[0], "unknown"): left}):
         for cause, ns in part.items():
             causes[cause] += ns
     return _rounded(known.duration_ns, busy, causes)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
-from brrrtop.ledger.places import makes_batches, place_of
+from brrrtop.ledger.places import (
+    Frame,
+    batch_lines,
+    batch_makers,
+    kind_of,
+    makes_batches,
+    place_of,
+)
 from brrrtop.model import intervals
+from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import F8, I8, Bool, Marks, Span
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass, Metric
@@ -22,7 +30,10 @@ _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 copies from or to the host."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 
-Frame = tuple[str, str]
+
+FEW_STEPS, MANY_BATCHES = 8, 4
+"""So many steps tell how many batches each draws; more than so many times that are not for one step."""
+
 Intervals = tuple[I8, I8]
 """Merged: starts and ends."""
 
@@ -39,6 +50,8 @@ class Samples(Struct, frozen=True, eq=False):
     """Its line prepares data."""
     reads_files: Bool
     """Its line is in file or network work."""
+    asks: Bool
+    """Within a line that asks a loader for its next batch: marks know that time better."""
     launches: Bool
     """In a library that a line of the model calls, and in nothing that waits: on its way to a launch."""
 
@@ -113,6 +126,11 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         marks.starts_ns[waits], marks.ends_ns[waits], span.t0_ns, span.t1_ns
     )
     samples = _samples(timeline.names, marks, span)
+    evaluating = union(MarkClass.EVALUATION)
+    trained = intervals.holders(*evaluating, wait_ends - 1) < 0
+    alone = _batches_without_steps(
+        timeline.names, steps, (wait_starts[trained], wait_ends[trained]), samples
+    )
     wait_starts, wait_ends = _with_open_waits(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
@@ -124,7 +142,9 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         wait_ends=wait_ends,
         saving=union(MarkClass.CHECKPOINT),
         compiling=union(MarkClass.COMPILE),
-        evaluating=union(MarkClass.EVALUATION),
+        evaluating=intervals.merge_unsorted(
+            *map(np.concatenate, zip(evaluating, alone, strict=True))
+        ),
         pauses={mark_class: union(mark_class) for mark_class in _PAUSES},
         samples=samples,
         step_places=tuple(timeline.names[i] for i in np.unique(marks.name_ids[named]).tolist()),
@@ -132,6 +152,33 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
         read_ends=readings[1],
         read_active=readings[2],
     )
+
+
+def _batches_without_steps(
+    names: tuple[str, ...], steps: I8, waits: Intervals, samples: Samples
+) -> Intervals:
+    """Where a loop draws many batches between two steps, in the lines in which it trains, and no backward
+    pass was met: it evaluates. The step at the end draws as many as others do."""
+    starts, ends = waits
+    at = np.searchsorted(steps, ends)
+    drawn = np.bincount(at, minlength=len(steps) + 1)
+    usual = int(np.median(drawn[1:-1])) if len(steps) > FEW_STEPS else 0
+    low, high = [], []
+    for gap in np.flatnonzero(drawn[1:-1] > MANY_BATCHES * usual).tolist() if usual else ():
+        rows = np.flatnonzero(at == gap + 1)[:-usual]
+        low.append(int(starts[rows[0]]))
+        high.append(int(ends[rows[-1]] + np.median(starts[rows[1:]] - ends[rows[:-1]])))
+    holders = intervals.holders(np.array(low, np.int64), np.array(high, np.int64), samples.times_ns)
+    others = [place_of(names[i]) for i in np.unique(samples.name_ids[holders < 0]).tolist()]
+    lines = {place.frames[0] for place in others}
+    functions = {frame for place in others for frame in place.functions}
+    kept = []
+    for gap in range(len(low)):
+        inside = [place_of(names[i]) for i in samples.name_ids[holders == gap].tolist()]
+        new = sum(p.frames[0] not in lines or not functions.issuperset(p.functions) for p in inside)
+        if 2 * new <= len(inside) and not any(place.learns for place in inside):
+            kept.append(gap)
+    return np.array(low, np.int64)[kept], np.array(high, np.int64)[kept]
 
 
 def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
@@ -149,7 +196,11 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     # A framework's loop asks and steps from one line of the user's: that line then says nothing.
     lines = {place.frames[0] for place in asks} - {place.frames[0] for place in steps}
     loop = {frame for place in steps for frame in place.functions}
-    causes = {i: _cause(names[i], lines, loop) for i in np.unique(ids).tolist()}
+    known, counts = (column.tolist() for column in np.unique(ids, return_counts=True))
+    places = dict(zip((place_of(names[i]) for i in known), counts, strict=True))
+    makers, until = batch_makers(places), batch_lines(loop, places)
+    causes = {i: _cause(names[i], lines, until, makers) for i in known}
+    asking = [i for i in known if not lines.isdisjoint(place_of(names[i]).frames)]
     each = [causes[i] for i in ids.tolist()]
     return Samples(
         times_ns=times,
@@ -158,6 +209,7 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
         name_ids=ids,
         makes_batches=np.array([cause == "input" for cause in each], np.bool_),
         reads_files=np.array([cause == "io" for cause in each], np.bool_),
+        asks=np.isin(ids, asking),
         launches=np.array([cause == "launch" for cause in each], np.bool_),
     )
 
@@ -171,12 +223,15 @@ def _with_open_waits(
     span: Span, steps: I8, starts: I8, ends: I8, samples: Samples
 ) -> tuple[I8, I8]:
     """The waits, with one that began before anybody marked waits, and one that goes on: a wait is marked when
-    it is over. Samples in a loader tell of them."""
+    it is over. Samples in a loader tell of them; for a moment without any it goes on as before."""
     if not len(ends):
         return starts, ends
     first = int(min(starts[0], steps[0] if len(steps) else starts[0]))
     last = int(max(ends[-1], steps[-1] if len(steps) else ends[-1]))
     low, high = [], []
+    if 0 < span.t1_ns - last <= LONGEST_HOLD_NS and not (samples.times_ns >= last).any():
+        share = intervals.total(*intervals.merge_unsorted(starts, ends)) / max(1, last - first)
+        low, high = [last], [last + int((span.t1_ns - last) * min(share, 1.0))]
     for begin, end in ((span.t0_ns, first), (last, span.t1_ns)):
         inside = (samples.times_ns >= begin) & (samples.times_ns < end)
         waiting = inside & samples.makes_batches
@@ -188,18 +243,23 @@ def _with_open_waits(
     )
 
 
-def _cause(name: str, asks: Collection[Frame], loop: Collection[Frame]) -> str | None:
+def _cause(
+    name: str, asks: Collection[Frame], loop: Mapping[Frame, int], makers: Collection[Frame]
+) -> str | None:
     """What a sample's line says of the thread there: by its words, else by the functions it is in.
 
     Args:
         asks: Lines, with their functions, that ask a loader for its next batch.
-        loop: Functions that call the optimizer.
+        loop: Functions that call the optimizer, as in `makes_batches`.
+        makers: Functions that make batches, whatever they are called.
     """
     cause, place = reads_as(name), place_of(name)
-    if place.frames[0] in asks or (cause is None and makes_batches(place, loop)):
+    if place.frames[0] in asks or (cause is None and makes_batches(place, loop, makers)):
         return "input"
     if cause in (None, "io") and place.waits_for_batch:
         return "input"
+    if cause == "io" and kind_of("", place.source) is PhaseKind.SAVING:
+        return "checkpoint"
     if cause is None and place.computes:
         return "launch"
     return cause

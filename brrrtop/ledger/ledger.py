@@ -8,10 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.facts.stack_samples import read_samples
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Bursts
+from brrrtop.ledger.account import Bursts
 from brrrtop.ledger.evidence import Evidence, gather
-from brrrtop.ledger.phases import Key, Phases, find_phases
+from brrrtop.ledger.phases import Phases, find_phases
+from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
@@ -65,12 +67,12 @@ class Ledger:
         while now_ns - self._open_ns > most_ns:
             self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
-        evidence, phases = _evidence_and_phases(timeline, span, device_id)
-        fresh = self._sums(timeline, evidence, phases, span, device_id)
-        every = self._with_closed(fresh)
-        return self._made(
-            timeline, device_id, every, evidence, phases, Span(self._begin_ns, now_ns)
-        )
+        evidence = gather(timeline, span, device_id)
+        phases = find_phases(evidence)
+        every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
+        run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
+        marks = timeline.marks_between(span)
+        return replace(run, samples=read_samples(timeline.names, marks, within=False))
 
     def _sums(
         self,
@@ -91,7 +93,8 @@ class Ledger:
         ):  # asleep, or the clock jumped
             later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
             until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
-        evidence, phases = _evidence_and_phases(timeline, Span(self._open_ns, until_ns), device_id)
+        evidence = gather(timeline, Span(self._open_ns, until_ns), device_id)
+        phases = find_phases(evidence)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:
             cut_ns = int(phases.ends[inside][-1])  # at a change of phase rather than in its middle
@@ -113,13 +116,7 @@ class Ledger:
         return every
 
     def _made(
-        self,
-        timeline: Timeline,
-        device_id: int | None,
-        every: dict[Key, PhaseSums],
-        evidence: Evidence,
-        phases: Phases,
-        span: Span,
+        self, every: dict[Key, PhaseSums], evidence: Evidence, phases: Phases, span: Span
     ) -> Run:
         ordered = sorted(every.values(), key=lambda one: -one.duration_ns)
         shown = tuple(one.phase(span.duration_ns) for one in ordered)
@@ -178,13 +175,6 @@ def first_ns(timeline: Timeline) -> int | None:
     told = marks.starts_ns[np.isin(marks.classes, _LOOP)]
     soon = len(told) and int(told.min()) - min(first) <= HOOKED_NS
     return int(told.min()) if soon else min(first)
-
-
-def _evidence_and_phases(
-    timeline: Timeline, span: Span, device_id: int | None
-) -> tuple[Evidence, Phases]:
-    evidence = gather(timeline, span, device_id)
-    return evidence, find_phases(evidence)
 
 
 def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:

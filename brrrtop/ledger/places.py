@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
 
 from brrrtop.model.run import PhaseKind
+
+COMPILER = "torch.compile"
+"""Stands for the user's line where the compiler is at work."""
+
+Frame = tuple[str, str]
+"""File and function."""
+Key = tuple[PhaseKind, Frame | str]
+"""What a phase does, and the user's function, or the line, that it is in."""
 
 
 class Place(Struct, frozen=True):
@@ -31,6 +40,15 @@ class Place(Struct, frozen=True):
         return _COMPUTES.search(self.library) is not None
 
     @property
+    def learns(self) -> bool:
+        """In a backward pass, or in an optimizer."""
+        return _LEARNS.search(self.library) is not None
+
+    @property
+    def runs_model(self) -> bool:
+        return _RUNS_MODEL.search(self.library) is not None
+
+    @property
     def waits_for_batch(self) -> bool:
         """For what another thread puts into a queue; `requests.get()` of one is no download."""
         return _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
@@ -45,7 +63,11 @@ _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
     (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
-    (PhaseKind.ROLLOUT, r"rollout|collect|simulat|episode|(?<![a-z])play|explor|(?<![a-z])envs?(?![a-z])"),
+    (
+        PhaseKind.ROLLOUT,
+        r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+        r"|(?<![a-z])envs?(?![a-z])",
+    ),
     (
         PhaseKind.DATA,
         r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
@@ -56,9 +78,29 @@ _COMPILER = re.compile(
     r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
-_COMPUTES = re.compile(r"^(?!python3|threading|data/|_utils/)\S+\.py:")
+_COMPUTES = re.compile(r"^(?!python3|threading|multiprocessing|data/|_utils/)\S+\.py:")
+_LEARNS = re.compile(
+    r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward)"
+)
+_RUNS_MODEL = re.compile(
+    r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
+)
+_DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
+"""What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
-_TAKES = re.compile(r"\.get\w*\(|\bnext\(|^(async )?for\b|\byield\b")
+_FROM_HOST = re.compile(
+    r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
+    r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
+)
+"""A line that does nothing but make a tensor, or an array, of what the host has."""
+_MAKES_TENSORS = re.compile(r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\(")
+TENSORS_OF = 20
+"""So many samples of a function, which splits and sorts, go with one in which it makes the tensors."""
+_MAKES_ARRAYS = re.compile(
+    r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
+)
+_SILENT = (PhaseKind.OTHER, PhaseKind.DATA)
+_TAKES = re.compile(r"\.(get\w*|result)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
@@ -86,15 +128,123 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
     return PhaseKind.OTHER
 
 
-def makes_batches(place: Place, loop: Collection[tuple[str, str]]) -> bool:
-    """Whether the innermost of the user's functions whose name says what it does makes data.
+def foreign_frame(
+    place: Place, usual: frozenset[Frame | str], loops: frozenset[Frame] = frozenset()
+) -> Frame | str | None:
+    """The outermost function that no usual step is in, of those whose names say what they do, if any;
+    or else the outermost with a name; or the line of a loop that no usual step is at, or the innermost
+    one. None: it is usual."""
+    if place.compiles:
+        return COMPILER
+    if place.waits_for_batch:
+        return None
+    others = [frame for frame in place.functions if frame not in usual]
+    if others:
+        telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
+        named = (frame for frame in others if not frame[1].endswith(">"))
+        return next(telling, next(named, others[0]) if usual else others[-1])
+    at = zip((line for line, _ in place.frames), place.functions[::-1], strict=True)
+    lines = [place.frames[0][0], *(line for line, function in at if function in loops)]
+    return next((line for line in lines[::-1] if line not in usual), None)
+
+
+def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
+    """What goes on in a function, or at lines of one: by its name, or else by what its samples find there.
+
+    A backward pass is training. A model that runs without one writes text or pictures, acts in a simulator
+    or, where no word says so, is evaluated. Else words of the lines tell.
 
     Args:
-        loop: Functions that call the optimizer, and so do everything.
+        places: Where samples found the thread within it, and how many.
     """
-    for frame in place.functions[::-1]:
+    if frame == COMPILER:
+        return PhaseKind.COMPILE
+    if isinstance(frame, tuple) and frame[1] != "<module>":
+        kind = kind_of(frame[1])
+        if kind is not PhaseKind.OTHER:
+            return kind
+    if any(place.learns for place in places):
+        return PhaseKind.TRAIN
+    runs_model = any(place.runs_model for place in places)
+    words: Counter[PhaseKind] = Counter()
+    for place, count in places.items():
+        kind = kind_of(place.frames[0][1], place.source)
+        if kind is not PhaseKind.DATA or not (runs_model or place.computes):
+            words[kind] += count
+    del words[PhaseKind.OTHER]
+    if words:
+        return words.most_common(1)[0][0]
+    if not runs_model:
+        return PhaseKind.OTHER
+    draws = isinstance(frame, tuple) and "sampl" in frame[1].lower()
+    draws = draws or any(_DRAWS.search(place.source) for place in places)
+    return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
+
+
+def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Frame]) -> bool:
+    """Whether the innermost of the user's functions whose name says what it does makes data, or one that is
+    known to; in one that says nothing because it calls the optimizer, whether the line does.
+
+    Args:
+        loop: Functions that call the optimizer, and so do everything, and up to which line each has no more
+            than made a batch (`batch_lines`).
+        makers: See `batch_makers`.
+    """
+    for at, frame in enumerate(place.functions[::-1]):
         if frame in loop:
-            return False
+            early = 0 < line_number(place.frames[at][0])[1] <= loop[frame]
+            if early and not place.runs_model and kind_of("", place.source) in _SILENT:
+                return True
+            return not at and not place.computes and _FROM_HOST.match(place.source) is not None
+        if frame in makers:
+            parts = (part for _, function in place.functions for part in function.split("."))
+            return not any(kind_of(part) is PhaseKind.ROLLOUT for part in parts)
         if kind_of(frame[1]) is not PhaseKind.OTHER:
             return kind_of(frame[1]) is PhaseKind.DATA
     return False
+
+
+def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Frame, int]:
+    """The last line of each function that makes tensors of what the host has, if its model has not run
+    before: what comes before that line reads and sorts. 0: there is none.
+
+    Args:
+        places: Of all samples.
+    """
+    made, ran = dict.fromkeys(loop, 0), dict.fromkeys(loop, 1 << 62)
+    for place in places:
+        for (where, _), frame in zip(place.frames, place.functions[::-1], strict=True):
+            number = line_number(where)[1]
+            if frame not in made:
+                continue
+            if place.runs_model or place.learns:
+                ran[frame] = min(ran[frame], number)
+            elif frame == place.functions[-1] and _MAKES_TENSORS.search(place.source):
+                made[frame] = max(made[frame], number)
+    return {frame: line if line < ran[frame] else 0 for frame, line in made.items()}
+
+
+def line_number(line: str) -> tuple[str, int]:
+    """`train.py:8` → its file and 8."""
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else 0
+
+
+def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
+    """Functions that make tensors of what the host has, or spend most of their time with arrays of it, and
+    whose names need not say so. None runs a model.
+
+    Args:
+        places: Of all samples, and how many found the thread there.
+    """
+    making: Counter[Frame] = Counter()
+    models: set[Frame] = set()
+    for place, count in places.items():
+        named = [frame for frame in place.functions if not frame[1].endswith(">")]
+        if place.runs_model or place.learns:
+            models.update(named)
+        elif named and _MAKES_TENSORS.search(place.source):
+            making[named[-1]] += count * TENSORS_OF
+        elif named:
+            making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count
+    return frozenset(frame for frame, more in making.items() if more > 0 and frame not in models)

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.account import split_of
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.account import Burst
 from brrrtop.ledger.evidence import Evidence
-from brrrtop.ledger.phases import Key, Phases
-from brrrtop.ledger.places import place_of
+from brrrtop.ledger.phases import Phases
+from brrrtop.ledger.places import Key, place_of
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover
@@ -25,6 +25,8 @@ from collectors.vocabulary import MarkClass
 
 LEAST_SAMPLES = 12
 """Of a phase: fewer put too wide an error on a share."""
+MISTIMED_NS = 2_000_000
+"""A sample may stand so far from where its time says: it is rounded, and a stack takes a while to read."""
 MOST_LINES = 20
 WHOLE = 0.9
 """Of a reading of the counter: so much of it in a phase makes it the phase's own."""
@@ -83,9 +85,9 @@ class PhaseSums(Struct, frozen=True, eq=False):
     """One phase over some time."""
 
     key: Key
-    lines: Counter[str]
-    """Samples by the user's line."""
     duration_ns: int = 0
+    lines: Counter[str] = Counter()
+    """Samples by the user's line."""
     count: int = 0
     longest_ns: int = 0
     steps: int = 0
@@ -113,15 +115,14 @@ class PhaseSums(Struct, frozen=True, eq=False):
         return self.active_ns / self.read_ns if self.read_ns else None
 
     @property
+    def launching(self) -> float:
+        """Share of its time outside of waits in which samples are on their way to a launch."""
+        return self.launching_ns / max(1, self.duration_ns - self.waits_ns)
+
+    @property
     def account(self) -> Account:
         """All of its time."""
-        known = accounts.Known(
-            kind=self.key[0], duration_ns=self.duration_ns, steps=self.steps,
-            waits_ns=self.waits_ns, reading_ns=self.reading_ns, active=self.active,
-            launching=self.launching_ns / max(1, self.duration_ns - self.waits_ns),
-            pauses_ns=self.pauses_ns,
-        )  # fmt: skip
-        return accounts.account_of(known, self.bursts)
+        return accounts.account_of(self)
 
     @property
     def waits_most_ns(self) -> int:
@@ -191,6 +192,8 @@ def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[B
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
     (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
+    if key[0] is PhaseKind.SAVING:  # files that it opens are its own
+        reading = 0.0
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
     reads = cover.between(evidence.read_starts, evidence.read_ends).astype(np.float64)
     own = np.where(reads >= WHOLE * (evidence.read_ends - evidence.read_starts), reads, 0.0)
@@ -247,7 +250,10 @@ def _sampled_shares(
     them and by reading files for them; and in which it is on its way to a launch. Of how many samples."""
     samples = evidence.samples
     inside = intervals.holders(*phase, samples.times_ns) >= 0
+    # Beside a wait that a mark measured, a sample of the same wait is but mistimed.
+    around = intervals.merge(marked[0] - MISTIMED_NS, marked[1] + MISTIMED_NS)
     inside &= intervals.holders(*marked, samples.times_ns) < 0
+    inside &= ~samples.asks | (intervals.holders(*around, samples.times_ns) < 0)
     times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
     if len(times) < LEAST_SAMPLES:
         return (0.0, 0.0, 0.0), len(times)
@@ -292,7 +298,6 @@ def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
             account=accounts.add([one.account for one in group]),
             steps=sum(one.steps for one in group),
             waits_ns=sum(one.waits_ns for one in group),
-            kernels=sum(one.kernels for one in group),
         )
         for group in groups
         if group

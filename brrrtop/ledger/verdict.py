@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account import regimes
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.facts.stack_samples import samples_of
 from brrrtop.analysis.kernels import table
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Phase, PhaseKind, Run, Witness
@@ -79,6 +80,7 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
         cause=verdict.cause,
         confidence=sure,
         runner_up=verdict.runner_up,
+        stack_samples=samples_of(run, result.stack_samples),
         observed_share=run.traced_ns / max(1, run.duration_ns),
         traced_ns=result.account.duration_ns,
         run=run,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.run import Run
+from brrrtop.model.run import Run, StackSamples
 from brrrtop.model.tables import Device, Span
 from collectors.vocabulary import StrEnum
 
@@ -130,45 +130,6 @@ class CounterSamples(Struct, frozen=True):
     """Median standard error of their place; None where none has one."""
 
 
-class Line(Struct, frozen=True):
-    """A line of the trainer's own code that samples of its training thread were at."""
-
-    place: str
-    """`nb/reader.py:30`; with the function where the source is not known."""
-    source: str
-    """Empty where nobody could read it."""
-    count: int
-    """Samples at it, whatever it had called."""
-    reads_as: str | None = None
-    """The idle cause that it names; None: none."""
-    is_reading: bool = False
-    """Reads as `io`, and as reading a file."""
-
-    def __str__(self) -> str:
-        return f"{self.place}, {self.source}" if self.source else self.place
-
-
-class StackSamples(Struct, frozen=True):
-    """Samples of the training thread's stack outside waits that have a name."""
-
-    count: int
-    span_ns: int
-    """From the first to the last."""
-    within: bool
-    """All were taken in the judged span; else in the watch around it."""
-    lines: tuple[Line, ...]
-    """Where many of them were, most first; empty where no line stands out."""
-    shares: Mapping[str, float]
-    """Part of them by the idle cause that their line names."""
-    io_bounds: tuple[float, float] = (0.0, 1.0)
-    """Of the share of `io`: between these it is, 95 times of 100."""
-
-    @property
-    def io_count(self) -> int:
-        """Samples in file or network work."""
-        return round(self.shares.get("io", 0.0) * self.count)
-
-
 class Estimate(Struct, frozen=True, eq=False):
     """Facts about one device in one window, and the verdict on them."""
 
@@ -187,8 +148,6 @@ class Estimate(Struct, frozen=True, eq=False):
     """By total time, largest first."""
     evidence_shares: Mapping[str, float]
     """Share of kernel time by level of evidence."""
-    host_cause_known: float | None = None
-    """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
     roofs: Roofs | None = None
     capability_at_least: tuple[int, int] | None = None
@@ -205,6 +164,13 @@ class Estimate(Struct, frozen=True, eq=False):
     """Another process has turns of the device, which kernels' records hold: shares are not judged."""
     stack_samples: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
+
+    @property
+    def host_cause_known(self) -> float | None:
+        """Part, with a cause, of the idle time that the host was late for."""
+        idle, how = self.account.idle_ns, self.account.mechanical_ns
+        nameless_ns = idle["host"] + max(0, idle["unknown"] - how["unknown"])
+        return max(0.0, 1 - nameless_ns / how["host_late"]) if how["host_late"] else None
 
     @property
     def mean_step_ns(self) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.model.estimate import Line
+from brrrtop.model.run import Line
 from brrrtop.model.tables import I8, Bool, Columns, Links
 from collectors.vocabulary import StrEnum
 

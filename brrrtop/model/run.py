@@ -6,6 +6,8 @@ integer nanoseconds on the trainer's CLOCK_REALTIME; shares are 0..1; `None` is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
@@ -118,6 +120,45 @@ class CodeLine(Struct, frozen=True):
     """Part of that share within waits for a loader's batch."""
 
 
+class Line(Struct, frozen=True):
+    """A line of the trainer's own code that samples of its training thread were at."""
+
+    place: str
+    """`nb/reader.py:30`; with the function where the source is not known."""
+    source: str
+    """Empty where nobody could read it."""
+    count: int
+    """Samples at it, whatever it had called."""
+    reads_as: str | None = None
+    """The idle cause that it names; None: none."""
+    is_reading: bool = False
+    """Reads as `io`, and as reading a file."""
+
+    def __str__(self) -> str:
+        return f"{self.place}, {self.source}" if self.source else self.place
+
+
+class StackSamples(Struct, frozen=True):
+    """Samples of the training thread's stack outside waits that have a name."""
+
+    count: int
+    span_ns: int
+    """From the first to the last."""
+    within: bool
+    """All were taken in the judged span; else in the last minute of the run."""
+    lines: tuple[Line, ...]
+    """Where many of them were, most first; empty where no line stands out."""
+    shares: Mapping[str, float]
+    """Part of them by the idle cause that their line names."""
+    io_bounds: tuple[float, float] = (0.0, 1.0)
+    """Of the share of `io`: between these it is, 95 times of 100."""
+
+    @property
+    def io_count(self) -> int:
+        """Samples in file or network work."""
+        return round(self.shares.get("io", 0.0) * self.count)
+
+
 class Run(Struct, frozen=True, eq=False):
     """A run, most time first."""
 
@@ -135,6 +176,8 @@ class Run(Struct, frozen=True, eq=False):
     """In order of time, for the last minutes."""
     lines: tuple[CodeLine, ...] = ()
     """Where the training thread stood in the last minute, most time first; empty for too few samples."""
+    samples: StackSamples | None = None
+    """Of the last minute, outside waits that have a name."""
 
     @property
     def duration_ns(self) -> int:

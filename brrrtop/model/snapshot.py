@@ -195,3 +195,13 @@ class Snapshot(Struct, frozen=True, eq=False):
     """All ranks of the job, this one among them; None for a rank by itself."""
     successor: int | None = None
     """The process that would take an ended trainer's place, waiting for somebody's yes."""
+
+
+LOOK_S, SOON_S = 0.1, 20.0
+"""Between two looks while a first verdict is awaited; it comes by then, or nothing hurries any more."""
+
+
+def pause_s(interval_s: float, snapshot: Snapshot, watched_s: float) -> float:
+    """Until the next look: orders to the agent, and its answers, wait for it."""
+    awaited = snapshot.estimate is None and snapshot.source.tier == "bursts" and watched_s < SOON_S
+    return min(interval_s, LOOK_S) if awaited else interval_s

@@ -212,6 +212,8 @@ class Controller:
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
             self.requests.on_tick(now_ns, self.governor)
+            if source.feeds.replace_agent:
+                source.link.order(Op.REST)
         source.say(status, now_ns)
         if load.trainer_running is False:
             source.end(load.trainer_end, now_ns)

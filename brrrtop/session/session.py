@@ -35,8 +35,6 @@ from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000
-MATTERS = 0.02
-"""Of a span: less of it that the host was away needs no second verdict."""
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
@@ -71,7 +69,8 @@ class Session:
         self._steady = Steady()
         self._judged_to_ns = 0
         self._read_to_ns = 0
-        self._looked = 0
+        self._over = False
+        """A recording was judged whole, at its end."""
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
         self._devices: tuple[Estimate, ...] = ()
@@ -169,14 +168,24 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = windows.current(self.timeline, now, self._window_ns)
+        if self.timeline.observed is not None and self.source.span and self._is_over(now):
+            span = self._whole()
         try:
-            self._judge_new(span, now)
+            self._judge_new(span)
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
         self.log.update(self.timeline, self.analysis.estimate if self.analysis else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
+
+    def _whole(self) -> Span:
+        """All of a recording at its end: as a report of it is, not as what came last says."""
+        if not self._over:
+            self._over, self._judged_to_ns = True, 0
+            self._ledgers.clear()
+            self._steady.forget()
+        return windows.whole(self.timeline)
 
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
@@ -220,9 +229,9 @@ class Session:
         self._seen_verdicts = self.verdicts
         return made
 
-    def _judge_new(self, span: Span | None, now: int) -> None:
+    def _judge_new(self, span: Span | None) -> None:
         """Judges the span where there is something new in it."""
-        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
+        learned = self.timeline.learn() | self.timeline.take_new_samples()
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
             self._judge(span)
 
@@ -294,17 +303,6 @@ class Session:
         if self._marking.comparison is not None:
             self.log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
-        self._looked = self.timeline.looks_taken
-
-    def _looked_long(self, now: int) -> bool:
-        """Whether samples since the verdict may say where the host is that it found elsewhere."""
-        taken = self.timeline.looks_taken
-        if self.analysis is None or not windows.is_due(taken, self._looked, self._is_over(now)):
-            return False
-        result = self.analysis.estimate
-        away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
-        within = result.stack_samples is not None and result.stack_samples.within
-        return not within and away >= MATTERS * result.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:
         return estimate(self.timeline.window(span, device_id)).estimate

@@ -105,21 +105,25 @@ class AgentLink:
             if self._leaving.wait(PING_S):
                 return
 
-    def leave(self) -> None:
+    def leave(self) -> list[Frame]:
         """Asks it to leave, and reads until it has: a socket closed on unread frames is reset, and
-        the wish may be lost with them. Seconds at the longest."""
-        agent = self._agent
+        the wish may be lost with them. Seconds at the longest.
+
+        Returns:
+            What came until then.
+        """
+        agent, frames = self._agent, list[Frame]()
         self._leaving.set()
         if self._pinging.is_alive():
             self._pinging.join(1.0)
         if agent is None:
-            return
+            return frames
         until = time.monotonic() + HANG_UP_S
         with contextlib.suppress(OSError, CollectorError, WireError):
             if self.order(Op.DETACH):
                 while not agent.closed and time.monotonic() < until:
-                    for _ in agent.frames():
-                        pass
+                    frames.extend(agent.frames())
                     time.sleep(0.005)
         with contextlib.suppress(OSError):
             agent.close()
+        return frames

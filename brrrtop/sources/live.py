@@ -6,6 +6,7 @@ orders anything: that is `session.controller`'s part.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -121,16 +122,31 @@ class LiveSource:
         raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
 
     def close(self) -> None:
-        """Detaches and lets go of everything: seconds at the longest, more only for a slow disk."""
+        """Detaches and lets go of everything: seconds at the longest, more only for a slow disk.
+
+        What was on its way is recorded: it tells of the last half second.
+        """
         if self._closed:
             return
         self._closed = True
-        self.link.leave()
+        left = self.link.leave()
         self.feeds.close()
         self.load.close()
+        if self._end is None:
+            with contextlib.suppress(Exception):  # as in `gather`: nothing of it keeps us here
+                self._take_rest(left)
         left_ns = max(self.now_ns(), self._floor_ns)
-        left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
-        self.tee.close(None if self._end is not None else left)
+        last = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
+        self.tee.close(None if self._end is not None else last)
+
+    def _take_rest(self, left: Sequence[Frame]) -> None:
+        now_ns = self.now_ns()
+        for frame in left:
+            self._take(frame, now_ns, None, lambda one, _: one.kind != Kind.STATUS)
+        for frame, carried in self.feeds.drain():
+            self._take(frame, now_ns, carried, lambda *_: True)
+        for _ in self.frames():
+            pass
 
     # --- in ---------------------------------------------------------------------
 
@@ -204,6 +220,8 @@ class LiveSource:
             self.feeds.learn_device(frame.body)
         elif frame.kind == Kind.OBSERVED:
             self.feeds.traced(frame.body)
+        elif frame.kind in (Kind.MARKS, Kind.NAMES) and carried is None:
+            self.feeds.hear(frame)
         if not hear(frame, now_ns):
             return
         if frame.kind == Kind.GAUGES and carried:
@@ -259,6 +277,10 @@ class Feeds:
         return any(feed.settling for feed in self._feeds)
 
     @property
+    def replace_agent(self) -> bool:
+        return any(feed.replaces_agent for feed in self._feeds)
+
+    @property
     def workers(self) -> list[int]:
         return [pid for feed in self._feeds if (pid := feed.worker) is not None]
 
@@ -289,6 +311,10 @@ class Feeds:
     def traced(self, spans: Any) -> None:
         for feed in self._feeds:
             feed.traced(spans)
+
+    def hear(self, frame: Frame) -> None:
+        for feed in self._feeds:
+            feed.hear(frame)
 
     def close(self) -> None:
         for feed in self._feeds:

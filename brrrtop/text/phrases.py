@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from brrrtop.model.account import Account
-from brrrtop.model.estimate import Estimate, Line, Regime, Side
+from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor
+from brrrtop.model.run import Line
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import causes, units
 
@@ -132,6 +133,9 @@ def because(estimate: Estimate) -> str:
         return SHARED
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
         return unrecorded(account)
+    if estimate.regime is Regime.UNKNOWN and 2 * account.unknown_ns > account.duration_ns:
+        busy = units.share(account.unknown_ns / account.duration_ns)
+        return f"{busy} of the time goes to kernels of unknown kind"
     return REGIMES[estimate.regime]
 
 

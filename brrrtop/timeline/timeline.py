@@ -23,7 +23,7 @@ from brrrtop.model.tables import (
     Window,
 )
 from brrrtop.sources.source import FELL_NS
-from brrrtop.timeline import columns, windows
+from brrrtop.timeline import columns
 from brrrtop.timeline.clocks import SampleClock
 from brrrtop.timeline.columns import Track, in_order
 from brrrtop.timeline.correlation import NONE as NO_LINKS
@@ -44,6 +44,10 @@ where two more were missed nothing is known."""
 MOST_NAMES = 1 << 22
 """Ids of names that are kept, and different names: an agent has 65,535, a trace of hours 100,000.
 Beyond, kernels are nameless."""
+
+
+WATCH_NS = 60_000_000_000
+"""Long enough for hundreds of waits and samples, short enough to follow a change."""
 
 
 class Timeline:
@@ -67,8 +71,6 @@ class Timeline:
         self.status: dict[str, Any] = {}
         self.ended: str | None = None
         self.gauges_seen = False
-        self.looks_taken = 0
-        """Samples of the training thread's stack so far."""
 
     def begin_anew(self) -> None:
         """Forgets all that has a time; what was told of names, devices and the trainer stands."""
@@ -202,7 +204,6 @@ class Timeline:
             if self.shapes.add(table.take(ours)):
                 self._observed = None
             table = table.take(~ours)
-        self.looks_taken += int((table.classes == MarkClass.STACK).sum())
         self._marks.add(table, table.starts_ns, table.ends_ns)
 
     def _add_links(self, rows: Any) -> None:
@@ -312,7 +313,7 @@ class Timeline:
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
             near_steps_ns=self._near_steps_ns(span),
-            watched=self._watched_marks(span),
+            watched=self._watched_marks(),
         )  # fmt: skip
 
     def _launched_from(self, span: Span, acts: Activities, calls: Calls) -> int:
@@ -374,12 +375,12 @@ class Timeline:
             (s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=-(1 << 62)
         )
 
-    def _watched_marks(self, span: Span) -> Marks | None:
-        if self.traced is None or not self.looks_taken:
+    def _watched_marks(self) -> Marks | None:
+        """Of the last minute, traced or not; None where all there is was traced."""
+        if self.traced is None:
             return None
-        around = windows.watch_around(span, self.traced, self.newest_ns or 0)
-        marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return in_order(marks, windows.relevant_marks(marks, around), marks.starts_ns)
+        newest_ns = self.newest_ns or 0
+        return self.marks_between(Span(newest_ns - WATCH_NS, newest_ns + 1))
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from brrrtop.model.tables import Bool, Marks, Span
-from collectors.vocabulary import NAMED, MarkClass
+from brrrtop.model.tables import Span
+from collectors.vocabulary import MarkClass
 
 if TYPE_CHECKING:
     from brrrtop.timeline.timeline import Timeline
@@ -21,14 +18,8 @@ STUMP_NS = 10_000_000_000
 """So long a burst of whole steps is waited for: less than `--once` waits for a verdict."""
 MOST_ACTIVITIES = 200_000
 """More are not needed for a verdict, and looking twice a second must stay cheap."""
-WATCH_NS = 60_000_000_000
-"""Long enough for a hundred samples of a thread that is looked at twice a second, short enough to
-follow a change."""
-LEAST_NEW = 5
-"""A look or two more change no sentence."""
 QUEUED_NS = 1_000_000
 """Between a launch and the kernel on an idle device there are microseconds; a large copy may take longer."""
-_KEPT = np.array([int(c) for c in (MarkClass.STACK, *NAMED)])
 
 
 def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span | None:
@@ -96,35 +87,3 @@ def _limit(timeline: Timeline, span: Span) -> Span:
         return span
     length = max(1, span.duration_ns * MOST_ACTIVITIES // count)
     return Span(span.t1_ns - length, span.t1_ns)
-
-
-def watch_around(span: Span, traced: Sequence[Span], newest_ns: int) -> Span:
-    """The latest minute of what lies between the first traced span and the next one after `span`.
-
-    What came before the first is loading and warm-up; from the next on it is another span's.
-    """
-    later = [one.t0_ns for one in traced if one.t0_ns >= span.t1_ns]
-    end = min(later, default=max(newest_ns, span.t1_ns) + 1)
-    first = min([one.t0_ns for one in traced[:1]], default=span.t0_ns)
-    return Span(max(end - WATCH_NS, min(first, span.t0_ns)), end)
-
-
-def relevant_marks(marks: Marks, around: Span) -> Bool:
-    """Rows that are kept for a span: samples and what names a cause, as far as steps went on.
-
-    After the last step a trainer may do anything: save, evaluate, end.
-    """
-    inside = (marks.ends_ns >= around.t0_ns) & (marks.starts_ns < around.t1_ns)
-    steps = marks.ends_ns[inside & (marks.classes == MarkClass.STEP)]
-    if len(steps):
-        inside &= marks.starts_ns < steps.max()
-    return np.asarray(inside & np.isin(marks.classes, _KEPT))
-
-
-def is_due(taken: int, looked: int, ended: bool) -> bool:
-    """Whether so many samples deserve a second verdict on a span, after one with `looked` of them.
-
-    Half as many again: a watch without bursts is judged again a few times, not twice a second. At
-    the end all of them count, however it was come to.
-    """
-    return taken > looked if ended else taken >= max(LEAST_NEW, looked + looked // 2)

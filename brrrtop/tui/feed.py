@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -10,7 +11,7 @@ from threading import Event, Thread
 from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.snapshot import Snapshot, pause_s
 from brrrtop.tui.driver import Driver
 
 Request = Callable[[Driver], "str | None"]
@@ -83,13 +84,15 @@ class Feed(Thread):
             self.join(timeout_s)
 
     def run(self) -> None:
+        began_s = time.monotonic()
         try:
             while not self._stopping:
                 self._wake.clear()
                 self._carry_out()
                 self._seen.clear()
-                self._post(SnapshotReady(self._driver.advance()))
-                self._wake.wait(self._interval_s)
+                snapshot = self._driver.advance()
+                self._post(SnapshotReady(snapshot))
+                self._wake.wait(pause_s(self._interval_s, snapshot, time.monotonic() - began_s))
                 if not self._wake.is_set():
                     self._seen.wait(UNSEEN_S)
         except Exception as fault:  # noqa: BLE001 - handed to the screen, which raises it

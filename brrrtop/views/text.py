@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import CounterSamples, Estimate, Regime, StackSamples
+from brrrtop.model.estimate import CounterSamples, Estimate, Regime
 from brrrtop.model.ranks import JobSnapshot
+from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import hero, phrases, units
 from brrrtop.text import ranks as words

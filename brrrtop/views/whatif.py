@@ -10,6 +10,8 @@ from brrrtop.text import units
 
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
+OPEN = 0.95
+"""Of the time saved: from here on a point is several times, and an upper bound says nothing."""
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (
@@ -26,8 +28,10 @@ def ordered(snapshot: Snapshot) -> tuple[WhatIf, ...]:
 
 
 def span(low: float, high: float) -> str:
-    """What is saved at least and at most, 0.28 and 0.41, as speeds: `1.39–1.7×`."""
+    """What is saved at least and at most, 0.28 and 0.41, as speeds: `1.39–1.7×`, `≥ 3.1×`."""
     least, most = units.times_as_fast(low), units.times_as_fast(high)
+    if low < OPEN <= high:
+        return f"≥ {least}"
     return most if least == most else f"{least[:-1]}–{most}"
 
 

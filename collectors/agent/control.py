@@ -15,6 +15,7 @@ from .library import (
     ENDED,
     GONE,
     HELLO,
+    REST,
     SHAPES,
     STATUS,
     STOP,
@@ -120,6 +121,7 @@ class Control:
                 return
         if bits & CONNECTED:
             self.steps.places.due.clear()
+            self.stacks.rest(0)
             self.hook()
             self._reported.clear()
             self._facts_ns = 0
@@ -128,9 +130,11 @@ class Control:
         if bits & (SHAPES | TRACING):
             self.fence.guard(self.shapes.name, self.shapes.apply)(bits)
         now_ns = time.time_ns()
+        if bits & REST:
+            self.stacks.rest()
         if self.stacks.sampling and self.stacks.name not in self._off:
             self.fence.guard(self.stacks.name, self.stacks.sample)(now_ns)
-        if bits or now_ns - self._round_ns >= _ROUND_MS * 900_000:
+        if bits & ~REST or now_ns - self._round_ns >= _ROUND_MS * 900_000:
             self._round(now_ns)
 
     def _round(self, now_ns: int) -> None:

@@ -17,7 +17,7 @@ STEP, INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER,
 PERTURBED, RECORDED_OP, PLACE = 14, 15, 16
 
 # What `wait` answers, bit by bit.
-STOP, CONNECTED, GONE, TRACING, ENDED, SHAPES = 1, 8, 16, 64, 256, 512
+STOP, CONNECTED, GONE, TRACING, ENDED, SHAPES, REST = 1, 8, 16, 64, 256, 512, 1024
 """STOP with GONE: nobody watches, unhook and wait. STOP alone: the monitor asked to detach."""
 
 _U16, _I64, _U32, _TEXT = ctypes.c_uint16, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p

@@ -71,6 +71,14 @@ class SamplerFeed:
     def close(self) -> object:
         raise NotImplementedError
 
+    @property
+    def replaces_agent(self) -> bool:
+        """It samples the trainer's stack better than the agent."""
+        return False
+
+    def hear(self, frame: Frame) -> None:
+        """Marks, or names, that the agent sent."""
+
     def match(self, uuids: Mapping[int, str]) -> None:
         """Learns the trainer's devices by its own numbers."""
 

@@ -31,6 +31,9 @@ class Op(IntEnum):
     """Record the ops of the next whole step, with their shapes. What comes of it are OPS, marks
     (`MarkClass.PERTURBED`, `RECORDED_OP`), or a STATUS with `shapes` that says why not."""
 
+    REST = 9
+    """Take no stack samples for 5 s: somebody takes them without the interpreter's lock."""
+
 
 class Wanted(IntFlag):
     """What to trace, and at which risk. Several monitors: all that any of them wants."""

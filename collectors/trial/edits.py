@@ -7,6 +7,7 @@ Loaders and optimizers: when they are constructed. Everything here runs on the t
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import inspect
@@ -47,7 +48,7 @@ class Edits:
         Args:
             on_model: Called at each root call of the first steps.
         """
-        self._torch = torch
+        self._torch = Forward.torch = torch
         if "tf32" in self.ids:
             torch.set_float32_matmul_precision("high")
         if "cudnn-benchmark" in self.ids:
@@ -89,6 +90,8 @@ class Edits:
             self.counts["cudnn-benchmark"] = int(benchmark)
         for edit in self.ids & COMPILE.keys():
             self.counts[edit] = compiled_graphs()
+            if self.models and not self.counts[edit]:
+                self.problems.setdefault(edit, "torch.compile finds nothing in it to compile")
         return {
             "counts": self.counts, "problems": self.problems, "models": self.models,
             "loaders": self.loaders, "optimizers": self.optimizers, "tf32": not precise,
@@ -98,7 +101,8 @@ class Edits:
 
     def _prepare(self, model: Any) -> None:
         """Edits a model at its first root call. A fault is kept: the program goes on without the edit."""
-        if any(root is model for root in self._roots):
+        copied = isinstance(vars(model).get("forward"), Forward)
+        if copied or any(root is model for root in self._roots):
             return
         if not any(p.requires_grad for p in model.parameters()):
             return
@@ -137,19 +141,18 @@ class Edits:
 
     def _compile(self, model: Any, edit: str) -> bool:
         # `Module.compile` leaves modules of torch.nn itself, a Sequential say, as they are (torch 2.13).
-        model.forward = self._torch.compile(model.forward, **COMPILE[edit])
+        model.forward = Compiled(model.forward, COMPILE[edit])
         return True
 
     def _autocast(self, model: Any, _: str) -> bool:
-        device = next(model.parameters()).device.type
-        model.forward = Autocast(self._torch, device, model.forward)
+        model.forward = Autocast(model.forward, next(model.parameters()).device.type)
         return True
 
     def _channels_last(self, model: Any, _: str) -> bool:
         if not any(p.dim() == 4 for p in model.parameters()):
             return False
         model.to(memory_format=self._torch.channels_last)
-        model.forward = ChannelsLast(self._torch, model.forward)
+        model.forward = ChannelsLast(model.forward)
         return True
 
     def _sdpa(self, model: Any, _: str) -> bool:
@@ -249,44 +252,70 @@ def _attention(module: Any) -> Any:
     return vars(module).get("fused_attn") if chosen is None else chosen
 
 
-class Autocast:
-    """`forward` under autocast to bf16.
+class Forward:
+    """A module's `forward` with an edit.
+
+    A copy of the module (averaged weights, say) has one of its own, over its own weights; in a file that the
+    program saves the module with, `forward` is as it was.
+    """
+
+    torch: Any = None
+
+    def __init__(self, forward: Any, way: Any = None) -> None:
+        self._forward, self._way = forward, way
+        functools.update_wrapper(self, forward, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Forward:
+        return type(self)(copy.deepcopy(self._forward, memo), self._way)
+
+    def __reduce__(self) -> Any:
+        return self._forward.__reduce__()
+
+
+class Compiled(Forward):
+    """Compiled, with the arguments `way`."""
+
+    def __init__(self, forward: Any, way: Any) -> None:
+        super().__init__(forward, way)
+        self._compiled = self.torch.compile(forward, **way)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(*args, **kwargs)
+
+
+class Autocast(Forward):
+    """Under autocast to bf16, on the device `way`.
 
     What it returns becomes float32 again, as with Accelerate, unless the loss is computed inside: a loss
     function that is called outside would else add up in bf16, which under autocast it does not.
     """
 
-    def __init__(self, torch: Any, device: str, forward: Any) -> None:
-        self._torch, self._device, self._forward = torch, device, forward
-        functools.update_wrapper(self, forward, updated=())
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._torch.autocast(self._device, dtype=self._torch.bfloat16):
+        with self.torch.autocast(self._way, dtype=self.torch.bfloat16):
             result = self._forward(*args, **kwargs)
         return self._in_float32(result)
 
     def _in_float32(self, value: Any) -> Any:
-        if isinstance(value, self._torch.Tensor):
-            return value.float() if value.dtype is self._torch.bfloat16 else value
+        if isinstance(value, self.torch.Tensor):
+            return value.float() if value.dtype is self.torch.bfloat16 else value
         if type(value) in (tuple, list) and not any(
-            isinstance(one, self._torch.Tensor) and one.dim() == 0 for one in value
+            isinstance(one, self.torch.Tensor) and one.dim() == 0 for one in value
         ):
             return type(value)(map(self._in_float32, value))
         return value
 
 
-class ChannelsLast:
-    """`forward` with its images in channels-last."""
-
-    def __init__(self, torch: Any, forward: Any) -> None:
-        self._torch, self._forward = torch, forward
-        functools.update_wrapper(self, forward, updated=())
+class ChannelsLast(Forward):
+    """With its images in channels-last."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: self._converted(value) for name, value in kwargs.items()}
         return self._forward(*map(self._converted, args), **kwargs)
 
     def _converted(self, value: Any) -> Any:
-        if isinstance(value, self._torch.Tensor) and value.dim() == 4:
-            return value.contiguous(memory_format=self._torch.channels_last)
+        if isinstance(value, self.torch.Tensor) and value.dim() == 4:
+            return value.contiguous(memory_format=self.torch.channels_last)
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
 
 import pytest
 
@@ -12,7 +13,8 @@ from collectors.vocabulary import Metric
 from .scenarios import ADD, GEMM, Scene
 
 SceneOf = Callable[[], Scene]
-BucketStyle = Callable[[SceneOf], SceneOf]
+Recipe = Callable[..., object]
+"""What each of five steps is made of; one that takes nothing makes its scene itself."""
 
 
 @dataclass
@@ -22,20 +24,25 @@ class Cases:
     calling: list[tuple[str, SceneOf]] = field(default_factory=list)
     quiet: list[tuple[str, SceneOf]] = field(default_factory=list)
 
-    def calls_for(self, *kinds: str) -> BucketStyle:
-        """The scene must be told these."""
-        return self._mark(self.calling, kinds)
+    def calls_for(self, *kinds: str, **scenes: Recipe) -> Callable[[Recipe], SceneOf]:
+        """Each of the scenes must be told these, and the one that is decorated."""
+        return self._mark(self.calling, kinds, scenes)
 
-    def silent(self, *kinds: str) -> BucketStyle:
-        """The scene must not be told these."""
-        return self._mark(self.quiet, kinds)
+    def silent(self, *kinds: str, **scenes: Recipe) -> Callable[[Recipe], SceneOf]:
+        """None of the scenes must be told these, nor the one that is decorated."""
+        return self._mark(self.quiet, kinds, scenes)
 
     @staticmethod
-    def _mark(cases: list[tuple[str, SceneOf]], kinds: tuple[str, ...]) -> BucketStyle:
-        def add(scene: SceneOf) -> SceneOf:
+    def _mark(
+        cases: list[tuple[str, SceneOf]], kinds: tuple[str, ...], scenes: dict[str, Recipe]
+    ) -> Callable[[Recipe], SceneOf]:
+        def add(recipe: Recipe, name: str = "") -> SceneOf:
+            scene = _scene_of(recipe, name or recipe.__name__)
             cases.extend((kind, scene) for kind in kinds)
             return scene
 
+        for name, recipe in scenes.items():
+            add(recipe, name)
         return add
 
     def tests(self) -> tuple[Callable[[str, SceneOf], None], Callable[[str, SceneOf], None]]:
@@ -56,6 +63,16 @@ class Cases:
             assert kind not in scene().advice()
 
         return given, silent
+
+
+def _scene_of(recipe: Recipe, name: str) -> SceneOf:
+    def scene() -> Scene:
+        made = looped(recipe) if signature(recipe).parameters else recipe()
+        assert isinstance(made, Scene)
+        return made
+
+    scene.__name__ = name
+    return scene
 
 
 def _name(part: object) -> str:

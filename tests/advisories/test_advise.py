@@ -76,6 +76,7 @@ def test_a_bigger_batch_is_an_offer_after_all_that_wins() -> None:
 def test_an_edit_that_more_than_doubles_a_step_is_told_in_times() -> None:
     row = WhatIf("compile", 35.7e6, -2.92, -4.9, -0.59, None, "model = torch.compile(model)")
     assert speeds(row) == ("0.26×", "0.17–0.63×")
+    assert speeds(replace(row, saves=0.8, saves_low=0.7, saves_high=0.99)) == ("5.0×", "≥ 3.3×")
     better = replace(row, edit="no-sync", saves=0.3)
     assert more(replace(row, edit="no-sync+compile", saves=-1.06), better) == "slower than now"
     advice = analyze(open_source(str(ITEM_SYNC))).advisories

@@ -19,11 +19,6 @@ def rows_of_odd_length() -> Scene:
     return looped(lambda s: [s.kernel(ODD_GEMM, 900.0, blocks=512, op=op) for _ in range(10)])
 
 
-@silent("tensor-core-alignment")
-def a_small_odd_head() -> Scene:
-    return looped(lambda s: (large(s, 40), s.kernel(ODD_GEMM, 40.0, blocks=4)))
-
-
 @calls_for("fusion-ceiling")
 def attention_of_the_last_generation() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(FLASH2, 400.0)) for _ in range(10)])
@@ -34,11 +29,6 @@ def the_same_attention_on_its_own_generation() -> Scene:
     return looped(
         lambda s: [(large(s, 2), s.kernel(FLASH2, 400.0)) for _ in range(10)], scene=Scene(A100)
     )
-
-
-@calls_for("skinny-products")
-def matrix_times_vector() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(GEMV, 100.0)) for _ in range(20)])
 
 
 @calls_for("skinny-products")
@@ -53,11 +43,6 @@ def large_tiles_with_a_short_stage() -> Scene:
     return looped(lambda s: [(large(s, 1), s.kernel(name, 100.0)) for _ in range(20)])
 
 
-@silent("skinny-products")
-def one_matrix_times_vector() -> Scene:
-    return looped(lambda s: (large(s), s.kernel(GEMV, 100.0)))
-
-
 @calls_for("cudnn-benchmark")
 def convolutions_of_the_past_in_a_mix() -> Scene:
     device = replace(A100, capability=(6, 0), name="Tesla P100")
@@ -66,20 +51,26 @@ def convolutions_of_the_past_in_a_mix() -> Scene:
     )
 
 
-@silent("cudnn-benchmark")
-def implicit_gemms() -> Scene:
-    return looped(lambda s: [s.kernel(CONV_NHWC, 200.0) for _ in range(20)])
-
-
-@calls_for("double-precision")
-def a_metric_in_fp64() -> Scene:
-    return looped(lambda s: (large(s), [s.kernel(ADD64, 90.0) for _ in range(10)]))
-
-
 @silent("double-precision")
 def double_scalars_of_an_fp32_kernel() -> Scene:
     name = FUSED_ADAM.replace("(P)", "(P, double, double, float const*)")
     return looped(lambda s: (large(s), s.kernel(name, 600.0)))
+
+
+silent(
+    "tensor-core-alignment",
+    a_small_odd_head=lambda s: (large(s, 40), s.kernel(ODD_GEMM, 40.0, blocks=4)),
+)
+calls_for(
+    "skinny-products",
+    matrix_times_vector=lambda s: [(large(s, 1), s.kernel(GEMV, 100.0)) for _ in range(20)],
+)
+silent("skinny-products", one_matrix_times_vector=lambda s: (large(s), s.kernel(GEMV, 100.0)))
+silent("cudnn-benchmark", implicit_gemms=lambda s: [s.kernel(CONV_NHWC, 200.0) for _ in range(20)])
+calls_for(
+    "double-precision",
+    a_metric_in_fp64=lambda s: (large(s), [s.kernel(ADD64, 90.0) for _ in range(10)]),
+)
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

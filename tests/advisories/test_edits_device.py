@@ -33,11 +33,6 @@ HALF = "c10::BFloat16"
 calls_for, silent = CASES.calls_for, CASES.silent
 
 
-@calls_for("fuse-pointwise")
-def long_pointwise_runs() -> Scene:
-    return looped(lambda s: (large(s, 4), [s.kernel(ADD, 80.0) for _ in range(30)]))
-
-
 @silent("fuse-pointwise")
 def residuals_and_norms() -> Scene:
     def layer(s: Scene) -> None:
@@ -64,14 +59,11 @@ def channels_first_convolutions() -> Scene:
 
 
 @silent("channels-last")
-def channels_last_convolutions() -> Scene:
-    def body(s: Scene) -> None:
-        s.kernel(TO_NHWC, 20.0)
-        for _ in range(20):
-            s.kernel(CONV_NHWC, 200.0)
-            s.kernel(NORM, 40.0)
-
-    return looped(body)
+def channels_last_convolutions(s: Scene) -> None:
+    s.kernel(TO_NHWC, 20.0)
+    for _ in range(20):
+        s.kernel(CONV_NHWC, 200.0)
+        s.kernel(NORM, 40.0)
 
 
 @calls_for("channels-last")
@@ -119,18 +111,8 @@ def norms_without_convolutions() -> Scene:
 
 
 @calls_for("enable-tf32-or-amp")
-def fp32_products_on_cuda_cores() -> Scene:
-    return looped(lambda s: [s.kernel(SGEMM, 400.0) for _ in range(20)])
-
-
-@calls_for("enable-tf32-or-amp")
 def fp32_products_on_an_a100() -> Scene:
     return looped(lambda s: [s.kernel(SGEMM, 400.0) for _ in range(20)], scene=Scene(A100))
-
-
-@silent("enable-tf32-or-amp")
-def fp32_products_behind_launches() -> Scene:
-    return looped(lambda s: small(s, name=SGEMM))
 
 
 @silent("enable-tf32-or-amp")
@@ -152,16 +134,6 @@ def long_fp32_products_of_few_blocks() -> Scene:
 @silent("use-bf16")
 def short_tf32_products_that_leave_the_gpu_empty() -> Scene:
     return looped(lambda s: [s.kernel(TF32_GEMM, 5.0, blocks=16) for _ in range(400)])
-
-
-@silent("enable-tf32-or-amp", "use-bf16")
-def bf16_products() -> Scene:
-    return looped(large)
-
-
-@calls_for("use-bf16")
-def tf32_products() -> Scene:
-    return looped(lambda s: [s.kernel(TF32_GEMM, 400.0) for _ in range(20)])
 
 
 def attention(scene: Scene, *, between: tuple[str, ...], op: OpSignature | None = None) -> None:
@@ -195,31 +167,17 @@ def attention_written_out_where_ops_have_no_shapes() -> Scene:
 
 
 @calls_for("flash-attention")
-def attention_in_the_backward_pass() -> Scene:
-    def body(s: Scene) -> None:
-        large(s, 3)
-        for _ in range(4):
-            attention(s, between=(MUL, SOFTMAX_BACK, MUL))
-
-    return looped(body)
+def attention_in_the_backward_pass(s: Scene) -> None:
+    large(s, 3)
+    for _ in range(4):
+        attention(s, between=(MUL, SOFTMAX_BACK, MUL))
 
 
 @calls_for("flash-attention")
 @silent("cast-churn")
-def attention_written_out_that_converts_its_scores() -> Scene:
-    return looped(
-        lambda s: [attention(s, between=(CAST, MUL, SOFTMAX, CAST), op=BMM) for _ in range(8)]
-    )
-
-
-@silent("flash-attention")
-def a_loss_between_products() -> Scene:
-    return looped(lambda s: [attention(s, between=(LOG_SOFTMAX, MUL)) for _ in range(4)])
-
-
-@silent("flash-attention")
-def a_router_between_products() -> Scene:
-    return looped(lambda s: [attention(s, between=(SOFTMAX, TOPK)) for _ in range(4)])
+def attention_written_out_that_converts_its_scores(s: Scene) -> None:
+    for _ in range(8):
+        attention(s, between=(CAST, MUL, SOFTMAX, CAST), op=BMM)
 
 
 @silent("flash-attention")
@@ -233,9 +191,27 @@ def a_softmax_between_plain_products_without_shapes() -> Scene:
     return looped(lambda s: [attention(s, between=(SOFTMAX,), op=op) for _ in range(4)])
 
 
-@silent("flash-attention", "fusion-ceiling")
-def fused_attention() -> Scene:
-    return looped(lambda s: [(large(s, 2), s.kernel(FLASH, 400.0)) for _ in range(10)])
+calls_for(
+    "fuse-pointwise",
+    long_pointwise_runs=lambda s: (large(s, 4), [s.kernel(ADD, 80.0) for _ in range(30)]),
+)
+calls_for(
+    "enable-tf32-or-amp",
+    fp32_products_on_cuda_cores=lambda s: [s.kernel(SGEMM, 400.0) for _ in range(20)],
+)
+silent("enable-tf32-or-amp", fp32_products_behind_launches=lambda s: small(s, name=SGEMM))
+silent("enable-tf32-or-amp", "use-bf16", bf16_products=large)
+calls_for("use-bf16", tf32_products=lambda s: [s.kernel(TF32_GEMM, 400.0) for _ in range(20)])
+silent(
+    "flash-attention",
+    a_loss_between_products=lambda s: [attention(s, between=(LOG_SOFTMAX, MUL)) for _ in range(4)],
+    a_router_between_products=lambda s: [attention(s, between=(SOFTMAX, TOPK)) for _ in range(4)],
+)
+silent(
+    "flash-attention",
+    "fusion-ceiling",
+    fused_attention=lambda s: [(large(s, 2), s.kernel(FLASH, 400.0)) for _ in range(10)],
+)
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

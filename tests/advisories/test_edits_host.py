@@ -18,26 +18,16 @@ def many_small_kernels() -> Scene:
     return looped(small)
 
 
-@calls_for("launch-bound-compile")
-def many_small_kernels_beside_few_long_ones_launched_ahead() -> Scene:
-    """Most of the kernel time was launched ahead, and half of the wall is idle before launches."""
-    return looped(lambda s: (large(s, 6), small(s, 150)))
-
-
 @calls_for("cuda-graphs")
 @silent("launch-bound-compile")
-def small_compiled_kernels() -> Scene:
-    return looped(lambda s: (small(s, 60, name=TRITON), small(s, 10)))
+def small_compiled_kernels(s: Scene) -> None:
+    small(s, 60, name=TRITON)
+    small(s, 10)
 
 
 @silent("launch-bound-compile", "cuda-graphs")
 def small_kernels_of_graphs() -> Scene:
     return looped(lambda s: [s.kernel(ADD, 2.0, late=12.0, blocks=8, graph=3) for _ in range(90)])
-
-
-@calls_for("launch-bound-compile")
-def many_small_kernels_without_launch_records() -> Scene:
-    return without_calls(looped(small))
 
 
 @silent("launch-bound-compile")
@@ -53,16 +43,6 @@ def long_absences_without_launch_records() -> Scene:
 @silent("launch-bound-compile", "cuda-graphs")
 def small_kernels_behind_a_late_loader() -> Scene:
     return looped(lambda s: (s.idle(20_000, MarkClass.INPUT, "next"), small(s)))
-
-
-@silent("launch-bound-compile")
-def small_kernels_that_the_host_keeps_ahead_of() -> Scene:
-    return looped(lambda s: [s.kernel(ADD, 8.0) for _ in range(400)])
-
-
-@calls_for("launch-bound-compile")
-def small_products_that_no_compiler_fuses() -> Scene:
-    return looped(lambda s: small(s, name=GEMM))
 
 
 @silent("cuda-graphs", "launch-bound-compile", "fuse-pointwise")
@@ -82,25 +62,19 @@ def a_full_launch_queue() -> Scene:
 
 
 @calls_for("fused-optimizer")
-def an_update_for_each_parameter() -> Scene:
-    def body(s: Scene) -> None:
-        small(s, 100)
-        s.kernel(ADD, 2.0, late=12.0, blocks=8, tid=2)
-        for _ in range(40):
-            for name in (MUL, MUL, ADDCDIV):
-                s.kernel(name, 2.0, late=12.0, blocks=4)
-
-    return looped(body)
+def an_update_for_each_parameter(s: Scene) -> None:
+    small(s, 100)
+    s.kernel(ADD, 2.0, late=12.0, blocks=8, tid=2)
+    for _ in range(40):
+        for name in (MUL, MUL, ADDCDIV):
+            s.kernel(name, 2.0, late=12.0, blocks=4)
 
 
 @calls_for("fused-optimizer")
-def an_update_for_each_parameter_in_a_range() -> Scene:
-    def body(s: Scene) -> None:
-        small(s, 100)
-        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#SGD.step")
-        small(s, 120, name=MUL)
-
-    return looped(body)
+def an_update_for_each_parameter_in_a_range(s: Scene) -> None:
+    small(s, 100)
+    s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#SGD.step")
+    small(s, 120, name=MUL)
 
 
 @pytest.mark.parametrize(
@@ -124,36 +98,27 @@ def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, text: s
 
 
 @silent("fused-optimizer")
-def an_update_of_an_optimizer_that_has_no_fused_form() -> Scene:
-    def body(s: Scene) -> None:
-        small(s, 100)
-        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#Lion.step")
-        small(s, 120, name=MUL)
-
-    return looped(body)
+def an_update_of_an_optimizer_that_has_no_fused_form(s: Scene) -> None:
+    small(s, 100)
+    s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#Lion.step")
+    small(s, 120, name=MUL)
 
 
 @silent("fused-optimizer")
-def a_fused_update_beside_gradient_norms() -> Scene:
-    def body(s: Scene) -> None:
-        small(s, 100)
-        s.kernel(ADD, 2.0, late=12.0, blocks=4, tid=2)
-        small(s, 120, name=MUL)
-        for _ in range(3):
-            s.kernel(FUSED_ADAM, 40.0)
-
-    return looped(body)
+def a_fused_update_beside_gradient_norms(s: Scene) -> None:
+    small(s, 100)
+    s.kernel(ADD, 2.0, late=12.0, blocks=4, tid=2)
+    small(s, 120, name=MUL)
+    for _ in range(3):
+        s.kernel(FUSED_ADAM, 40.0)
 
 
 @silent("fused-optimizer")
-def an_update_over_lists() -> Scene:
-    def body(s: Scene) -> None:
-        small(s, 100)
-        s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
-        for _ in range(12):
-            s.kernel(FOREACH, 20.0, late=12.0)
-
-    return looped(body)
+def an_update_over_lists(s: Scene) -> None:
+    small(s, 100)
+    s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
+    for _ in range(12):
+        s.kernel(FOREACH, 20.0, late=12.0)
 
 
 def updated_by_lists(kind: str, long_us: float) -> Scene:
@@ -166,65 +131,28 @@ def updated_by_lists(kind: str, long_us: float) -> Scene:
     return looped(body)
 
 
-@calls_for("fused-optimizer")
-def an_update_over_lists_of_very_many_parameters() -> Scene:
-    return updated_by_lists("AdamW", 500.0)
-
-
 @silent("fused-optimizer")
-def an_update_over_lists_of_few_parameters() -> Scene:
-    return updated_by_lists("AdamW", 5.0)
-
-
-@silent("fused-optimizer")
-def an_update_over_lists_that_a_fused_one_spares_no_pass() -> Scene:
-    return updated_by_lists("RMSprop", 500.0)
-
-
-@silent("fused-optimizer")
-def an_update_that_multiplies_matrices() -> Scene:
-    def body(s: Scene) -> None:
-        large(s, 4)
-        s.mark(MarkClass.OPTIMIZER, 5_700.0, "Optimizer.step#Muon.step")
-        for _ in range(40):
-            s.kernel(MUL, 20.0)
-            s.kernel(GEMM, 100.0)
-            s.kernel(MUL, 20.0)
-
-    return looped(body)
-
-
-@calls_for("underfilled-kernels")
-def small_grids_with_the_host_ahead() -> Scene:
-    return looped(lambda s: [s.kernel(GEMM, 12.0, blocks=16) for _ in range(400)])
-
-
-@silent("underfilled-kernels", "bigger-batch")
-def full_grids() -> Scene:
-    return memory(looped(large), used=0.2)
-
-
-@calls_for("bigger-batch")
-def overhead_and_free_memory() -> Scene:
-    return memory(looped(small), used=0.3)
-
-
-@silent("bigger-batch")
-def overhead_and_full_memory() -> Scene:
-    return memory(looped(small), used=0.9)
+def an_update_that_multiplies_matrices(s: Scene) -> None:
+    large(s, 4)
+    s.mark(MarkClass.OPTIMIZER, 5_700.0, "Optimizer.step#Muon.step")
+    for _ in range(40):
+        s.kernel(MUL, 20.0)
+        s.kernel(GEMM, 100.0)
+        s.kernel(MUL, 20.0)
 
 
 @calls_for("few-blocks")
-@silent("unified-memory")
-def a_long_kernel_on_a_few_sms() -> Scene:
-    return looped(lambda s: (large(s, 6), s.kernel("my_scan(int *)", 900.0, blocks=4)))
+@silent("unified-memory", "unknown-kernel")
+def a_long_kernel_on_a_few_sms(s: Scene) -> None:
+    large(s, 6)
+    s.kernel("my_scan(int *)", 900.0, blocks=4)
 
 
 @silent("few-blocks")
-def a_short_kernel_on_a_few_sms_and_a_long_one_on_all() -> Scene:
-    return looped(
-        lambda s: (s.kernel("my_scan(int *)", 9.0, blocks=4), s.kernel("mine(int *)", 900.0))
-    )
+@calls_for("unknown-kernel")
+def a_short_kernel_on_a_few_sms_and_a_long_one_on_all(s: Scene) -> None:
+    s.kernel("my_scan(int *)", 9.0, blocks=4)
+    s.kernel("mine(int *)", 900.0)
 
 
 @calls_for("unified-memory")
@@ -232,6 +160,35 @@ def pages_that_the_host_reads_one_by_one() -> Scene:
     return looped(
         lambda s: (large(s, 6), [s.idle(90).copy("page", 1 << 16, 9.0) for _ in range(9)])
     )
+
+
+calls_for(
+    "launch-bound-compile",
+    # Most of the kernel time was launched ahead, and half of the wall is idle before launches.
+    many_small_kernels_beside_few_long_ones_launched_ahead=lambda s: (large(s, 6), small(s, 150)),
+    many_small_kernels_without_launch_records=lambda: without_calls(looped(small)),
+    small_products_that_no_compiler_fuses=lambda s: small(s, name=GEMM),
+)
+silent(
+    "launch-bound-compile",
+    small_kernels_that_the_host_keeps_ahead_of=lambda s: [s.kernel(ADD, 8.0) for _ in range(400)],
+)
+calls_for(
+    "fused-optimizer",
+    an_update_over_lists_of_very_many_parameters=lambda: updated_by_lists("AdamW", 500.0),
+)
+silent(
+    "fused-optimizer",
+    an_update_over_lists_of_few_parameters=lambda: updated_by_lists("AdamW", 5.0),
+    an_update_over_lists_that_a_fused_one_spares_no_pass=lambda: updated_by_lists("RMSprop", 500.0),
+)
+calls_for(
+    "underfilled-kernels",
+    small_grids_with_the_host_ahead=lambda s: [s.kernel(GEMM, 12.0, blocks=16) for _ in range(400)],
+)
+silent("underfilled-kernels", "bigger-batch", full_grids=lambda: memory(looped(large), used=0.2))
+calls_for("bigger-batch", overhead_and_free_memory=lambda: memory(looped(small), used=0.3))
+silent("bigger-batch", overhead_and_full_memory=lambda: memory(looped(small), used=0.9))
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

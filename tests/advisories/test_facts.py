@@ -38,7 +38,6 @@ def test_a_run_costs_at_least_its_largest_kernel() -> None:
     for us in (40.0, 50.0, 60.0):
         scene.kernel(ADD, us)
     result = of(scene.kernel(GEMM, 100.0)).chains
-    assert result is not None
     assert (result.count, result.kernels, result.total_ns) == (1, 3, 150_000)
 
 
@@ -94,7 +93,6 @@ def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
     for _ in range(3):
         scene.kernel(GEMM, 500.0).sync(400.0).kernel(GEMM, 10.0, late=90.0).kernel(GEMM, 500.0)
     result = of(scene).syncs
-    assert result is not None
     assert result.count == 3
     assert result.blocked_ns == 3 * 402_000
 
@@ -107,7 +105,6 @@ def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
             scene.kernel(MUL, 5.0, late=8.0).kernel(ADDCDIV, 5.0, late=8.0)
         scene.step()
     result = of(scene).optimizer
-    assert result is not None
     assert (result.kernels, result.updates) == (40, None)
 
 
@@ -117,7 +114,6 @@ def test_an_update_in_a_range_is_found_without_its_functors() -> None:
     for _ in range(6):
         scene.kernel(MUL, 5.0, late=8.0)
     result = of(scene).optimizer
-    assert result is not None
     assert (result.kernels, result.updates) == (6, 1)
 
 
@@ -180,14 +176,6 @@ def test_steps_covered_need_not_be_whole() -> None:
     estimate = scene.judged().estimate
     assert estimate.steps.count == 3
     assert estimate.steps_covered == pytest.approx(4.0, abs=0.01)
-
-
-def test_an_idle_stream_changes_nothing() -> None:
-    plain, streamed = healthy(), healthy()
-    streamed.kernel(ADD, 0.0, stream=99)
-    first, second = of(plain), of(streamed)
-    assert first.chains is not None and second.chains is not None
-    assert first.chains.total_ns == second.chains.total_ns
 
 
 def test_bursts_are_not_one_run() -> None:

@@ -27,11 +27,6 @@ CASES = Cases()
 calls_for, silent = CASES.calls_for, CASES.silent
 
 
-@calls_for("cast-churn")
-def conversions_all_over() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(CAST, 80.0)) for _ in range(20)])
-
-
 @silent("cast-churn")
 def one_conversion_of_each_weight() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(CAST, 20.0)) for _ in range(20)])
@@ -44,13 +39,10 @@ def arithmetic_that_converts_what_it_reads() -> Scene:
 
 @calls_for("cast-churn")
 @silent("needless-copies")
-def conversions_of_strided_tensors() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(COPY_CASTING, 80.0)) for _ in range(20)])
-
-
-@calls_for("needless-copies")
-def copies_between_products() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(COPY, 90.0)) for _ in range(20)])
+def conversions_of_strided_tensors(s: Scene) -> None:
+    for _ in range(20):
+        large(s, 1)
+        s.kernel(COPY_CASTING, 80.0)
 
 
 @silent("needless-copies")
@@ -72,21 +64,11 @@ def a_softmax_far_under_its_roof() -> Scene:
     return looped(lambda s: [layer(s) for _ in range(10)])
 
 
-@silent("inefficient-kernel")
-def a_kernel_at_its_roof() -> Scene:
-    return looped(lambda s: [(large(s, 2), s.kernel(MUL, 400.0)) for _ in range(10)])
-
-
 @calls_for("activation-checkpointing")
 def bandwidth_bound_and_full() -> Scene:
     return memory(
         looped(lambda s: [(large(s, 1), s.kernel(ADD, 900.0)) for _ in range(10)]), used=0.95
     )
-
-
-@silent("activation-checkpointing")
-def compute_bound_and_full() -> Scene:
-    return memory(healthy(), used=0.95)
 
 
 @calls_for("remove-checkpointing")
@@ -119,15 +101,12 @@ def a_forward_that_runs_twice_in_full_memory() -> Scene:
 
 
 @silent("remove-checkpointing")
-def accumulated_micro_batches() -> Scene:
-    def body(s: Scene) -> None:
-        for _ in range(4):
-            for name, us in ((FLASH, 100.0), (FLASH_BACK, 250.0)):
-                for _ in range(6):
-                    large(s, 1)
-                    s.kernel(name, us)
-
-    return looped(body)
+def accumulated_micro_batches(s: Scene) -> None:
+    for _ in range(4):
+        for name, us in ((FLASH, 100.0), (FLASH_BACK, 250.0)):
+            for _ in range(6):
+                large(s, 1)
+                s.kernel(name, us)
 
 
 @silent("remove-checkpointing")
@@ -142,16 +121,20 @@ def a_forward_that_runs_once() -> Scene:
 
 
 @calls_for("embedding-sort")
-def indices_sorted_every_step() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(SORT, 120.0)) for _ in range(20)])
+def indices_sorted_every_step(s: Scene) -> None:
+    for _ in range(20):
+        large(s, 1)
+        s.kernel(SORT, 120.0)
 
 
 GATHER = "void at::native::(anonymous namespace)::vectorized_gather_kernel<16, long>(P)"
 
 
 @calls_for("embedding-sort")
-def weights_of_experts_gathered() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(GATHER, 200.0)) for _ in range(20)])
+def weights_of_experts_gathered(s: Scene) -> None:
+    for _ in range(20):
+        large(s, 1)
+        s.kernel(GATHER, 200.0)
 
 
 def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
@@ -159,16 +142,6 @@ def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
     assert "gathers rows" in result.says and "Sparse" not in str(result.suggests)
     result = indices_sorted_every_step().advice()["embedding-sort"]
     assert "sorts" in result.says and "SparseAdam" in str(result.suggests)
-
-
-@silent("embedding-sort")
-def one_embedding() -> Scene:
-    return looped(lambda s: (large(s, 20), s.kernel(SORT, 60.0)))
-
-
-@calls_for("zero-grad-fill")
-def gradients_filled_with_zeros() -> Scene:
-    return looped(lambda s: (large(s), s.fill(2 << 30, 500.0)))
 
 
 def table_gradient(s: Scene, us: float) -> None:
@@ -181,15 +154,12 @@ def table_gradient(s: Scene, us: float) -> None:
 
 @calls_for("zero-grad-fill")
 @silent("embedding-sort")
-def gradients_of_whole_embedding_tables() -> Scene:
-    def body(s: Scene) -> None:
-        large(s, 4)
-        for _ in range(8):
-            table_gradient(s, 120.0)
-            s.kernel(SORT, 60.0)
-        s.kernel(FUSED_ADAM, 6_000.0)
-
-    return looped(body)
+def gradients_of_whole_embedding_tables(s: Scene) -> None:
+    large(s, 4)
+    for _ in range(8):
+        table_gradient(s, 120.0)
+        s.kernel(SORT, 60.0)
+    s.kernel(FUSED_ADAM, 6_000.0)
 
 
 @silent("zero-grad-fill")
@@ -202,14 +172,32 @@ def buffers_of_zeros_that_no_embedding_asked_for() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(ZEROS, 120.0)) for _ in range(8)])
 
 
-@silent("zero-grad-fill")
-def small_workspaces_cleared() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.fill(4096, 1.0)) for _ in range(20)])
-
-
 @silent("inefficient-kernel")
 def a_batch_norm_far_under_its_roof() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(BN_NCHW, 300.0)) for _ in range(10)])
+
+
+calls_for(
+    "cast-churn",
+    conversions_all_over=lambda s: [(large(s, 1), s.kernel(CAST, 80.0)) for _ in range(20)],
+)
+calls_for(
+    "needless-copies",
+    copies_between_products=lambda s: [(large(s, 1), s.kernel(COPY, 90.0)) for _ in range(20)],
+)
+silent(
+    "inefficient-kernel",
+    a_kernel_at_its_roof=lambda s: [(large(s, 2), s.kernel(MUL, 400.0)) for _ in range(10)],
+)
+silent("activation-checkpointing", compute_bound_and_full=lambda: memory(healthy(), used=0.95))
+silent("embedding-sort", one_embedding=lambda s: (large(s, 20), s.kernel(SORT, 60.0)))
+calls_for(
+    "zero-grad-fill", gradients_filled_with_zeros=lambda s: (large(s), s.fill(2 << 30, 500.0))
+)
+silent(
+    "zero-grad-fill",
+    small_workspaces_cleared=lambda s: [(large(s, 1), s.fill(4096, 1.0)) for _ in range(20)],
+)
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

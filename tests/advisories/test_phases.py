@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
-from brrrtop.ledger.account import Known, account_of, add
+from brrrtop.ledger.account import add
+from brrrtop.ledger.sums import PhaseSums
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.run import Phase, PhaseKind, Run, Witness
@@ -33,11 +35,12 @@ class RunScene(Scene):
 
 def phase(kind: PhaseKind, seconds: float, steps: int = 0, waits: float = 0.0) -> Phase:
     duration_ns = int(seconds * SECOND)
-    known = Known(kind, duration_ns, steps, int(waits * SECOND), 0, 0.1, 0.0, {})
-    return Phase(
-        kind, "evaluate() main.py:8", duration_ns, seconds / 100, 4, duration_ns // 4, steps,
-        duration_ns // steps if steps else None, int(waits * SECOND), 0.1, 0, 0, account_of(known, ()), None,
+    known = PhaseSums(
+        (kind, "evaluate() main.py:8"), duration_ns, count=4, longest_ns=duration_ns // 4, steps=steps,
+        waits_ns=int(waits * SECOND), active_ns=0.1, read_ns=1.0,
     )  # fmt: skip
+    step_ns = duration_ns // steps if steps else None
+    return replace(known.phase(100 * SECOND), step_ns=step_ns)
 
 
 def scene(*phases: Phase) -> RunScene:

@@ -41,7 +41,6 @@ def test_copies_in_a_marked_save_belong_to_it() -> None:
     assert "readback-traffic" not in advice
     alone = healthy(healthy().idle(4_000.0, MarkClass.CHECKPOINT, "torch.save")).advice()
     saved, idle_only = advice["checkpoint-stall"].saves_at_most, alone["checkpoint-stall"]
-    assert saved is not None and idle_only.saves_at_most is not None
     assert saved > idle_only.saves_at_most
 
 
@@ -86,6 +85,5 @@ def test_what_empties_a_bucket_of_the_run_is_no_waste_though_the_traced_step_has
 ):
     snapshot = read(str(RECORDINGS / "runs/ppo.brrr"), Options())
     assert next(row for row in snapshot.whatif if row.edit == "no-sync").saves < 0.01
-    assert snapshot.run is not None
     assert snapshot.run.account.idle_ns["sync"] > 0.05 * snapshot.run.duration_ns
     assert not any("no-sync" in one.waste for one in snapshot.advisories)

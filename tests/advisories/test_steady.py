@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -27,52 +28,43 @@ def after(*looks: Iterable[Advisory]) -> Steady:
     return steady
 
 
-def test_all_that_the_first_window_says_is_shown() -> None:
-    assert shown(after([advice("gc-pause", 0.5)])) == ["gc-pause"]
+PAUSE, SURE = advice("gc-pause"), advice("gc-pause", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("looks", "kinds"),
+    [
+        ([[advice("gc-pause", 0.5)]], ["gc-pause"]),
+        ([[], [PAUSE]], []),
+        ([[], [PAUSE], [PAUSE]], ["gc-pause"]),
+        ([[], [PAUSE], [], [PAUSE]], []),
+        ([[SURE]], ["gc-pause"]),
+        ([[SURE], [], []], ["gc-pause"]),
+        ([[SURE], [], [], []], []),
+        ([[advice("a", 0.9), advice("b", 0.85, 0.5), advice("c", 0.9, None)]], ["b", "a", "c"]),
+        ([[SURE], [advice("warming-up", 0.95, None)]], ["warming-up"]),
+        ([[advice("none-healthy", 0.9, None)], [SURE]], ["gc-pause"]),
+    ],
+    ids=[
+        "all of the first window", "unsure, once", "unsure, twice", "not in a row", "sure, at once",
+        "survives two windows without it", "and not three", "the largest expected gain first",
+        "warming up takes all else off", "healthy is never said beside something to win",
+    ],
+)  # fmt: skip
+def test_what_is_shown_after_windows(looks: list[list[Advisory]], kinds: list[str]) -> None:
+    assert shown(after(*looks)) == kinds
+
+
+def test_after_a_new_start_all_that_the_first_window_says_is_shown() -> None:
     steady = after([], [])
     steady.forget()
     steady.update([advice("gc-pause", 0.5)])
     assert shown(steady) == ["gc-pause"]
 
 
-def test_unsure_advice_appears_with_the_second_window_that_gives_it() -> None:
-    assert shown(after([], [advice("gc-pause")])) == []
-    assert shown(after([], [advice("gc-pause")], [advice("gc-pause")])) == ["gc-pause"]
-
-
-def test_sure_advice_appears_at_once() -> None:
-    assert shown(after([advice("gc-pause", 0.9)])) == ["gc-pause"]
-
-
-def test_windows_in_between_start_the_count_again() -> None:
-    assert shown(after([], [advice("gc-pause")], [], [advice("gc-pause")])) == []
-
-
-def test_advice_survives_two_windows_without_it_and_not_three() -> None:
-    steady = after([advice("gc-pause", 0.9)], [], [])
-    assert shown(steady) == ["gc-pause"]
-    steady.update([])
-    assert shown(steady) == []
-
-
 def test_what_is_shown_is_the_latest_evidence() -> None:
     steady = after([advice("gc-pause", 0.9, 0.2)], [advice("gc-pause", 0.9, 0.4)])
     assert steady.shown[0].saves_at_most == 0.4
-
-
-def test_the_largest_expected_gain_comes_first() -> None:
-    steady = after([advice("a", 0.9, 0.2), advice("b", 0.85, 0.5), advice("c", 0.9, None)])
-    assert shown(steady) == ["b", "a", "c"]
-
-
-def test_warming_up_takes_everything_else_off_at_once() -> None:
-    steady = after([advice("gc-pause", 0.9)], [advice("warming-up", 0.95, None)])
-    assert shown(steady) == ["warming-up"]
-
-
-def test_healthy_is_never_said_beside_something_to_win() -> None:
-    steady = after([advice("none-healthy", 0.9, None)], [advice("gc-pause", 0.9)])
-    assert shown(steady) == ["gc-pause"]
 
 
 def test_a_window_that_is_judged_anew_confirms_nothing() -> None:

@@ -11,40 +11,11 @@ CASES = Cases()
 calls_for, silent = CASES.calls_for, CASES.silent
 
 
-@calls_for("none-healthy")
-def well_fed_products() -> Scene:
-    return healthy()
-
-
-@silent("none-healthy")
-def a_run_with_something_to_win() -> Scene:
-    return looped(small)
-
-
-@silent("none-healthy")
-def a_run_that_mostly_idles() -> Scene:
-    return looped(lambda s: (s.idle(20_000, MarkClass.INPUT), large(s)))
-
-
-@silent("none-healthy")
-def nothing_to_edit_beside_much_idle_time() -> Scene:
-    """Work of the host that no mark and no edit stands for."""
-    return looped(lambda s: (large(s, 10), s.idle(900.0)))
-
-
-@calls_for("exposed-communication")
-def collectives_alone() -> Scene:
-    return looped(lambda s: (large(s), s.kernel(NCCL, 3_000.0, blocks=24, stream=20)))
-
-
 @silent("exposed-communication")
-def collectives_behind_products() -> Scene:
-    def body(s: Scene) -> None:
-        s.kernel(GEMM, 4_000.0, blocks=132)
-        s.kernel(NCCL, 3_000.0, blocks=24, stream=20, beside=True)
-        large(s)
-
-    return looped(body)
+def collectives_behind_products(s: Scene) -> None:
+    s.kernel(GEMM, 4_000.0, blocks=132)
+    s.kernel(NCCL, 3_000.0, blocks=24, stream=20, beside=True)
+    large(s)
 
 
 @calls_for("tiny-collectives")
@@ -112,11 +83,6 @@ def application_clocks() -> Scene:
     return scene.gauge(Metric.SM_CLOCK_HZ, 1.1e9).gauge(Metric.SM_CLOCK_MAX_HZ, 1.98e9)
 
 
-@silent("idle-clocks")
-def clocks_at_the_power_cap() -> Scene:
-    return a_gpu_at_its_power_cap()
-
-
 @calls_for("shared-gpu")
 def a_neighbour_at_work() -> Scene:
     scene = looped(lambda s: (s.idle(6_000, MarkClass.INPUT), large(s)))
@@ -128,14 +94,25 @@ def a_neighbour_that_rests() -> Scene:
     return healthy().gauge(Metric.SMI_UTIL, 0.99).gauge(Metric.FOREIGN_PROCESS_COUNT, 1)
 
 
-@calls_for("gpu-faults")
-def uncorrected_errors() -> Scene:
-    return healthy().gauge(Metric.ECC_UNCORRECTED_COUNT, 3)
-
-
 @calls_for("monitor-cost")
 def dear_watching() -> Scene:
     return healthy().gauge(Metric.STEP_COST_SHARE, 0.08).gauge(Metric.STEP_COST_ERROR_SHARE, 0.01)
+
+
+calls_for("none-healthy", well_fed_products=lambda: healthy())
+silent(
+    "none-healthy",
+    a_run_with_something_to_win=small,
+    a_run_that_mostly_idles=lambda s: (s.idle(20_000, MarkClass.INPUT), large(s)),
+    # Work of the host that no mark and no edit stands for.
+    nothing_to_edit_beside_much_idle_time=lambda s: (large(s, 10), s.idle(900.0)),
+)
+calls_for(
+    "exposed-communication",
+    collectives_alone=lambda s: (large(s), s.kernel(NCCL, 3_000.0, blocks=24, stream=20)),
+)
+silent("idle-clocks", clocks_at_the_power_cap=lambda: a_gpu_at_its_power_cap())
+calls_for("gpu-faults", uncorrected_errors=lambda: healthy().gauge(Metric.ECC_UNCORRECTED_COUNT, 3))
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

@@ -11,7 +11,7 @@ from collectors.protocol.frames import Kind
 from collectors.vocabulary import MarkClass
 from tests.agent.rig import Monitor, Trainer
 
-TRACING, SHAPES = 64, 512
+TRACING, SHAPES, REST = 64, 512, 1024
 
 Connect = Callable[[Trainer], Monitor]
 
@@ -47,6 +47,8 @@ def test_shapes_are_due_at_once_while_everything_is_traced(
     bits_until(trainer, TRACING)
     monitor.send(requests.control(requests.Op.SHAPES))
     assert bits_until(trainer, SHAPES) & TRACING
+    monitor.send(requests.control(requests.Op.REST))
+    assert bits_until(trainer, REST)
 
 
 def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect: Connect) -> None:

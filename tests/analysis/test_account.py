@@ -75,16 +75,8 @@ def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
     assert total(a) == w.span.duration_ns == a.duration_ns
     idle_ns = a.duration_ns - a.busy_ns - a.unrecorded_ns
     assert sum(a.mechanical_ns.values()) == idle_ns == a.idle_total_ns
-
-
-@given(windows())
-@settings(deadline=None, max_examples=60)
-def test_no_bucket_is_negative(w: Window) -> None:
-    a = booked(w)
-    assert (
-        min(a.compute_ns, a.memory_ns, a.underfilled_ns, a.exposed_comm_ns, a.exposed_copy_ns) >= 0
-    )
-    assert min(a.unknown_ns, *a.idle_ns.values(), *a.mechanical_ns.values()) >= 0
+    parts = (a.compute_ns, a.memory_ns, a.underfilled_ns, a.exposed_comm_ns, a.exposed_copy_ns)
+    assert min(*parts, a.unknown_ns, *a.idle_ns.values(), *a.mechanical_ns.values()) >= 0
 
 
 @given(windows(), st.floats(0.01, 0.99))
@@ -143,14 +135,6 @@ def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
         gauges=replace(w.gauges, times_ns=w.gauges.times_ns + shift),
     )  # fmt: skip
     assert booked(w) == booked(other)
-
-
-def test_a_kernel_under_a_longer_one_adds_no_wall_time() -> None:
-    alone = booked(window([K(0, 100_000)]))
-    both = booked(
-        window([K(0, 100_000), K(20_000, 40_000, ADD, stream=9, blocks=4000)], span=(0, 100_000))
-    )
-    assert alone.busy_ns == both.busy_ns == 100_000
 
 
 def test_a_collective_beside_compute_is_hidden() -> None:

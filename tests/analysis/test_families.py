@@ -13,72 +13,59 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
     assert family_of(family.example) is family
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective"),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "collective"),
-        ("triton_per_fused_native_layer_norm_2", "fused"),
-        ("triton_tem_fused_mm_5", "gemm"),
-        ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8", "gemm"),
-        (
-            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>",
-            "attention",
-        ),
-        (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous)::{lambda(float)#1}>",
-            "elementwise",
-        ),
-        (
-            "void distribution_elementwise_grid_stride_kernel<float, 4, DistributionNormal>",
-            "random",
-        ),
-        ("volta_sgemm_128x64_nn", "gemm"),
-        ("cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>", "conv"),
-        ("nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT", "gemm-skinny"),
-        ("void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>", "conv"),
-        ("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", "conv"),
-        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "conv"),
-        ("cutlass::Kernel2", "gemm"),
-        ("loop_multiply_fusion", "fused"),
-        ("input_reduce_fusion_2", "fused"),
-        ("wrapped_convert", "fused"),
-        ("fusion_17_1", "fused"),
-        ("gemm_fusion_dot_4", "gemm"),
-        ("triton_softmax_5", "softmax"),
-        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void*)", "attention-aux"),
-        (
-            "cutlass::device_kernel<flash::FlashAttnBwdPreprocess<Shape<_64, _128>>>",
-            "attention-aux",
-        ),
-        ("cutlass::device_kernel<flash::FlashAttnBwdSm90<CollectiveMainloopBwd>>", "attention"),
-        ("_attn_bwd_preprocess", "attention-aux"),
-        ("RNN_bidirectional_accum_bp1_2<float, float>(float*, float*, int)", "recurrent"),
-        ("void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)", "fft"),
-        ("void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>", "fft"),
-        ("_my_kernel", "other"),
-        # AMD's libraries: rocBLAS and hipBLASLt, MIOpen, Composable Kernel, RCCL, rocPRIM, the runtime.
-        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1_SN", "gemm"),
-        ("igemm_wrw_gtcx2_nhwc_bf16_bx0_ex1_bt256x128x16_wt32x32x8_ws2x1_wr2x2", "conv"),
-        (
-            "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3",
-            "conv",
-        ),
-        ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", "conv"),
-        ("MIOpenBatchNormFwdTrainSpatial", "norm"),
-        ("SubTensorOpWithScalar1d", "elementwise"),
-        ("Im2d2Col_v2", "pool"),
-        ("batched_transpose_32x32_half", "layout"),
-        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "collective"),
-        (
-            "void rocprim::ROCPRIM_400200_NS::detail::trampoline_kernel<wrapped_scan_config<long>>",
-            "sort",
-        ),
-        ("__amd_rocclr_copyBuffer", "copy"),
-        ("__amd_rocclr_fillBufferAligned", "memset"),
-    ],
-)
-def test_look_alikes_are_told_apart(name: str, family: str) -> None:
+LOOK_ALIKES = """
+collective    ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)
+collective    ncclDevKernel_ReduceScatter_Sum_f32_RING_LL
+fused         triton_per_fused_native_layer_norm_2
+gemm          triton_tem_fused_mm_5
+gemm          cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8
+attention     void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>
+elementwise   void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous)::{lambda(float)#1}>
+random        void distribution_elementwise_grid_stride_kernel<float, 4, DistributionNormal>
+gemm          volta_sgemm_128x64_nn
+conv          cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>
+gemm-skinny   nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT
+conv          void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>
+conv          volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1
+conv          turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1
+gemm          cutlass::Kernel2
+fused         loop_multiply_fusion
+fused         input_reduce_fusion_2
+fused         wrapped_convert
+fused         fusion_17_1
+gemm          gemm_fusion_dot_4
+softmax       triton_softmax_5
+attention-aux void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void*)
+attention-aux cutlass::device_kernel<flash::FlashAttnBwdPreprocess<Shape<_64, _128>>>
+attention     cutlass::device_kernel<flash::FlashAttnBwdSm90<CollectiveMainloopBwd>>
+attention-aux _attn_bwd_preprocess
+recurrent     RNN_bidirectional_accum_bp1_2<float, float>(float*, float*, int)
+fft           void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)
+fft           void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>
+other         _my_kernel
+index         void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float>
+index         void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>
+index         void fbgemm_gpu::bounds_check_indices_kernel<long>
+gemm          void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>
+gemm          Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1_SN
+conv          igemm_wrw_gtcx2_nhwc_bf16_bx0_ex1_bt256x128x16_wt32x32x8_ws2x1_wr2x2
+conv          _ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3
+conv          miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1
+norm          MIOpenBatchNormFwdTrainSpatial
+elementwise   SubTensorOpWithScalar1d
+pool          Im2d2Col_v2
+layout        batched_transpose_32x32_half
+collective    ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)
+sort          void rocprim::ROCPRIM_400200_NS::detail::trampoline_kernel<wrapped_scan_config<long>>
+copy          __amd_rocclr_copyBuffer
+memset        __amd_rocclr_fillBufferAligned
+"""
+"""Family and name; the last ones are of AMD's libraries: rocBLAS and hipBLASLt, MIOpen, Composable Kernel, RCCL, rocPRIM."""
+
+
+@pytest.mark.parametrize("row", LOOK_ALIKES.strip().splitlines())
+def test_look_alikes_are_told_apart(row: str) -> None:
+    family, name = row.split(maxsplit=1)
     assert family_of(name).name == family
 
 
@@ -154,22 +141,6 @@ def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touc
     facts = name_facts(f"void at::native::multi_tensor_apply_kernel<at::native::{functor}>")
     assert (facts.element_bytes, facts.tensor_count) == (element, touched)
     assert facts.elements_per_block == 65536 and facts.elements_per_thread is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float, long>",
-        "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>",
-        "void fbgemm_gpu::bounds_check_indices_kernel<long>",
-    ],
-)
-def test_embeddings_of_a_library_named_for_products_are_none(name: str) -> None:
-    assert family_of(name).name == "index"
-
-
-def test_products_of_that_library_are_products() -> None:
-    assert family_of("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>").name == "gemm"
 
 
 @pytest.mark.parametrize(

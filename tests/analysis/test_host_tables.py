@@ -25,12 +25,11 @@ from brrrtop.model.host_tables import (
     StallRow,
 )
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.trace.reader import Inflater
-from brrrtop.sources.registry import open_source
 from brrrtop.text.units import is_users
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
+from tests import recorded
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"
@@ -38,11 +37,7 @@ TRACES = RECORDED / "traces"
 
 @cache
 def analyzed(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return recorded.analyzed(path)
 
 
 def trace(name: str) -> Path:
@@ -78,7 +73,6 @@ def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name: str) -> 
     ops = {e["args"]["External id"]: e["name"] for e in events(name) if e["cat"] == "cpu_op"}
     truth: Counter[str] = Counter()
     judged = analyzed(trace(name)).estimate
-    assert judged is not None
     last = max(ns(e["ts"] + e["dur"]) for e in on_the_device(name))
     for one in on_the_device(name):
         if last - ns(one["ts"]) > judged.span.duration_ns + 1:
@@ -161,14 +155,12 @@ def test_stalls_name_the_function_and_what_it_waited_in() -> None:
     assert 7.9e6 < asleep.idle_ns < 9e6
     assert not any("0x" in (row.inside or "") for row in rows)
     estimate = analyzed(trace("stacks")).estimate
-    assert estimate is not None
     assert sum(row.idle_ns for row in rows) <= estimate.account.idle_total_ns
 
 
 def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
     snapshot = analyzed(trace("stacks"))
     estimate = snapshot.estimate
-    assert estimate is not None and estimate.stack_samples is not None
     line = estimate.stack_samples.lines[0]
     assert line.place == "rec.py:18 fetch"
     # 2 of 3 pauses of 4 ms, and as long in making the batch, of 39 ms of idle time.
@@ -201,7 +193,6 @@ def test_python_functions_of_the_user_have_the_device_time_launched_below_them()
 
 def test_a_full_launch_queue_blocks_the_host() -> None:
     queue = tables("deep_queue").queue
-    assert queue is not None
     assert 1_000 <= queue.length_max <= 1_024 and queue.full_launches > 300
     launches = [e for e in events("deep_queue") if "Launch" in e["name"]]
     slow = sum(ns(e["dur"]) for e in launches if e["dur"] > 100)
@@ -210,7 +201,6 @@ def test_a_full_launch_queue_blocks_the_host() -> None:
 
 def test_no_queue_is_full_where_the_host_is_late() -> None:
     queue = tables("stacks").queue
-    assert queue is not None
     assert queue.length_max < 10 and queue.full_launches == queue.blocked_ns == 0
 
 
@@ -230,7 +220,6 @@ def test_the_peak_of_memory_is_the_allocators_own_and_all_of_it_has_an_owner() -
         for e in events("stacks")
         if e["name"] == "[memory]" and e["args"]["Device Type"] == 1
     ]
-    assert memory is not None
     assert (
         memory.peak_bytes == max(a["Total Allocated"] for a in raw) == max(memory.allocated_bytes)
     )
@@ -293,3 +282,12 @@ def test_the_fields_of_rows_are_those_of_the_contract() -> None:
     }
     for row, names in fields.items():
         assert " ".join(row.__struct_fields__) == names
+
+
+def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
+    """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
+    snapshot = analyzed(scenarios()["input-bound"])
+    (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))
+    (copies,) = (one for one in snapshot.tables.copies if one.kind.startswith("Memcpy HtoD"))
+    assert row.bytes_per_s == pytest.approx(copies.bytes_per_s, rel=0.01)
+    assert row.bytes_per_s < 64e9, "no link of an H200's host is faster"

@@ -35,7 +35,6 @@ def test_enough_workers_make_a_batch_in_the_time_of_a_step(
     row: LoaderRow, count: int, batch_ns: int
 ) -> None:
     needed = judged(row, BUSY).needed
-    assert needed is not None
     assert (needed.count, needed.batch_ns, needed.step_ns) == (count, batch_ns, 20_000_000)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.host_tables import LoaderRow
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from collectors.vocabulary import MarkClass
 from tests.analysis.build import K, M, window
+from tests.recorded import analyzed
 
 DEMO = Path(__file__).parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
 WORKERS = "DataLoader(num_workers=2, pin_memory=True, prefetch_factor=3, dataset=Images)"
@@ -27,7 +27,7 @@ def sample(at_ms: int, name: str, tid: int = 1) -> M:
 
 
 def rows(*marks: M) -> list[LoaderRow]:
-    return loader_rows(window([K(0, 100 * MS)], marks=list(marks)))
+    return loader_rows(facts_of(window([K(0, 100 * MS)], marks=list(marks))))
 
 
 def test_waits_what_lay_ready_and_where_the_loop_stood() -> None:
@@ -77,8 +77,7 @@ def test_without_waits_there_is_no_row() -> None:
 
 
 def test_a_live_run_is_watched_between_bursts_and_its_decoding_line_is_named() -> None:
-    source = open_source(str(DEMO))
-    (row,) = analyze(source).tables.loaders
+    (row,) = analyzed(DEMO).tables.loaders
     assert row.count > 400, "one each step, not of the few that were traced"
     assert 0.9 < row.share < 0.97
     assert row.lines[0].place == "zoo/slow_loader.py:45"

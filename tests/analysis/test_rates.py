@@ -15,9 +15,8 @@ from brrrtop.analysis.kernels.ops import work_of
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import family_of
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import Device, OpSignature, Span, Window
-from brrrtop.sources.registry import open_source
-from brrrtop.timeline.timeline import Timeline
+from brrrtop.model.tables import Device, OpSignature
+from tests.recorded import windows_of
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = sorted(
@@ -29,14 +28,6 @@ TO_BF16 = (
     "Base&)::{lambda(float)#1}, std::array<char*, 2ul> >(int, at::native::bfloat16_copy_kernel_cuda("
     "at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul>)"
 )
-
-
-def windows(path: Path) -> list[Window]:
-    timeline = Timeline()
-    for frame in open_source(path).frames():
-        timeline.add(frame)
-    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
-    return [timeline.window(span, device) for device in timeline.active_devices(span)]
 
 
 def check(result: Estimate, known: Ceilings | None) -> None:
@@ -55,14 +46,14 @@ def check(result: Estimate, known: Ceilings | None) -> None:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_no_recording_has_a_rate_above_the_datasheet(path: Path) -> None:
-    for window in windows(path):
+    for window in windows_of(path):
         check(estimate(window).estimate, ceilings_for(window.device))
         check(estimate(replace(window, device=Device(0))).estimate, None)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_no_public_trace_has_one_either(traces: Path, name: str) -> None:
-    for window in windows(traces / name):
+    for window in windows_of(traces / name):
         check(estimate(window).estimate, ceilings_for(window.device))
 
 
@@ -88,7 +79,7 @@ def test_recordings_do_have_rates() -> None:
     rows = [
         row
         for path in RECORDINGS[-4:]
-        for w in windows(path)
+        for w in windows_of(path)
         for row in estimate(w).estimate.kernels
     ]
     rates = [row.bytes_per_s for row in rows if row.bytes_per_s is not None]

@@ -53,7 +53,6 @@ def with_samples(
 
 def test_shares_add_up_to_the_time_that_kernels_ran() -> None:
     w = with_samples(mixed((GEMM, ADD)), {}, {})
-    assert w.samples is not None
     shares = overlap_shares(w.activities, w.activities.name_ids, w.samples, len(w.names))
     assert shares.sum(axis=1) == pytest.approx(np.ones(len(w.samples)))
     whole = overlap_shares(w.activities, np.zeros(len(w.activities), np.int64), w.samples, 1)
@@ -90,7 +89,6 @@ def test_kernels_that_never_part_are_not_told_apart() -> None:
     ]
     w = with_samples(window(pairs), {GEMM: 0.9, ADD: 0.0}, {GEMM: 0.1, ADD: 0.9})
     result = measured(w, w.activities.name_ids, expected(len(w.names)))
-    assert result is not None
     gemm, add = w.names.index(GEMM), w.names.index(ADD)
     assert min(result["tensor"].errors[[gemm, add]]) > 0.15
     assert result["tensor"].rates[[gemm, add]].sum() == pytest.approx(0.9, abs=0.05)

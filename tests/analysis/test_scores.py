@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brrrtop.analysis.estimate import estimate, facts_of
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels.written_attention import written_attention
@@ -29,20 +31,20 @@ def products_of(*names: str) -> list[int]:
     return [] if attention is None else sorted(attention.products.tolist())
 
 
-def test_the_products_on_both_sides_of_a_softmax_are_attention() -> None:
-    assert products_of(GEMM, NORM, GEMM, ADD, SOFTMAX, ADD, GEMM, NORM, GEMM) == [2, 6]
-
-
-def test_backward_has_two_on_either_side() -> None:
-    assert products_of(NORM, GEMM, GEMM, BACK, ADD, GEMM, GEMM, NORM) == [1, 2, 5, 6]
-
-
-def test_a_loss_is_no_attention() -> None:
-    assert products_of(GEMM, LOSS, GEMM) == []
-
-
-def test_a_router_is_no_attention() -> None:
-    assert products_of(GEMM, SOFTMAX, TOPK, GEMM) == []
+@pytest.mark.parametrize(
+    ("names", "products"),
+    [
+        ((GEMM, NORM, GEMM, ADD, SOFTMAX, ADD, GEMM, NORM, GEMM), [2, 6]),
+        ((NORM, GEMM, GEMM, BACK, ADD, GEMM, GEMM, NORM), [1, 2, 5, 6]),
+        ((GEMM, LOSS, GEMM), []),
+        ((GEMM, SOFTMAX, TOPK, GEMM), []),
+    ],
+    ids=["one on both sides", "backward has two on either side", "a loss is none", "nor a router"],
+)
+def test_the_products_beside_a_softmax_are_attention(
+    names: tuple[str, ...], products: list[int]
+) -> None:
+    assert products_of(*names) == products
 
 
 def test_without_a_softmax_there_is_nothing_to_look_for() -> None:

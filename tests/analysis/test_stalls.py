@@ -9,8 +9,7 @@ from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span
-from brrrtop.sources.registry import open_source
-from brrrtop.timeline.timeline import Timeline
+from tests.recorded import timeline_of
 
 CLOSE = 0.05
 METERED = {"input-bound": 105.822 / 112.634, "unpinned-copies": 38.475 / 40.669}
@@ -19,11 +18,7 @@ METERED = {"input-bound": 105.822 / 112.634, "unpinned-copies": 38.475 / 40.669}
 
 def account_of(demo: str) -> Account:
     """Of the whole steps of the busiest device."""
-    source = open_source(scenarios()[demo])
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
-    source.close()
+    timeline = timeline_of(scenarios()[demo])
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     device = timeline.active_devices(span)[0]
     steps = between_steps(estimate(timeline.window(span, device)).estimate.steps)

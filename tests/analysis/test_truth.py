@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.calibration import counted as points_of
+from benchmarks.calibration import table
 from benchmarks.truth import Score, scores
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
@@ -55,3 +57,10 @@ def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
         if result.regime.value in shares:
             assert result.regime.value == max(shares, key=lambda name: shares[name]), one.name
         assert all((row.roof_share is None) == bool(row.roof_share_why) for row in result.kernels)
+
+
+def test_sure_verdicts_on_counted_recordings_are_right() -> None:
+    points = list(points_of([RECORDINGS / "counted"]))
+    sure = [one for one in points if one.confidence >= 0.95]
+    assert len(points) >= 10 and sure
+    assert sum(one.right for one in sure) >= 0.95 * len(sure), table(points)

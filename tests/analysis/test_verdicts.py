@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from brrrtop.analysis.estimate import estimate, facts_of
 from brrrtop.analysis.facts import launches, steps
 from brrrtop.analysis.facts.table import Facts
-from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.kernels.table import share_of_roof
 from brrrtop.model.estimate import Regime, Side
-from brrrtop.model.tables import Device, Links, OpSignature, Span, Window
+from brrrtop.model.tables import Links, OpSignature, Span, Window
 from brrrtop.timeline import correlation
 from collectors.vocabulary import CallClass, MarkClass
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, M, window
@@ -83,20 +82,6 @@ def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> No
     assert by_shape.regime is Regime.MEMORY
 
 
-def test_removing_the_device_never_makes_a_side_more_certain() -> None:
-    w = window(*stream(20, 200 * US, 1 * US, ADD, blocks=131072))
-    known, blind = estimate(w), estimate(replace(w, device=Device(0)))
-    each = [g.certainty for j in (known, blind) for g in j.facts.labels.groups]
-    assert each[1] <= each[0]
-
-
-def test_duplicate_correlation_ids_go_to_the_launch_that_came_before() -> None:
-    kernels = [K(100, 200, corr=5), K(1000, 1100, corr=5)]
-    calls = [C(50, 60, 5), C(950, 960, 5)]
-    w = window(kernels, calls)
-    assert correlation.call_of(w.activities, w.calls).tolist() == [0, 1]
-
-
 def test_steps_come_from_marks_when_there_are_any() -> None:
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
@@ -149,6 +134,20 @@ def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
     w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
     result = steps.find_steps(facts_of(w))
     assert (result.source, result.step_ns) == ("period", 2000)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counted"),
+    [(["patches", "cat"], ["norm", "head"], None), (["k6", "k7"], ["k0", "k1"], 11)],
+)
+def test_layers_of_one_pass_are_no_steps(
+    before: list[str], after: list[str], counted: int | None
+) -> None:
+    """What torch recorded of one pass has its embedding before the layers and its head after them."""
+    names = [*before, *[f"k{i}" for i in range(8)] * 12, *after]
+    kernels = [K(i * 20, i * 20 + 10, f"{name}_gemm") for i, name in enumerate(names)]
+    seen = replace(window(kernels), ops={1: OpSignature("aten::mm", ((2, 2), (2, 2)))})
+    assert steps.find_steps(facts_of(seen)).count == counted
 
 
 def test_noise_has_no_steps() -> None:
@@ -210,12 +209,6 @@ def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
     assert is_warming_up(4, 120 * US)
     assert not is_warming_up(4, 400 * US)
     assert not is_warming_up(30, 120 * US)
-
-
-def test_labels_have_one_row_an_activity() -> None:
-    w = window(*stream(7, 10 * US, 1 * US))
-    labels = label(facts_of(w))
-    assert len(labels.buckets) == len(labels.weights) == 7
 
 
 def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -135,7 +136,9 @@ for number in range(60):
         one.hears(b"nothing", limit_s=0.5)
         assert b"errno" not in one.output
         last = one.output.decode().splitlines()[-2]
-    assert last.split(" ", 1)[1] == str(dict.fromkeys(CALLS, 0))
+    cut = ast.literal_eval(last.split(" ", 1)[1])
+    # A close that begins between the look at its thread and the stop, microseconds later, is still cut.
+    assert cut.pop("close") <= 1 and not any(cut.values())
 
 
 SENDING = """

@@ -157,19 +157,22 @@ def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFix
     assert "--max-overhead" in text
 
 
-@pytest.mark.parametrize("words", [["attach", "1"], ["run", "--", "true"], []])
-def test_shapes_are_the_default_and_can_be_left_out_or_hurried(words: list[str]) -> None:
-    assert parse(words).shapes is None
-    assert parse(["--shapes", *words]).shapes is True
-    assert parse(["--no-shapes", *words]).shapes is False
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        *(
+            (words, option)
+            for words in (["attach", "1"], ["run", "--", "true"], [])
+            for option in ("shapes", "trace-graphs")
+        ),
+        (["export", "otlp"], "trace-graphs"),
+    ],
+)
+def test_what_is_decided_by_default_can_be_asked_for_or_left_out(
+    words: list[str], option: str
+) -> None:
+    """Shapes, and tracing without torch."""
+    for value, typed in {None: [], True: [f"--{option}"], False: [f"--no-{option}"]}.items():
+        assert getattr(parse([*typed, *words]), option.replace("-", "_")) is value
     with pytest.raises(UsageError, match="not allowed with"):
-        parse(["--shapes", "--no-shapes", *words])
-
-
-@pytest.mark.parametrize("words", [["attach", "1"], ["run", "--", "true"], ["export", "otlp"], []])
-def test_tracing_without_torch_is_the_default_and_can_be_left_out(words: list[str]) -> None:
-    wanted = {None: [], True: ["--trace-graphs"], False: ["--no-trace-graphs"]}
-    for value, option in wanted.items():
-        assert parse([*option, *words]).trace_graphs is value
-    with pytest.raises(UsageError, match="not allowed with"):
-        parse(["--trace-graphs", "--no-trace-graphs", *words])
+        parse([f"--{option}", f"--no-{option}", *words])

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+from tests.cli.terminal import on_a_terminal
 
 _PROGRAM = """
 import signal, sys
@@ -40,28 +30,6 @@ sys.exit(main())
 """
 
 
-def ended(function: str, *words: str) -> tuple[int | None, bytes]:
-    """The command on a terminal, interrupted where it calls that function: its exit code, all it wrote."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", _PROGRAM, function, *words]
-    child = subprocess.Popen(
-        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color"},
-    )  # fmt: skip
-    os.close(theirs)
-    written, until = b"", time.monotonic() + PATIENCE_S
-    try:
-        while child.poll() is None and time.monotonic() < until:
-            if select.select([ours], [], [], 0.05)[0]:
-                with contextlib.suppress(OSError):
-                    written += os.read(ours, 1 << 16)
-        return child.poll(), written
-    finally:
-        child.kill()
-        child.wait()
-        os.close(ours)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -72,6 +40,6 @@ def ended(function: str, *words: str) -> tuple[int | None, bytes]:
     ],
 )
 def test_it_ends_in_silence_although_python_loses_the_exception(function: str) -> None:
-    code, written = ended(function, "demo", "healthy")
-    assert code == 130, written
-    assert b"KeyboardInterrupt" not in written and b"Traceback" not in written
+    with on_a_terminal(function, "demo", "healthy", program=("-c", _PROGRAM)) as terminal:
+        assert terminal.ended() == 130, terminal.seen
+    assert b"KeyboardInterrupt" not in terminal.seen and b"Traceback" not in terminal.seen

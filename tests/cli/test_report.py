@@ -17,13 +17,13 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
 from collectors.vocabulary import Metric
+from tests.recorded import analyzed
 from tests.session.handmade import copy, kernel, text_of, written
+from tests.tui.snapshots import account
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -183,7 +183,6 @@ def test_json_is_one_line_of_plain_numbers(make_snapshot: MakeSnapshot) -> None:
 
 def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: MakeSnapshot) -> None:
     one = make_snapshot()
-    assert one.estimate is not None
     other = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
     report = document(replace(one, devices=(one.estimate, other)))
     assert [device["source"]["device_id"] for device in report["devices"]] == [0, 1]
@@ -210,7 +209,6 @@ def test_an_ascii_report_has_no_other_character(make_snapshot: MakeSnapshot) -> 
 
 def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot: MakeSnapshot) -> None:
     estimate = make_snapshot().estimate
-    assert estimate is not None
     row = replace(estimate.kernels[0], name="a" * 100)
     snapshot = make_snapshot(estimate={"kernels": (row,)})
     plain = to_text(snapshot, ascii_only=True).splitlines()
@@ -223,7 +221,6 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     make_snapshot: MakeSnapshot,
 ) -> None:
     snapshot = make_snapshot()
-    assert snapshot.estimate is not None
     row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
     rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
@@ -233,7 +230,6 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
 
 def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
     snapshot = make_snapshot()
-    assert snapshot.estimate is not None
     evil = replace(snapshot.estimate.kernels[0], name="\x1b[2Jboo\nrow\udcff")
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,))))
     assert "\x1b" not in text
@@ -319,22 +315,19 @@ def test_the_readme_shows_a_report_as_it_is() -> None:
     shown[0] = f"input-bound.brrr{shown[0]}"
     assert shown.pop() == "  …"
     assert len(shown) > 5
-    source = open_source(str(demo.scenarios()["input-bound"]))
-    try:
-        text = to_text(analyze(source))
-    finally:
-        source.close()
+    text = to_text(analyzed(demo.scenarios()["input-bound"]))
     assert text.splitlines()[: len(shown)] == shown
 
 
 def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     make_snapshot: MakeSnapshot,
 ) -> None:
-    known = make_snapshot({"host_cause_known": 0.943})
+    known = make_snapshot({"account": account(compute=0.5, input=0.4715, host=0.0285)})
     assert document(known)["host_cause_known"] == 0.943
     assert "the host was late for, 94% has a known cause" in to_text(known)
-    assert document(make_snapshot())["host_cause_known"] is None
-    assert "known cause" not in to_text(make_snapshot())
+    busy = make_snapshot({"account": account(compute=1.0)})
+    assert document(busy)["host_cause_known"] is None
+    assert "known cause" not in to_text(busy)
 
 
 def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path: Path) -> None:
@@ -342,14 +335,14 @@ def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_p
         kernel(i * 20, 10, 0, "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn") for i in range(9)
     ]
     path = written(tmp_path, text_of(events, deviceProperties=[]))
-    result = analyze(open_source(path))
+    result = analyzed(path)
     assert "by its kernels' names of compute capability 8.0 or later" in " ".join(
         to_text(result).split()
     )
     source = document(result)["source"]
     assert (source["device"], source["capability"]) == (None, [8, 0])
     assert source["capability_by_kernel_names"] is True
-    known = document(analyze(open_source(written(tmp_path, text_of(events)))))["source"]
+    known = document(analyzed(written(tmp_path, text_of(events))))["source"]
     assert (known["capability"], known["capability_by_kernel_names"]) == ([9, 0], False)
 
 
@@ -359,18 +352,14 @@ def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
         path = written(
             tmp_path, text_of([copy(i * 60, 50, 0, f"Memcpy {way}", 1 << 24) for i in range(9)])
         )
-        report = document(analyze(open_source(path)))
+        report = document(analyzed(path))
         assert [row["side"] for row in report["kernels"]] == [side]
         booked = {"memory": "memory_ns", "copy": "exposed_copy_ns"}[side]
         assert report["account"][booked] == 9 * 50_000
 
 
 def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> None:
-    source = open_source(str(demo.scenarios()["launch-bound"]))
-    try:
-        shown = analyze(source)
-    finally:
-        source.close()
+    shown = analyzed(demo.scenarios()["launch-bound"])
     assert len(shown.advisories) > 1
     twice = tuple(replace(one, waste="a faster GPU") for one in shown.advisories)
     text = to_text(replace(shown, advisories=twice))

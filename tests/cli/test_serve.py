@@ -65,9 +65,7 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         start_new_session=True,
     )  # fmt: skip
     try:
-        assert running.stderr is not None
         address = re.search(r"http://\S+", running.stderr.readline())
-        assert address is not None
         deadline = time.monotonic() + 30
         with socket.socket() as probe:
             while probe.connect_ex(("127.0.0.1", port)) != 0:
@@ -76,7 +74,6 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield running, address[0]
     finally:
         running.kill()
-        assert running.stderr is not None
         running.stderr.close()
         running.wait()
 
@@ -268,7 +265,6 @@ async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
         await tab.press("\r")
         await asyncio.wait_for(tab.until("deliver_file_start"), 30)
         announced = re.search(r'"deliver_file_start", "([^"]+)"', tab.shown)
-        assert announced is not None
         async with session.get(f"{bare}download/{announced[1]}?{query}") as answer:
             assert "filename=pwn.html" in answer.headers["Content-Disposition"]
             content = b""

@@ -58,6 +58,5 @@ def test_every_verb_that_advises_can_be_silenced() -> None:
 def test_what_is_silenced_is_no_promise_of_a_baseline_either() -> None:
     plain = files.baseline(Options(baseline=DEMO))
     quiet = files.baseline(Options(baseline=DEMO, silence=[("pin-memory",)]))
-    assert plain is not None and quiet is not None
     assert "pin-memory" in {one.kind for one in plain.advisories}
     assert "pin-memory" not in {one.kind for one in quiet.advisories}

@@ -18,10 +18,9 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, tables
 from brrrtop.exporters.tables import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.views.brief import MOST_LINES, to_brief
+from tests.recorded import analyzed
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACE = RECORDED / "traces" / "stacks.json.gz"
@@ -30,11 +29,7 @@ SOURCES = [TRACE, RECORDED / "traces" / "serving.json.zst", RECORDED / "h200" / 
 
 @cache
 def snapshot(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source, worst=True)
-    finally:
-        source.close()
+    return analyzed(path, worst=True)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -45,7 +40,6 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_tables_have_every_row_of_the_report(path: Path, tmp_path: Path) -> None:
     shown = snapshot(path)
-    assert shown.estimate is not None
     export(shown, "csv", tmp_path / "tables")
     kernels = read_csv(tmp_path / "tables" / "kernels.csv")
     assert len(kernels) == len(shown.estimate.kernels)
@@ -155,7 +149,6 @@ def test_a_page_is_whole_and_loads_nothing(path: Path, tmp_path: Path) -> None:
 
 def test_a_page_shows_names_and_never_runs_them() -> None:
     shown = snapshot(TRACE)
-    assert shown.estimate is not None
     evil = "<script>alert(1)</script>\x1b]0;x\x07"
     kernel = replace(shown.estimate.kernels[0], name=evil)
     ops = tuple(replace(row, name=evil) for row in shown.tables.ops[:2])
@@ -172,7 +165,6 @@ def test_a_page_shows_names_and_never_runs_them() -> None:
 
 def test_the_worst_step_is_the_longest() -> None:
     shown = snapshot(RECORDED / "h200" / "item_sync.brrr")
-    assert shown.picture is not None and shown.estimate is not None
     spans = shown.estimate.steps.spans
     assert shown.picture.span.duration_ns == max(span.duration_ns for span in spans)
     assert spans[(shown.picture.step or 0) - 1] == shown.picture.span

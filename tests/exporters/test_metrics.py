@@ -36,10 +36,9 @@ from brrrtop.exporters.prometheus import (
     samples,
 )
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from collectors.printable import printable
 from collectors.process import process as processes
+from tests.recorded import analyzed
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "prometheus"
@@ -49,11 +48,7 @@ LIMIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def judged() -> Snapshot:
-    source = open_source(RECORDING)
-    try:
-        return replace(analyze(source), freshness=Freshness.LIVE)
-    finally:
-        source.close()
+    return replace(analyzed(RECORDING), freshness=Freshness.LIVE)
 
 
 def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
@@ -61,7 +56,6 @@ def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
     assert {one.name for one in result} <= HELP.keys()
     named = {(one.name, one.labels.get(OWN_LABELS.get(one.name, ""))): one.value for one in result}
     assert len(named) == len(result), "no two samples have the same name and labels"
-    assert judged.estimate is not None
     assert named["brrrtop_split_ratio", "overhead"] == judged.estimate.split.overhead
     assert named["brrrtop_step_seconds", None] == (judged.estimate.steps.step_ns or 0) / 1e9
     account = [value for (name, _), value in named.items() if name == "brrrtop_account_ratio"]

@@ -293,7 +293,6 @@ def read_live(data: bytes) -> None:
         source = open_source(file.name)
         try:
             session, span = Session(source, keep_ns=None), source.span
-            assert span is not None
             for part in (span.t0_ns, (span.t0_ns + span.t1_ns) // 2, span.t1_ns):
                 json.dumps(document(session.advance(part)), allow_nan=False)
         finally:

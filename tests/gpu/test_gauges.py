@@ -53,7 +53,6 @@ def loop() -> Iterator[Loop]:
         command = [sys.executable, "-c", LOOP, kind]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         running.append(child)
-        assert child.stdout is not None
         ready, _, _ = select.select([child.stdout], [], [], 60)
         assert ready, "the trainer was not ready within 60 s"
         assert child.stdout.readline() == "ready\n", f"exit code {child.poll()}"

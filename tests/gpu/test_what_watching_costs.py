@@ -30,7 +30,7 @@ def run(script: str, out: Path, *options: str) -> dict[str, Any]:
 
 
 def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None:
-    options = ("--zoo", str(BENCHMARKS / "zoo"), "--only", "lora,vision", "--rivals", "none")
+    options = ("--zoo", str(BENCHMARKS), "--only", "launches,wide", "--rivals", "none")
     result = run("overhead", tmp_path, *options, "--pairs", "8", "--budget", "45")
     for one in result["scripts"]:
         assert "error" not in one, one

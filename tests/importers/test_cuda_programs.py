@@ -11,6 +11,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.text.phrases import because
 from collectors.protocol.frames import Kind
 from tests.importers.nsight import Export
 from tests.session.handmade import Received
@@ -52,7 +53,9 @@ def test_a_long_kernel_of_one_block_underfills_the_gpu(name: str, tmp_path: Path
 
 def test_a_kernel_of_many_blocks_is_unknown_still(tmp_path: Path) -> None:
     report, estimate = _report(_one_kernel(grid=(264, 2)), tmp_path)
-    assert estimate.cause is None and _first(report) is None
+    assert estimate.cause is None and _first(report) == "unknown-kernel"
+    assert because(estimate) == "99% of the time goes to kernels of unknown kind"
+    assert "--kernel-name regex:solve " in report.advisories[0].suggests
 
 
 def test_pages_that_move_at_faults_are_named(tmp_path: Path) -> None:

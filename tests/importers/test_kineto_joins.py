@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace.columns import BAD_NS, decode_run
 from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
 
 Spans = list[tuple[int, int, int]]
@@ -126,13 +124,3 @@ def test_ids_that_fit_are_left_alone_and_others_become_dense() -> None:
     assert a[0] == b[2] == 0 and a[2] == b[0]
     assert len({*a.tolist(), *b.tolist()}) == 4
     assert max(*a, *b) < 1 << 32
-
-
-@pytest.mark.parametrize(
-    ("text", "start_ns"),
-    [("-1.5", -1500), ("2.5e3", 2_500_000), ("0", 0), ("1712195495505543.2175", 1712195495505543218),
-     ("8999999999999999.999", 8999999999999999999), ("1e999", BAD_NS), ("9" * 26, BAD_NS)],
-)  # fmt: skip
-def test_times_are_read_to_the_nanosecond_that_was_written(text: str, start_ns: int) -> None:
-    ((event,), odd) = decode_run(b'{"ts":' + text.encode() + b"}")
-    assert (event.start_ns, odd) == (start_ns, 0)

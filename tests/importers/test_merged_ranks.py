@@ -43,7 +43,6 @@ def test_each_gpu_of_a_merged_file_is_as_if_it_were_alone(tmp_path: Path, device
     both = [_rank(0, 0, waits=False), _rank(7, 3_000, waits=True)]
     merged = _judged(tmp_path, both, device).estimate
     alone = _judged(tmp_path, both[1:] if device else both[:1]).estimate
-    assert merged is not None and alone is not None
     assert merged.account == alone.account
     assert (merged.account.idle_ns["input"] > 0) is (device == 7)
     assert merged.steps.count == alone.steps.count == 4

@@ -107,6 +107,35 @@ def test_a_batch_that_another_thread_fetches_is_waited_for_as_long_as_samples_sa
     assert run.phases[0].waits_ns / run.duration_ns == pytest.approx(0.8, abs=0.05)
 
 
+CHECK = "main.py:40 check < main.py:91 main | for x in loader:"
+EPOCH = "main.py:10 train < main.py:90 main | for x in loader:"
+
+
+@pytest.mark.parametrize("begins_ms", [20, 90])
+def test_the_first_batch_after_an_evaluation_is_the_epochs(begins_ms: float) -> None:
+    """A loader that draws a batch ahead, whose first wait takes a second; the first step is a slow one."""
+    rows: list[Any] = []
+    for epoch in range(0, 10_000, 2_500):
+        rows += steps(range(epoch + 1_540 + int(begins_ms), epoch + 2_501, 40))
+        rows += [
+            (MarkClass.INPUT, t, t + 1, "loader") for t in range(epoch + 1_650, epoch + 2_500, 40)
+        ]
+        rows += [(MarkClass.INPUT, t, t + 1, "loader") for t in range(epoch, epoch + 500, 40)]
+        rows += [(MarkClass.INPUT, epoch + 502, epoch + 1_502, "loader")]
+        rows += [(MarkClass.INPUT, epoch + 1_510, epoch + 1_511, "loader")]
+        rows += [(MarkClass.EVALUATION, epoch, epoch + 502)]
+        rows += samples(range(epoch + 5, epoch + 500, 40), CHECK)
+        rows += samples(range(epoch + 520, epoch + 1_500, 40), EPOCH)
+        rows += samples(range(epoch + 1_505, epoch + 2_500, 40))
+    assert shares(run_of(*marks(rows)))["evaluation"] == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_wait_that_goes_on_unseen_goes_on_as_before() -> None:
+    loop = [row for t in range(0, 9_000, 100) for row in ((MarkClass.INPUT, t, t + 80),)]
+    run = run_of(*marks([*loop, *steps(range(100, 9_001, 100)), *samples([50, 90])]), seconds=9.9)
+    assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(0.8, abs=0.01)
+
+
 def test_no_counter_and_no_marks_leave_it_unknown() -> None:
     run = run_of(*marks(samples([0, 9_000])))
     assert run.witness.active_counter is None and run.witness.waits_ledger is None

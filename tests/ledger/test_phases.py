@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from brrrtop.ledger.account import BUSY, Known, account_of
-from brrrtop.ledger.bursts import Burst
+from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
-from brrrtop.ledger.sums import sums_of
+from brrrtop.ledger.sums import PhaseSums, sums_of
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import Span
@@ -55,7 +55,7 @@ def evidence(
         span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
         saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
         evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
-        samples=Samples(times, low, high, ids, making, *np.zeros((2, len(ids)), np.bool_)), step_places=(),
+        samples=Samples(times, low, high, ids, making, *np.zeros((3, len(ids)), np.bool_)), step_places=(),
         read_starts=NONE[0], read_ends=NONE[0], read_active=np.empty(0),
     )  # fmt: skip
 
@@ -77,13 +77,35 @@ def test_even_steps_are_training() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "kind"), [(EVALUATE, "evaluation"), (ROLLOUT, "rollout")])
+FORWARD = "> modules/linear.py:134 Linear.forward |"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (EVALUATE, "evaluation"),
+        (ROLLOUT, "rollout"),
+        (f"main.py:70 check < main.py:95 main {FORWARD} loss = net(x)", "evaluation"),
+        (f"main.py:75 write < main.py:96 main {FORWARD} net.generate(x)", "generation"),
+        (f"main.py:75 write < main.py:96 main {FORWARD} x = torch.multinomial(p, 1)", "generation"),
+        (f"main.py:75 act < main.py:96 main {FORWARD} env.step(policy(x))", "rollout"),
+        ("main.py:80 average < main.py:97 main | p.lerp_(q)", "other"),
+    ],
+)
 def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     samples = [(t, name if 4_000 < t < 7_000 else TRAIN) for t in range(100, 10_000, 250)]
     result = shares(evidence(10, steps, samples))
     assert result[PhaseKind(kind)] == pytest.approx(0.3, abs=0.03)
     assert result[PhaseKind.TRAIN] == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_backward_pass_of_few_steps_is_training() -> None:
+    """Each tenth step has a penalty that takes as long as nine others."""
+    penalty = "main.py:12 train < main.py:90 main > autograd/graph.py:979 f | g = grad(f(z), z)"
+    steps = [begin + t for begin in range(0, 10_000, 1_000) for t in range(550, 1_001, 50)]
+    samples = [(t, penalty if t % 1_000 < 450 else TRAIN) for t in range(5, 10_000, 40)]
+    assert shares(evidence(10, steps, samples)) == {"train": 1.0}
 
 
 def test_a_long_step_that_goes_where_all_steps_go_is_training() -> None:
@@ -127,6 +149,23 @@ def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share:
     assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
 
 
+def test_pauses_of_a_few_steps_count_though_a_sample_is_mistimed() -> None:
+    """Steps of 0.5 ms; 16 ms of each 40 a simulator runs. Times are up to a millisecond too early."""
+    act = f"main.py:4 train < main.py:90 main {FORWARD} a = policy(env.state)"
+    steps = [begin + 16 + 0.5 * k for begin in range(0, 20_000, 40) for k in range(49)]
+    samples = [(t - 1, act if t % 40 < 16 else TRAIN) for t in np.arange(0.7, 20_000, 39.3)]
+    result = shares(evidence(20, steps, samples))
+    assert result[PhaseKind.ROLLOUT] == pytest.approx(0.4, abs=0.03)
+
+
+def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
+    """Six steps of two seconds, behind the third a check of four."""
+    steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
+    samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
+    result = shares(evidence(17, steps, samples))
+    assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
+
+
 def test_lines_between_two_usual_ones_are_one_block() -> None:
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     lines = [INLINE.format(line) for line in (21, 22, 24)]
@@ -155,6 +194,17 @@ def test_a_gust_of_a_loader_is_training_that_waits() -> None:
     assert only.key[0] is PhaseKind.TRAIN and only.waits_ns == 3_000 * MS
 
 
+def test_a_sample_beside_a_wait_of_its_own_is_but_mistimed() -> None:
+    """Waits of 20 ms in steps of 50; times of samples are rounded down, so that some lie before their wait."""
+    steps = np.arange(50, 10_000, 50)
+    waits = [(float(t + 10), float(t + 30)) for t in range(0, 10_000, 50)]
+    samples = [(t - 1, BATCH if 10 <= t % 50 < 30 else TRAIN) for t in range(10, 10_000, 29)]
+    known = evidence(10, steps, samples, waits_ms=waits)
+    known = replace(known, samples=replace(known.samples, asks=known.samples.makes_batches))
+    (only,) = sums_of(known, find_phases(known), (), known.span)
+    assert only.waits_ns / only.duration_ns == pytest.approx(0.4, abs=0.005)
+
+
 def test_batches_made_by_hand_are_waits_for_data() -> None:
     steps = np.arange(50, 10_000, 50)
     samples = [(t, BATCH if i % 5 < 2 else TRAIN) for i, t in enumerate(range(100, 10_000, 250))]
@@ -168,6 +218,13 @@ def test_marks_name_saves_and_evaluations_within_steps() -> None:
     known = evidence(10, steps, [], saving=[(2_000, 3_000)], evaluating=[(5_000, 7_000)])
     result = shares(known)
     assert result[PhaseKind.SAVING] == 0.1 and result[PhaseKind.EVALUATION] == 0.2
+
+
+@pytest.mark.parametrize(("every_ms", "share"), [(500, 0.06), (5_000, 0.0)])
+def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: float) -> None:
+    saves = [(t, t + 30) for t in range(100, 10_000, every_ms)]
+    known = evidence(10, np.arange(100, 10_000, 100), [], saving=saves)
+    assert shares(known).get(PhaseKind.SAVING, 0.0) == pytest.approx(share)
 
 
 def test_nothing_known_is_other() -> None:
@@ -187,14 +244,19 @@ def burst(steps: int, busy_ms: float, idle_ms: float) -> Burst:
         total, **busy, idle_ns=idle, mechanical_ns=dict.fromkeys(MECHANICAL_CLASSES, 0),
         busy_ns=int(busy_ms * MS),
     )  # fmt: skip
-    return Burst(Span(0, total), account, steps, 0, 10)
+    return Burst(Span(0, total), account, steps, 0)
 
 
 def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
     """Steps of 100 ms, 40 of them waits; the GPU works for 50 and idles for 10 between launches. The 60 that
     the host takes otherwise are what it takes when traced: so a tenth of a step is hidden in waits."""
-    known = Known(PhaseKind.TRAIN, 10_000 * MS, 100, 4_500 * MS, 0, None, 0.0, {})
-    account = account_of(known, [burst(5, 250, 25)])
+    account = PhaseSums(
+        (PhaseKind.TRAIN, ""),
+        10_000 * MS,
+        steps=100,
+        waits_ns=4_500 * MS,
+        bursts=(burst(5, 250, 25),),
+    ).account
     assert account.compute_ns == pytest.approx(5_000 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
     assert account.idle_ns["input"] == pytest.approx(4_500 * MS, rel=1e-6)
@@ -202,15 +264,17 @@ def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
 
 def test_tracing_slows_the_host_and_not_the_account() -> None:
     """Traced steps of 20 ms, others of 10: the GPU's 5 ms are half of a step."""
-    account = account_of(
-        Known(PhaseKind.TRAIN, 1_000 * MS, 100, 0, 0, None, 0.0, {}), [burst(5, 25, 75)]
-    )
+    account = PhaseSums(
+        (PhaseKind.TRAIN, ""), 1_000 * MS, steps=100, bursts=(burst(5, 25, 75),)
+    ).account
     assert account.compute_ns == pytest.approx(500 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
 
 
 def test_what_no_burst_saw_is_unknown_and_never_another_phases() -> None:
-    account = account_of(Known(PhaseKind.OTHER, 1_000 * MS, 0, 100 * MS, 0, 0.3, 0.0, {}), [])
+    account = PhaseSums(
+        (PhaseKind.OTHER, ""), 1_000 * MS, waits_ns=100 * MS, active_ns=0.3, read_ns=1.0
+    ).account
     assert account.unknown_ns == 300 * MS and account.compute_ns == 0
     assert account.idle_ns["input"] == 100 * MS and account.idle_ns["unknown"] == 600 * MS
 
@@ -225,17 +289,12 @@ def test_an_account_adds_up_whatever_is_known(
     traced: int, busy: float, idle: float, kind: PhaseKind,
 ) -> None:  # fmt: skip
     waits_ns = int(length * min(waits, 1.0))
-    known = Known(
-        kind,
-        length,
-        steps,
-        waits_ns,
-        int(waits_ns * reading),
-        active,
-        reading,
-        {MarkClass.GC: length // 50},
-    )
-    account = account_of(known, [burst(traced, busy, idle)] if busy + idle > 1 else [])
+    account = PhaseSums(
+        (kind, ""), length, steps=steps, waits_ns=waits_ns, reading_ns=int(waits_ns * reading),
+        launching_ns=reading * (length - waits_ns), active_ns=active or 0.0,
+        read_ns=0.0 if active is None else 1.0, pauses_ns={MarkClass.GC: length // 50},
+        bursts=(burst(traced, busy, idle),) if busy + idle > 1 else (),
+    ).account  # fmt: skip
     parts = [getattr(account, name) for name in BUSY] + list(account.idle_ns.values())
     assert sum(parts) == account.duration_ns == length and min(parts) >= 0
     if kind not in (PhaseKind.DATA, PhaseKind.TRAIN):

@@ -102,7 +102,7 @@ class FakeFeed(SamplerFeed):
 
     worker: int | None = None
     remarks: Sequence[str] = ()
-    active = settling = False
+    active = settling = replaces_agent = False
 
     def __init__(self) -> None:
         self.remarks = []

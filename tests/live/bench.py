@@ -99,7 +99,6 @@ CODES = {
 
 
 def say(bench: Bench, state: str, says: str, code: StatusCode | None = None) -> list[Frame]:
-    assert bench.agent is not None
     code = code or CODES.get(state, StatusCode.CUPTI_FAILED)
     body = {"by": "agent", "state": state, "code": code.value, "says": says, "cupti": None}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))

@@ -103,7 +103,6 @@ def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
 
 def test_their_process_is_nobodys_neighbour_on_the_gpu(started: Start) -> None:
     counters = started()
-    assert counters._process is not None
     mine = counters._process.pid
     trainer = 1  # nobody that this worker descends from, as far as can be told
     assert tenants([trainer, mine], trainer).foreign_count == 0
@@ -114,7 +113,6 @@ def test_their_process_is_nobodys_neighbour_on_the_gpu(started: Start) -> None:
 def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> None:
     counters = started()
     until(lambda: counters.active)
-    assert counters._process is not None
     os.kill(counters._process.pid, signal.SIGSEGV)
     until(lambda: not counters.active)
     until(lambda: "died of SIGSEGV" in counters.remarks[0])
@@ -226,7 +224,6 @@ def test_a_monitor_that_is_killed_leaves_no_worker_behind(started: Start) -> Non
     counters = started()
     until(lambda: counters.active)
     process = counters._process
-    assert process is not None and process.stdin is not None
     process.stdin.write(b'{"expect": 1')
     process.stdin.close()
     until(lambda: process.poll() is not None)

@@ -206,10 +206,8 @@ def test_a_budget_nothing_fits_into_means_counters_only() -> None:
 def test_the_cost_shown_is_the_cost_paid() -> None:
     done = run(Loop(0.006, 0.02, cost_share=0.15, stall_s=0.02, seed=3), Governor(), 300)
     shown = done.governor.estimate(done.end_ns)
-    assert shown is not None
     assert abs(shown.share - done.true_share(240)) < shown.error_share + 0.002
     assert 0 < shown.error_share < 0.005
-    assert shown.worst_step_ns is not None
     assert shown.worst_step_ns > 10_000_000
 
 
@@ -219,7 +217,6 @@ def test_no_cost_is_shown_as_none_within_its_error() -> None:
         loop = Loop(0.02, 0.05, cost_share=0.0, stall_s=0.0, seed=seed)
         done = run(loop, Governor(), 90)
         shown = done.governor.estimate(done.end_ns)
-        assert shown is not None
         inside += abs(shown.share) <= shown.error_share
     assert inside >= 8
 
@@ -266,7 +263,6 @@ def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
             break
         if decided is not None:
             governor.add_observed(now, now + 60_000_000)
-    assert decided is not None
     assert decided.message == "sm active jumped"
     assert 100 <= at <= 110
 
@@ -282,7 +278,6 @@ def test_continuous_mode_is_switched_once_each_way() -> None:
     assert "does not apply" in governor.describe()
     governor.add_steps(np.arange(now, now + 20 * SECOND, 7_000_000))
     estimate = governor.estimate(now + 20 * SECOND)
-    assert estimate is not None
     assert estimate.share == pytest.approx(7 / 6 - 1, abs=0.05)
     governor.want_continuous(False)
     last = governor.decide(now + 20 * SECOND)

@@ -39,7 +39,6 @@ def test_nothing_is_taken_for_traced_before_a_burst(bench: Bench) -> None:
 
 def test_bursts_are_ordered_with_pauses_between(bench: Bench) -> None:
     bench.read(20)
-    assert bench.agent is not None
     assert 3 <= bench.agent.count(Op.BURST) <= 10
     _, steps, longest_ns = next(one for one in bench.agent.orders if one[0] is Op.BURST)
     assert steps >= 0
@@ -48,7 +47,6 @@ def test_bursts_are_ordered_with_pauses_between(bench: Bench) -> None:
 
 def test_the_agent_is_told_that_we_live_whatever_the_reader_does(bench: Bench) -> None:
     agent = bench.agent
-    assert agent is not None
     pinged = threading.Event()
     while not pinged.is_set() and agent.count(Op.PING) < 2:
         pinged.wait(0.05)  # nobody reads the source meanwhile
@@ -69,7 +67,6 @@ def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:
 
 def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
     bench.read(3)
-    assert bench.agent is not None
     assert bench.controller.tier == "bursts"
     assert "every step" in bench.driver.continuous(True)
     assert bench.agent.orders[-1][:2] == (Op.CONTINUOUS, 1)
@@ -80,7 +77,6 @@ def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
 
 def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
     bench.read(3)
-    assert bench.agent is not None
     bench.agent.closed = True
     frames = bench.read(2)
     text = statuses(frames)
@@ -96,7 +92,6 @@ def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
 
 def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench: Bench) -> None:
     bench.read(1)
-    assert bench.agent is not None
     bench.agent.say(Frame(Kind.END, {"reason": "switched off"}, bench.now_ns))
     frames = bench.read(1)
     assert "switched off" in str(statuses(frames)["says"])
@@ -115,7 +110,6 @@ def test_the_end_of_the_trainer_ends_the_source(bench: Bench) -> None:
 
 def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> None:
     bench.read(2)
-    assert bench.agent is not None
     bench.agent.closed = True
     frames = bench.read(0.25)
     bench.load.trainer_running = False
@@ -126,7 +120,6 @@ def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> 
 
 def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench: Bench) -> None:
     bench.read(2)
-    assert bench.agent is not None
     bench.agent.closed = True
     bench.read(2)
     assert "its socket closed" in bench.source.info.notes[0], "as far as anybody knows"
@@ -137,7 +130,6 @@ def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench: Bench) -
 
 def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
     bench.read(2)
-    assert bench.agent is not None
     bench.agent.closed = True
     bench.controller.exited("the program exited: exit code 3")
     frames = bench.read(0.25)
@@ -148,7 +140,6 @@ def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
 
 def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     bench.read(4)
-    assert bench.agent is not None
     says = "torch.profiler is recording: kernel tracing waits"
     body = {"by": "agent", "tier": "nvml", "state": "yielded", "says": says}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
@@ -166,7 +157,6 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     bench: Bench,
 ) -> None:
     says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
-    assert bench.agent is not None
     bench.read(4)
     before = bench.agent.count(Op.BURST)
     text = statuses(say(bench, "ready", says, StatusCode.GRAPHS_UNKNOWN))
@@ -196,7 +186,6 @@ def test_closing_detaches_once_and_lets_go(bench: Bench) -> None:
     bench.read(1)
     bench.source.close()
     bench.source.close()
-    assert bench.agent is not None
     assert bench.agent.count(Op.DETACH) == 1
     assert bench.agent.orders[-1][0] is Op.DETACH
     assert bench.agent.closed
@@ -219,7 +208,6 @@ def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> No
     ((now_ns, fresh),) = bench.watch(0.25)
     assert fresh.now_ns == now_ns
     newest = MemorySource(bench.source.tee.ring.frames()).span
-    assert newest is not None
     assert newest.t1_ns == now_ns
 
 
@@ -236,7 +224,6 @@ def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
         bench.driver.advance()
     assert bench.driver.mark_baseline().startswith("baseline marked ")
     marked = bench.driver.advance()
-    assert marked.baseline is not None
     assert marked.baseline.estimate is shown.estimate
     bench.driver.close()
 
@@ -244,7 +231,6 @@ def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
 def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
     recorded = RecordingSource(scenarios()["unpinned-copies"])
     span = recorded.span
-    assert span is not None
     session = Session(recorded, keep_ns=None)
     driver = Live([alone(bench.controller, session)], now_ns=lambda: span.t1_ns)
     kind = driver.advance().advisories[0].kind
@@ -263,7 +249,6 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
 
 def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> None:
     bench.watch(10)
-    assert bench.agent is not None
     while bench.controller.governor.tracing:
         bench.watch(0.25)
     before = bench.agent.count(Op.BURST)
@@ -281,3 +266,13 @@ def test_without_an_agent_no_burst_can_be_asked_for() -> None:
     with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.burst()
     bench.source.close()
+
+
+def test_the_agent_rests_while_a_feed_takes_its_samples(bench: Bench) -> None:
+    bench.feed.replaces_agent = True
+    bench.watch(4)
+    asked = bench.agent.count(Op.REST)
+    assert 3 <= asked <= 5, "it rests for 5 s each time"
+    bench.feed.replaces_agent = False
+    bench.watch(4)
+    assert bench.agent.count(Op.REST) == asked

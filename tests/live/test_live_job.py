@@ -131,7 +131,6 @@ def balanced() -> Iterator[Bench]:
 
 def test_the_late_rank_is_named(late: Bench) -> None:
     shown = late.watch(12)
-    assert shown.job is not None
     waited = shown.job.waited_for
     assert waited is not None and waited.rank == 1 and waited.is_slow
     assert waited.late_ns == pytest.approx(8 * MS, rel=0.05)
@@ -174,7 +173,6 @@ def test_a_late_rank_is_named_after_the_second_burst_which_comes_at_once(late: B
     assert shown.job is not None and shown.job.undecided and shown.job.waited_for is None
     assert "the next one decides" in sentence(shown.job)
     shown = late.watch(3)
-    assert shown.job is not None and shown.job.waited_for is not None
     assert shown.job.waited_for.rank == 1 and not shown.job.undecided
 
 
@@ -196,7 +194,6 @@ def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared
     late.watch(2)
     late.fresh = [late.rank(2, 0, IdleAgent(late.now_ns, 2))]
     shown = late.watch(LOOK_S + 8)
-    assert shown.job is not None
     row = next(row for row in shown.job.ranks if row.rank == 2)
     assert row.estimate is None and row.why == WAITS
     assert shown.job.together_ns and shown.job.missing == 1
@@ -290,12 +287,10 @@ def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_com
     late.agents[1].close()
     shown = late.watch(3)
     assert shown.freshness is not Freshness.ENDED
-    assert shown.job is not None
     row = next(row for row in shown.job.ranks if row.rank == 1)
     assert row.why is not None
     late.fresh = [late.rank(1, 0)]
     shown = late.watch(LOOK_S + 8)
-    assert shown.job is not None
     assert [row.rank for row in shown.job.ranks].count(1) == 1
     row = next(row for row in shown.job.ranks if row.rank == 1)
     assert row.why is None and row.estimate is not None
@@ -303,7 +298,6 @@ def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_com
 
 def test_a_rank_is_opened_and_paused(late: Bench) -> None:
     shown = late.watch(10)
-    assert shown.job is not None
     other = next(row.key for row in shown.job.ranks if row.rank == 0)
     late.job.select_rank(other)
     assert late.watch(0.25).source.rank == 0
@@ -385,7 +379,6 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             end_s = time.monotonic() + PATIENCE_S
             while True:
                 shown = job.advance()
-                assert shown.job is not None
                 if all(row.estimate is not None for row in shown.job.ranks):
                     break
                 assert time.monotonic() < end_s, [row.why for row in shown.job.ranks]
@@ -407,7 +400,6 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             buffered, free = processes.open(candidates)
             assert buffered.controller is None
             assert "another debugger holds process" in (buffered.why or "")
-            assert free.controller is not None
             free.controller.source.close()
         finally:
             debugger.kill()
@@ -448,12 +440,10 @@ def test_a_launched_job_is_one_report(tracing: None, built: dict[str, Path]) -> 
     one = launch(launched, verb.agent_files())
     try:
         first = one.first_agent(PATIENCE_S, rank=0)
-        assert first is not None
         job = LaunchedRanks(one, options).job(first, int(first.hello["pid"]))
         end_s = time.monotonic() + PATIENCE_S
         while True:
             shown = job.advance()
-            assert shown.job is not None
             rows = shown.job.ranks
             if len(rows) == 2 and all(row.estimate is not None for row in rows):
                 break

@@ -49,7 +49,6 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
 
 
 def test_a_program_whose_threads_are_held_is_said_to_be(bench: Bench) -> None:
-    assert bench.agent is not None
     for on, everybody in ((9000, False), (480, True), (510, True)):
         traced = {"held_us": {"out": 0, "on": on, "off": 520}, "all_threads": everybody}
         body = {"by": "agent", "state": "ready", "code": "ready", "says": "", "traced": traced}
@@ -63,7 +62,6 @@ def test_a_program_whose_threads_are_held_is_said_to_be(bench: Bench) -> None:
 
 def met_with(bench: Bench, *missing: str) -> None:
     """As if the agent had met a trainer of which it could not say this."""
-    assert bench.agent is not None
     for key in missing:
         bench.agent.hello.pop(key)
         bench.source.hello.pop(key)
@@ -133,7 +131,6 @@ def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
 def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
     bench: Bench, state: str, says: str
 ) -> None:
-    assert bench.agent is not None
     body = {"by": "agent", "state": state, "says": says, "cupti": None}
     (frame,) = Decoder().feed(encode(Frame(Kind.STATUS, body, bench.now_ns)))
     bench.agent.say(frame)
@@ -162,7 +159,6 @@ def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench: Bench) -> 
 
 
 def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
-    assert bench.agent is not None
     body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
     text = statuses(bench.read(2))
@@ -175,7 +171,6 @@ def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
     bench.read(0.5)
     governor = bench.controller.governor
     assert governor.tracing
-    assert bench.agent is not None
     bench.agent.orders.clear()
     body = {"by": "agent", "state": "ready", "traced": {"kernels": 0, "steps": 1, "whole": True}}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
@@ -187,6 +182,5 @@ def test_garbage_from_the_agent_is_a_sentence(bench: Bench) -> None:
     def broken() -> list[Frame]:
         raise WireError("a frame claims 4294967295 bytes")
 
-    assert bench.agent is not None
     bench.agent.frames = broken  # type: ignore[method-assign]
     assert "claims" in str(statuses(bench.read(1))["says"])

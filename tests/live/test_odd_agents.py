@@ -53,7 +53,6 @@ ODD = [
 def test_a_frame_that_cannot_be_taken_costs_its_agent_and_not_the_monitor(
     bench: Bench, odd: Frame
 ) -> None:
-    assert bench.agent is not None
     bench.watch(4)
     bench.agent.say(odd)
     snapshot = last(bench, 3)
@@ -116,7 +115,6 @@ def test_a_fault_without_an_agent_is_no_agents() -> None:
 
 
 def test_records_of_any_bits_leave_the_monitor_watching(bench: Bench) -> None:
-    assert bench.agent is not None
     chance = np.random.default_rng(5)
     bench.watch(3)
     for kind, dtype in ((Kind.MARKS, MARK), (Kind.KERNELS, KERNEL)):
@@ -130,7 +128,6 @@ def test_records_of_any_bits_leave_the_monitor_watching(bench: Bench) -> None:
 
 def set_back(bench: Bench, by_ns: int) -> None:
     """CLOCK_REALTIME falls, for the trainer as for us."""
-    assert bench.agent is not None
     bench.now_ns -= by_ns
     bench.agent._now_ns -= by_ns
     bench.agent._stepped_ns -= by_ns
@@ -139,7 +136,6 @@ def set_back(bench: Bench, by_ns: int) -> None:
 
 @pytest.mark.parametrize("by_s", [3, 60, 3600, 86_400 * 365])
 def test_a_clock_set_back_does_not_blank_the_view(bench: Bench, by_s: int) -> None:
-    assert bench.agent is not None
     before = last(bench, 20)
     assert before.estimate is not None
     set_back(bench, by_s * SECOND)
@@ -154,7 +150,6 @@ def test_a_clock_set_back_does_not_blank_the_view(bench: Bench, by_s: int) -> No
 
 
 def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
-    assert bench.agent is not None
     bench.watch(8)
     bench.agent.say(Frame(Kind.STATUS, {"by": "agent", "state": "ready", "says": "odd"}, 1 << 62))
     marks = np.zeros(1, MARK)
@@ -163,7 +158,6 @@ def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
     bench.agent.say(Frame(Kind.MARKS, marks, 1 << 62))
     snapshot = last(bench, 20)
     assert snapshot.freshness is Freshness.LIVE
-    assert snapshot.estimate is not None
     assert abs(snapshot.estimate.span.t1_ns - bench.now_ns) < 20 * SECOND
     assert bench.controller.governor.cost.step_ns == STEP_NS
     newest = bench.session.timeline.newest_ns
@@ -171,7 +165,6 @@ def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
 
 
 def test_frames_that_come_out_are_never_stamped_after_now(bench: Bench) -> None:
-    assert bench.agent is not None
     for stamp in (1 << 62, bench.now_ns + 3600 * SECOND, 1, bench.now_ns - 3600 * SECOND):
         bench.agent.say(
             Frame(Kind.STATUS, {"by": "agent", "state": "ready", "says": str(stamp)}, stamp)

@@ -58,7 +58,6 @@ def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(
     more = [now - then for now, then in zip(judged(bench), before, strict=True)]
     assert min(more) > 0
     assert priced == [1] * more[1]
-    assert shown.job is not None
     assert all(row.estimate is not None for row in shown.job.ranks if row.rank != 3)
     others = [one.estimate for key, one in bench.job.snapshots.items() if key != LATE]
     assert [one and one.kernels for one in others] == [(), ()]

@@ -100,7 +100,6 @@ def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Watched, 
     for look_ns in (LOOK_NS, 7 * SECOND):
         session = Session(RecordingSource(path), keep_ns=None)
         span = session.source.span
-        assert span is not None
         for now_ns in [*range(span.t0_ns, span.t1_ns, look_ns), span.t1_ns]:
             events = session.advance(now_ns).events
         assert events == one.events

@@ -7,12 +7,13 @@ import pytest
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.scheduling.governor import Governor
-from brrrtop.sources.live import LiveSource
 from collectors.protocol.frames import MARK, Frame, Kind
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass
-from tests.live.agents import SECOND, STEP_NS, FakeAgent
-from tests.live.bench import Bench
+from tests.live.agents import SECOND, STEP_NS
+from tests.live.bench import Bench, bench
+
+__all__ = ["bench"]
 
 
 def _quiet(bench: Bench) -> None:
@@ -30,12 +31,10 @@ def _disturbed(start_ns: int, end_ns: int, at_ns: int) -> Frame:
 
 
 def _orders(bench: Bench) -> list[tuple[Op, int, int]]:
-    assert bench.agent is not None
     return [one for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
 
 
-def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare() -> None:
-    bench = Bench()
+def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare(bench: Bench) -> None:
     _quiet(bench)
     usual = _orders(bench)[-1]
     assert "recording the shapes" in bench.driver.shapes()
@@ -44,18 +43,16 @@ def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare() -> None:
     assert burst[1] >= usual[1] + 2 and burst[2] > usual[2]
     bench.watch(20)
     assert bench.agent is not None and bench.agent.count(Op.SHAPES) == 1
-    bench.source.close()
 
 
 def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_baseline() -> None:
     plain, asked = Bench(), Bench()
-    for bench in (plain, asked):
-        _quiet(bench)
-        bench.watch(10)
-        _quiet(bench)
+    for one in (plain, asked):
+        _quiet(one)
+        one.watch(10)
+        _quiet(one)
     measured = len(asked.controller.governor.cost.measured)
     asked.driver.shapes()
-    assert asked.agent is not None
     began = asked.now_ns + STEP_NS
     asked.agent.say(_disturbed(began, began + 7 * STEP_NS, asked.now_ns))
     while asked.controller.governor.tracing:
@@ -73,40 +70,17 @@ def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_b
     asked.source.close()
 
 
-def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> None:
-    bench = Bench()
-    bench.source.close()
-    bench.agent = FakeAgent(bench.now_ns)
-    governor = Governor()
-    bench.source = LiveSource(
-        bench.agent, 4711, [bench.feed], bench.load, None, lambda: bench.now_ns,
-    )  # fmt: skip
-    bench.control(governor, shapes=True)
-    bench.read(0.5)
-    assert bench.agent.count(Op.SHAPES) == 0
-    bench.read(20)
-    assert bench.agent.count(Op.SHAPES) == 1
-    orders = [one[0] for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
-    assert orders.index(Op.SHAPES) >= 2, "a first burst showed that steps are steady"
-    bench.source.close()
-
-
-def test_where_every_step_is_traced_shapes_are_ordered_alone() -> None:
-    bench = Bench()
+def test_where_every_step_is_traced_shapes_are_ordered_alone(bench: Bench) -> None:
     _quiet(bench)
     bench.driver.continuous(True)
-    assert bench.agent is not None
     bursts = bench.agent.count(Op.BURST)
     bench.driver.shapes()
     bench.watch(1)
     assert bench.agent.count(Op.SHAPES) == 1 and bench.agent.count(Op.BURST) == bursts
-    bench.source.close()
 
 
-def test_why_there_are_no_shapes_is_in_the_log() -> None:
-    bench = Bench()
+def test_why_there_are_no_shapes_is_in_the_log(bench: Bench) -> None:
     _quiet(bench)
-    assert bench.agent is not None
     for _ in range(2):
         bench.driver.shapes()
         says = "no shapes: torch.profiler is at work"
@@ -115,7 +89,6 @@ def test_why_there_are_no_shapes_is_in_the_log() -> None:
         _quiet(bench)
     message = [event.says for event in bench.driver.advance().events if event.kind == "shapes"]
     assert message == [says] * 2
-    bench.source.close()
 
 
 def test_without_an_agent_there_are_no_shapes() -> None:

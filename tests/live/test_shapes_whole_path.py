@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.sources.registry import open_source
-from brrrtop.timeline.timeline import Timeline
 from tests.agent.conftest import built
 from tests.attach.children import child
 from tests.attach.conftest import tracing
+from tests.recorded import timeline_of
 
 __all__ = ["built", "tracing"]
 
@@ -50,9 +49,7 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
         flags = [line.split()[2] for line in trainer.output.splitlines() if len(line.split()) == 3]
         assert 1 <= flags.count(b"True") <= 2, "one step, and no other"
         assert flags[-20:] == [b"False"] * 20
-    timeline = Timeline()
-    for frame in open_source(file).frames():
-        timeline.add(frame)
+    timeline = timeline_of(file)
     window = timeline.window(Span(timeline.first_ns or 0, timeline.last_ns or 0), 0)
     ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids.tolist(), strict=True))
     result = Counter(

@@ -35,7 +35,6 @@ class Bare(Bench):
 
     @property
     def asked(self) -> int:
-        assert self.agent is not None
         return self.agent.count(Op.SHAPES)
 
     def until_asked(self, most_s: float = 60) -> None:
@@ -55,12 +54,22 @@ def test_they_are_ordered_once_with_a_burst_that_was_due() -> None:
     )
     plain = Bare(shapes=False)
     plain.watch((bench.now_ns - START_NS) / SECOND)
-    assert plain.agent is not None
     assert plain.agent.count(Op.BURST) == bench.agent.count(Op.BURST), "they cost no burst"
     bench.watch(30)
     assert bench.asked == 1
     bench.source.close()
     plain.source.close()
+
+
+def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> None:
+    bench = Bare(shapes=True)
+    bench.read(0.5)
+    assert bench.asked == 0
+    bench.read(20)
+    assert bench.asked == 1
+    orders = [one[0] for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
+    assert orders.index(Op.SHAPES) >= 2, "a first burst showed that steps are steady"
+    bench.source.close()
 
 
 def test_with_no_shapes_only_a_person_has_them_recorded() -> None:
@@ -75,7 +84,6 @@ def test_with_no_shapes_only_a_person_has_them_recorded() -> None:
 
 def test_a_trainer_that_compiles_is_left_alone_until_steps_go_on() -> None:
     bench = Bare()
-    assert bench.agent is not None
     for _ in range(30):
         rows = np.zeros(1, MARK)
         rows["start_ns"], rows["end_ns"] = bench.now_ns - SECOND // 2, bench.now_ns

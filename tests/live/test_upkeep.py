@@ -43,7 +43,6 @@ def watched(upkeep_share: float) -> tuple[float, int]:
         stall = 50_000_000 if governor.decide(now) is not None else 0
         bursts += bool(stall)
     estimate = governor.estimate(now)
-    assert estimate is not None
     return estimate.share, bursts
 
 

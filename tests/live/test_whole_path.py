@@ -29,7 +29,6 @@ PATIENCE_S = 60.0
 
 def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
     """The next screen that the monitor prints."""
-    assert monitor.stdout is not None and monitor.stderr is not None
     ready, _, _ = select.select([monitor.stdout], [], [], PATIENCE_S)
     assert ready, f"{name} never came"
     line = monitor.stdout.readline()
@@ -66,7 +65,6 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
                 assert trainer.hears(b"step"), "the training goes on"
                 trainer.process.kill()
                 trainer.process.wait(10)
-                assert monitor.stdin is not None
                 monitor.stdin.write("\n")
                 monitor.stdin.flush()
                 ended = a_screen(monitor, "ended")

@@ -37,7 +37,6 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     yield process
     process.stdin.close()
@@ -47,7 +46,6 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
 
 def raised(nursery: subprocess.Popen[str], file: Path) -> tuple[int, str, str]:
     """Exit status, output and errors of a script run in a child of the nursery."""
-    assert nursery.stdin is not None and nursery.stdout is not None
     nursery.stdin.write(f"{file}\n")
     nursery.stdin.flush()
     status = int(nursery.stdout.readline())

@@ -57,11 +57,9 @@ class Trainer:
         self.started = self.hear()
 
     def hear(self) -> str:
-        assert self.child.stdout is not None
         return self.child.stdout.readline().strip()
 
     def ask(self, what: str) -> str:
-        assert self.child.stdin is not None
         self.child.stdin.write(what + "\n")
         self.child.stdin.flush()
         return self.hear()
@@ -84,7 +82,6 @@ class Trainer:
         return self.log.read_text().count(what) >= count
 
     def close(self) -> None:
-        assert self.child.stdin is not None and self.child.stdout is not None
         self.child.stdin.close()
         assert self.child.wait(10) == 0
         self.child.stdout.close()

@@ -91,7 +91,7 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
 
 
 def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> None:
-    marks, before, after, sampling = script(
+    marks, before, after, rested, sampling = script(
         """
         import threading
         import torch
@@ -100,18 +100,20 @@ def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> 
         def train_step(depth):
             return train_step(depth - 1) if depth else sorted([1], key=lambda _: fetch())
         done = threading.Event(); c, n = control("stacks")
-        from _brrrtop_agent.library import CONNECTED, GONE, STOP
+        from _brrrtop_agent.library import CONNECTED, GONE, REST, STOP
         def sample():
             time.sleep(.1); c._apply(0); out.append(len(n.marks))
-            c._apply(CONNECTED)
+            c._apply(CONNECTED | REST); n.marks.clear()
+            for _ in range(2): time.sleep(.01); c._apply(0)
+            rested = len(n.marks); c._apply(CONNECTED)
             for _ in range(2): time.sleep(.01); c._apply(0)
             c._apply(STOP | GONE); seen = len(n.marks); c._apply(0)
-            out.append(len(n.marks) - seen); done.set()
+            out.extend([len(n.marks) - seen, rested]); done.set()
         out = []; threading.Thread(target=sample).start(); train_step(20)
         answer([n.of(10), *out, c.stacks.sampling])
         """
     )
-    assert before == after == 0 and not sampling and len(marks) == 3
+    assert before == after == rested == 0 and not sampling and len(marks) == 3
     places, _, source = marks[1][4].partition(" | ")
     assert source == "done.wait(2)  # stands for loss.item()"
     users, _, leaf = places.partition(" > ")

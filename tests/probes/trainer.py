@@ -16,7 +16,6 @@ def load_agent() -> None:
     spec = importlib.util.spec_from_file_location(
         "_brrrtop_agent", AGENT / "__init__.py", submodule_search_locations=[str(AGENT)]
     )
-    assert spec is not None and spec.loader is not None
     sys.modules["_brrrtop_agent"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 

@@ -29,7 +29,6 @@ def views(job: str) -> tuple[RankView, ...]:
         source = open_source(path)
         timeline = read(source)
         snapshot = analyze(source, timeline=timeline)
-        assert snapshot.estimate is not None
         window = timeline.window(snapshot.estimate.span, snapshot.estimate.device.device_id)
         result.append(
             RankView(str(path), path.name, rank_of(snapshot, path.name), snapshot, window)

@@ -20,11 +20,11 @@ from brrrtop.cli.commands import find
 from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate
 from tests.hostile import ALL, harm, lines, recording, strings_in, texts
+from tests.recorded import analyzed
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -39,14 +39,6 @@ WHOLE = settings(
 """For what takes a second an example: a failure is not made smaller."""
 
 
-def _judged(path: Path) -> Snapshot:
-    source = open_source(path)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
-
-
 def _hostile(folder: Path, text: str) -> Path:
     path = folder / "run.brrr"
     path.unlink(missing_ok=True)
@@ -56,15 +48,14 @@ def _hostile(folder: Path, text: str) -> Path:
 @WHOLE
 @given(lines)
 def test_a_recording_lets_nothing_into_a_snapshot(tmp_path: Path, text: str) -> None:
-    snapshot = _judged(_hostile(tmp_path, text))
+    snapshot = analyzed(_hostile(tmp_path, text))
     assert snapshot.estimate is not None
     assert not harm("".join(strings_in(snapshot)), allowed="")
 
 
 def test_the_texts_of_a_hostile_recording_are_really_in_it(tmp_path: Path) -> None:
-    snapshot = _judged(_hostile(tmp_path, "EVIL"))
+    snapshot = analyzed(_hostile(tmp_path, "EVIL"))
     assert "EVIL" in (snapshot.source.cmdline or "")
-    assert snapshot.estimate is not None
     assert "EVIL" in (snapshot.estimate.device.name or "")
     assert sum("EVIL" in row.name for row in snapshot.estimate.kernels) >= 2
 
@@ -91,7 +82,6 @@ def test_no_screen_shows_any_of_it_were_it_let_in(text: str) -> None:
 def _with(text: str) -> Snapshot:
     """A snapshot whose own strings were not cleaned."""
     whole = snapshots.snapshot()
-    assert whole.estimate is not None
     estimate = replace(
         whole.estimate,
         device=replace(whole.estimate.device, name=f"H200 {text}"),
@@ -233,7 +223,7 @@ def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:
     message = "".join(strings_in([frame.body for frame in frames]))
     assert "gemm" in message
     assert not harm(message, allowed="")
-    assert not harm("".join(strings_in(_judged(path))), allowed="")
+    assert not harm("".join(strings_in(analyzed(path))), allowed="")
 
 
 def test_json_for_machines_has_the_clean_names(tmp_path: Path, capsys: Any) -> None:

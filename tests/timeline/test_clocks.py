@@ -69,7 +69,6 @@ def test_an_offset_is_found_to_a_fraction_of_the_interval_though_the_gpu_never_i
 ) -> None:
     acts = training()
     shift = find_shift(acts, sampled(acts, NAMES, BEHIND_NS, late_ns=late_ns), span(acts))
-    assert shift is not None
     assert abs(shift.offset_ns - BEHIND_NS) < 15 * US
     assert abs(shift.offset_ns - BEHIND_NS) < 4 * shift.error_ns
 

@@ -17,16 +17,13 @@ from brrrtop.analysis.facts import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.tables import Marks, Span
-from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.timeline import windows
-from brrrtop.timeline.windows import WATCH_NS, relevant_marks, watch_around
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 from collectors.vocabulary import MarkClass
+from tests.recorded import analyzed
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 LINE = "nb/reader.py:30, rows = np.load(path)"
@@ -35,11 +32,7 @@ S = 1_000_000_000
 
 
 def whole() -> Snapshot:
-    source = open_source(READS)
-    try:
-        return analyze(source)
-    finally:
-        source.close()
+    return analyzed(READS)
 
 
 def judged(snapshot: Snapshot) -> Estimate:
@@ -53,7 +46,6 @@ def stall(snapshot: Snapshot) -> Advisory:
 
 def played(parts: int) -> list[Snapshot]:
     source = open_source(READS)
-    assert source.span is not None
     first, length = source.span.t0_ns, source.span.duration_ns
     session = Session(source)
     snapshots = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
@@ -70,7 +62,6 @@ def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
 
 def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
     result = judged(whole())
-    assert result.stack_samples is not None
     low, high = result.stack_samples.io_bounds
     idle = result.account.idle_ns
     away = idle["io"] + idle["host"]
@@ -119,20 +110,6 @@ def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int)
     last, all_at_once = judged(played(parts)[-1]), judged(whole())
     assert (last.account, last.stack_samples) == (all_at_once.account, all_at_once.stack_samples)
     assert phrases.because(last) == phrases.because(all_at_once)
-
-
-def test_a_replay_is_the_watch_again() -> None:
-    once, again = ([judged(s).stack_samples for s in played(25) if s.estimate] for _ in range(2))
-    assert once == again
-
-
-def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
-    verdicts = {
-        judged(s).stack_samples.count
-        for s in played(200)
-        if s.estimate and s.estimate.stack_samples
-    }  # type: ignore[union-attr]
-    assert 3 <= len(verdicts) <= 10
 
 
 @pytest.mark.parametrize(
@@ -188,7 +165,6 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
     source.close()
     timeline, span = session.timeline, judged(session.advance()).span
     window = timeline.window(span, 0)
-    assert window.watched is not None
     rows = np.flatnonzero(window.watched.classes == MarkClass.STACK)
     inside = window.watched.take(rows[:20])
     at = np.full(20, (span.t0_ns + span.t1_ns) // 2)
@@ -202,25 +178,3 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
         and result.stack_samples.count == 20
     )
     assert result.account.idle_ns["io"] == 0
-
-
-def test_the_watch_reaches_from_the_first_burst_to_the_next_and_a_minute_at_most() -> None:
-    bursts = [Span(10 * S, 11 * S), Span(30 * S, 31 * S), Span(200 * S, 201 * S)]
-    assert watch_around(bursts[0], bursts[:1], 20 * S) == Span(10 * S, 20 * S + 1)
-    assert watch_around(Span(10 * S, 31 * S), bursts, 210 * S) == Span(200 * S - WATCH_NS, 200 * S)
-    assert watch_around(bursts[2], bursts, 210 * S).t1_ns == 210 * S + 1
-
-
-def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
-    classes = [MarkClass.STACK, MarkClass.OP, MarkClass.STEP, MarkClass.STACK]
-    zeros = np.zeros(4, np.int64)
-    times = np.arange(4) * S
-    marks = Marks(times, times, zeros, zeros, zeros, np.array(classes, np.int32))
-    assert relevant_marks(marks, Span(0, 10 * S)).tolist() == [True, False, False, False]
-
-
-def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:
-    due = [windows.is_due(taken, 20, False) for taken in (20, 29, 30)]
-    assert due == [False, False, True]
-    assert windows.is_due(21, 20, True) and not windows.is_due(20, 20, True)
-    assert not windows.is_due(4, 0, False)

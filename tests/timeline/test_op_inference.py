@@ -93,7 +93,6 @@ def test_attention_is_taken_for_causal_unless_its_name_says_otherwise() -> None:
         known = signature(op, kernel, [])
         assert known is not None
         work = work_of(known)
-        assert work is not None
         flops.append(work.flop)
     assert flops[0] == flops[1] == flops[2] == flops[3] / 2 == flops[4] / 2
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.model.tables import Span, Window
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from tests.memory_source import MemorySource
+from tests.recorded import analyzed, timeline_of
 from tests.timeline.shaped import ADD, DEEP, FORWARD, GRADIENT, STEP, STEP_NS, Trainer
 
 SECOND = 1_000_000_000
@@ -139,7 +141,6 @@ def test_ops_that_come_after_the_burst_are_used_at_once_and_told_once() -> None:
     before = session.advance(trainer.now_ns - SECOND // 4)
     assert before.estimate is not None and "L2" not in before.estimate.evidence_shares
     after = session.advance(trainer.now_ns)
-    assert after.estimate is not None
     assert after.estimate.evidence_shares["L2"] == pytest.approx(1.0)
     again = session.advance(trainer.now_ns + SECOND)
     message = [event.says for event in again.events if event.kind == "shapes"]
@@ -160,12 +161,17 @@ def test_a_recording_of_it_replays_to_the_same(tmp_path: Path) -> None:
     with RecordingWriter(file) as writer:
         for frame in trainer.frames:
             writer.write(frame)
-    source = open_source(file)
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
-    source.close()
-    assert _dims(_window(timeline)) == _dims(_window(_read(trainer)))
+    assert _dims(_window(timeline_of(file))) == _dims(_window(_read(trainer)))
     snapshot = Session(open_source(file)).advance(trainer.now_ns)
-    assert snapshot.estimate is not None
     assert snapshot.estimate.evidence_shares["L2"] == pytest.approx(1.0)
+
+
+def test_shapes_of_one_live_step_place_the_products_of_all_steps_under_the_roof() -> None:
+    estimate = analyzed(scenarios()["healthy"]).estimate
+    placed = [one for one in estimate.kernels if one.flop_per_s and one.bytes_per_s]
+    assert sum(one.share for one in placed) > 0.6
+    for one in placed:
+        assert one.evidence == "L2"
+        assert one.flop_per_s <= estimate.roofs.flop_per_s["bf16"]
+    fastest = max(placed, key=lambda one: one.share)
+    assert fastest.family == "gemm" and (fastest.flop_per_s or 0) > 500e12

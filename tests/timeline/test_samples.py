@@ -105,7 +105,6 @@ SAMPLED = Path(__file__).resolve().parents[1] / "recordings" / "sampled" / "poin
 
 def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace() -> None:
     source = RecordingSource(SAMPLED)
-    assert source.span is not None
     session = Session(source)
     levels = []
     for now_ns in range(source.span.t0_ns, source.span.t1_ns + 2 * MS, 2 * MS):
@@ -120,7 +119,6 @@ def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace()
     again = RecordingSource(SAMPLED)
     fast = Session(again).advance().estimate
     again.close()
-    assert slow is not None and fast is not None
     assert (slow.kernels, slow.account, slow.confidence) == (
         fast.kernels, fast.account, fast.confidence,
     )  # fmt: skip
@@ -129,7 +127,6 @@ def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace()
 
 def test_the_first_window_says_all_it_has_and_once_more_when_its_samples_came() -> None:
     source = RecordingSource(SAMPLED.with_name("clickrate.brrr"))
-    assert source.span is not None
     session = Session(source)
     verdicts, shown = [], []
     for now_ns in range(source.span.t0_ns, source.span.t1_ns + SECOND, SECOND // 2):

@@ -28,7 +28,6 @@ def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s
     timeline.add(Frame(Kind.OBSERVED, traced, T0_NS + 42 * SECOND))
     timeline.add(Frame(Kind.STATUS, {"tier": tier}, T0_NS + 42 * SECOND))
     span = windows.current(timeline, T0_NS + 50 * SECOND)
-    assert span is not None
     assert span.duration_ns == judged_s * SECOND
     assert span.t1_ns == T0_NS + 42 * SECOND
 
@@ -94,7 +93,6 @@ def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
     assert session.advance(T0_NS + SECOND).estimate is None
     assert session.advance(T0_NS + 5 * SECOND + 1_000_000).estimate is None, "told in parts"
     judged = session.advance(T0_NS + 6 * SECOND).estimate
-    assert judged is not None
     assert judged.steps.count == 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import pytest
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.trials.program import Program, guarded_folder
 from collectors.trial import guardian
+from collectors.trial.edits import Edits, Forward
 from tests.cli.test_json_page import documented, is_named, paths
 
 torch = pytest.importorskip("torch")
@@ -183,6 +185,32 @@ def test_evaluations_are_no_part_of_the_steps(tmp_path: Path, evaluation: str) -
     assert outcome.pace is not None, outcome.fault
     assert outcome.pace.step_ns < 45e6, "with evaluations it is 70 ms and more"
     assert outcome.pace.samples == 2
+
+
+@pytest.mark.parametrize("edit", ["bf16", "channels-last", "compile"])
+def test_a_model_that_was_edited_can_be_copied_and_saved(
+    edit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy (averaged weights, say) computes with its own weights; in a file the model is as it was."""
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: lambda *given: forward(*given))
+    monkeypatch.setattr(Forward, "torch", torch)
+    edits = Edits([edit], 1)
+    edits._torch = torch
+    model, images = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), torch.ones(1, 1, 2, 2)
+    edits._prepare(model)
+    assert edits.counts == {edit: 1} and not edits.problems
+    before, twin = model(images), copy.deepcopy(model)
+    torch.save(model, tmp_path / "model.pt")
+    saved = torch.load(tmp_path / "model.pt", weights_only=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert not model(images).any()
+    edits._prepare(twin)
+    assert torch.equal(twin(images), before)
+    assert edits.counts == {edit: 1}, "a copy is edited once"
+    assert torch.allclose(saved(images), before, atol=0.02)
+    assert not isinstance(saved.forward, Forward)
 
 
 def test_a_program_that_is_not_there_is_no_trial() -> None:

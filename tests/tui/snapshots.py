@@ -13,7 +13,6 @@ from brrrtop.model.estimate import (
     Estimate,
     KernelRow,
     Launch,
-    Line,
     Neighbours,
     Regime,
     Roofs,
@@ -21,7 +20,7 @@ from brrrtop.model.estimate import (
     Steps,
 )
 from brrrtop.model.host_tables import HostTables, LoaderRow, WorkersDo, WorkersNeeded
-from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
+from brrrtop.model.run import Line, Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.snapshot import (
     Bars,
     Event,
@@ -199,7 +198,6 @@ def estimate(acc: Account | None = None, **more: Any) -> Estimate:
         "steps": Steps(4, round(0.245 * acc.duration_ns), "marks", 0.97, _steps(acc)),
         "kernels": KERNELS,
         "evidence_shares": {"L1": 0.2, "L1.5": 0.2, "L2": 0.6},
-        "host_cause_known": 0.91,
         "roofs": ROOFS,
         "neighbours": NEIGHBOURS,
         **more,
@@ -424,7 +422,7 @@ def unmeasured() -> Snapshot:
     )
     est = estimate(
         acc, regime=Regime.UNKNOWN, cause=None, confidence=0.1, runner_up=None, launch=Launch(),
-        steps=Steps(), kernels=rows, roofs=None, host_cause_known=None,
+        steps=Steps(), kernels=rows, roofs=None,
     )  # fmt: skip
     return snapshot(
         estimate=est, advisories=(), whatif=(), whatif_after=(), gauges={}, gauge_history={},

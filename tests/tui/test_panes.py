@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
-from brrrtop.model.estimate import Line, StackSamples, Steps
+from brrrtop.model.estimate import Steps
+from brrrtop.model.run import Line, StackSamples
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze

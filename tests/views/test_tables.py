@@ -10,19 +10,17 @@ import pytest
 
 from brrrtop.exporters import html
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.views import host_tables, tables
 from brrrtop.views.table import WIDTH, Table, text_lines
+from tests.recorded import analyzed
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 SOURCES = ("traces/stacks.json.gz", "traces/serving.json.zst", "h200/item_sync.brrr")
 
 
 def tables_of(snapshot: Snapshot) -> Iterator[Table]:
-    assert snapshot.estimate is not None
     account = snapshot.estimate.account
     every = (
         tables.kernels(snapshot.estimate), tables.edits(snapshot), tables.account(account, 1e6),
@@ -33,9 +31,7 @@ def tables_of(snapshot: Snapshot) -> Iterator[Table]:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_view_has_the_same_figures_in_its_width(name: str) -> None:
-    source = open_source(RECORDED / name)
-    snapshot = analyze(source)
-    source.close()
+    snapshot = analyzed(RECORDED / name)
     page = html.page(snapshot)
     for table in tables_of(snapshot):
         text = list(text_lines(table))

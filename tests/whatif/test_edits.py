@@ -200,8 +200,6 @@ def test_the_work_of_a_step_is_told_now_and_then() -> None:
         assert row.now.kernels == step.launches.sum() / step.count
         assert row.now.device_ns == pytest.approx(step.device_ns.sum() / step.count)
     waits, twice, units = rows["loader-ready"], rows["double-batch"], rows["tf32"]
-    assert waits.then is not None and waits.now is not None
-    assert twice.then is not None and units.then is not None
     assert waits.now.host_ns - waits.then.host_ns == pytest.approx(1.5e6, rel=0.02), "the wait"
     assert waits.then.kernels == waits.now.kernels == units.then.kernels
     assert twice.then.kernels == waits.now.kernels / 2, "of one step's work"
@@ -340,7 +338,6 @@ def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
         step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
         assert step is not None and roofs is not None
         edited = EDITS["compile"].make(step, roofs, MIDDLE)
-        assert edited is not None
         return round((edited.kernels.roles == Role.FUSED).sum() / step.count)
 
     assert (kernels(False), kernels(True)) == (10, 20)
@@ -370,7 +367,6 @@ def test_a_wider_guess_is_a_wider_range() -> None:
     assert step is not None and roofs is not None
     narrow = price(("compile",), [(MIDDLE, step)], roofs)
     wide = price(("compile",), [(g, step) for g in (MIDDLE, CAUTIOUS, HOPEFUL)], roofs)
-    assert narrow is not None and wide is not None
     assert wide.saves_low <= narrow.saves_low < narrow.saves == wide.saves
     assert wide.saves < narrow.saves_high <= wide.saves_high
 
@@ -396,7 +392,6 @@ def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_pass
 
         step = stepped(looped(body))
         made = edited("compile", [(MIDDLE, step)], roofs_of(H200_CEILINGS))
-        assert made is not None
         return (1 + len(names)) * len(made[0][1]) / len(step)
 
     assert kept(ADD) == pytest.approx(2, abs=0.05)

@@ -9,15 +9,13 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import demo
-from brrrtop.model.tables import Span
-from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
-from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import price_all, simulate_edits
 from brrrtop.whatif.regions import roofs_of
 from brrrtop.whatif.simulate import period_ns, with_host
 from brrrtop.whatif.step import step_of
+from tests.recorded import analyzed, windows_of
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
 STEADY = sorted(
@@ -33,20 +31,12 @@ def judged(name: str) -> Analysis:
 
 
 def judged_file(path: Path) -> Analysis:
-    source = open_source(path)
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
-    source.close()
-    assert timeline.first_ns is not None and timeline.last_ns is not None
-    span = Span(timeline.first_ns, timeline.last_ns)
-    return estimate(timeline.window(span, timeline.active_devices(span)[0]))
+    return estimate(windows_of(path)[0])
 
 
 @pytest.mark.parametrize("name", STEADY)
 def test_an_unedited_step_takes_the_measured_time(name: str) -> None:
     step = step_of(judged(name))
-    assert step is not None
     assert period_ns(step) == pytest.approx(step.measured_ns, rel=CLOSE)
 
 
@@ -84,7 +74,7 @@ DEMOS = [
 @pytest.mark.parametrize("recording", DEMOS, ids=lambda path: path.stem)
 def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording: Path) -> None:
     """Also where the host was so far ahead that a burst holds the launches of other steps."""
-    snapshot = analyze(open_source(recording))
+    snapshot = analyzed(recording)
     assert snapshot.run is not None and snapshot.run.step_ns is not None
     for row in snapshot.whatif:
         assert row.present_ns == pytest.approx(snapshot.run.step_ns, rel=0.01)
@@ -93,8 +83,7 @@ def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording:
 @pytest.mark.parametrize(("name", "edit"), [("plain-attention", "sdpa"), ("healthy", "compile")])
 def test_an_edit_saves_the_same_by_each_burst_of_a_steady_run(name: str, edit: str) -> None:
     """A host far ahead launches three steps in a burst at once: its time is of all three."""
-    source = open_source(demo.scenarios()[name])
-    whole = next(row for row in analyze(source).whatif if row.edit == edit)
+    whole = next(row for row in analyzed(demo.scenarios()[name]).whatif if row.edit == edit)
     session = Session(open_source(demo.scenarios()[name]), keep_ns=None)
     span = session.source.span
     for tenth in range(2, 11):  # the shapes come after the first

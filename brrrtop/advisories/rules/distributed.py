@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
-from brrrtop.analysis.facts.transfers import collectives
+from brrrtop.analysis.facts.collectives import collectives_of
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.ranks import JobSnapshot
 from brrrtop.text import units
@@ -31,7 +31,7 @@ _LINE = "find what makes the last rank late"
 )  # fmt: skip
 def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
-    seen = collectives(context.joined)
+    seen = collectives_of(context.joined.window)
     what = "collectives run"
     line = (
         "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
@@ -49,7 +49,7 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
         line,
         exposed_share=exposed,
         exchanged_share=seen.exchanged_share,
-        collectives_a_step=context.a_step(seen.count),
+        collectives_a_step=context.a_step(len(seen)),
     )
 
 
@@ -59,7 +59,7 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     unless="collectives hidden behind compute",
 )  # fmt: skip
 def tiny_collectives(context: Context) -> Finding | None:
-    seen = collectives(context.joined)
+    seen = collectives_of(context.joined.window)
     if context.a_step(seen.short) < SHORT_A_STEP:
         return None
     exposed = context.estimate.account.exposed_comm_ns
@@ -71,7 +71,7 @@ def tiny_collectives(context: Context) -> Finding | None:
         confidence=0.55,
         saves=context.share(min(exposed, 20_000 * seen.short)),
         short_a_step=context.a_step(seen.short),
-        collectives_a_step=context.a_step(seen.count),
+        collectives_a_step=context.a_step(len(seen)),
     )
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
-from brrrtop.analysis.facts.host_activity import cpu_work, pauses, recompiles, retries
+from brrrtop.analysis.facts.host_activity import cpu_work, recompiles, retries
 from brrrtop.analysis.facts.stack_samples import LEAST_SAMPLES
-from brrrtop.model.estimate import Line
+from brrrtop.model.run import Line, PhaseKind
 from brrrtop.text import phrases, units
 from collectors.vocabulary import CallClass, MarkClass
 
@@ -145,7 +145,7 @@ def python_overhead(context: Context) -> Finding | None:
     unless="the first compile of each function; evaluation with its own shapes",
 )  # fmt: skip
 def recompilation(context: Context) -> Finding | None:
-    seen, marked = context.marked(MarkClass.COMPILE), recompiles(context.joined.window)
+    seen, marked = context.marked(MarkClass.COMPILE), recompiles(context.joined)
     steps = context.steps or 0.0
     lost = max(context.idle("compile"), context.share(seen.idle_ns))
     times = marked or seen.count + context.called(CallClass.MODULE).count
@@ -193,7 +193,7 @@ def gc_pause(context: Context) -> Finding | None:
     unless="a single retry at the first evaluation",
 )  # fmt: skip
 def allocator_retries(context: Context) -> Finding | None:
-    times = retries(context.joined.window)
+    times = retries(context.joined)
     if not times:
         return None
     seen = context.called(CallClass.ALLOC)
@@ -217,7 +217,7 @@ def allocator_retries(context: Context) -> Finding | None:
 def allocation_churn(context: Context) -> Finding | None:
     window, seen = context.joined.window, context.called(CallClass.ALLOC)
     lost = max(context.idle("allocator"), context.share(seen.idle_ns))
-    if retries(window) or context.a_step(seen.count) < 1 or lost < FELT:
+    if retries(context.joined) or context.a_step(seen.count) < 1 or lost < FELT:
         return None
     calls, began = window.calls, np.sort(window.activities.starts_ns)
     late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])
@@ -241,26 +241,23 @@ def allocation_churn(context: Context) -> Finding | None:
 @rule(
     "checkpoint-stall", OVERHEAD, "Saving holds the loop up",
     when="at least 2 % idle inside a save, one save of 2 s that idles the GPU, or saves between the "
-    "traced steps that hold the training thread up 2 % of the time",
+    "traced steps that do in 2 % of the run",
     unless="asynchronous saves that nothing waits for; results read back every step",
 )  # fmt: skip
 def checkpoint_stall(context: Context) -> Finding | None:
     seen, copied = context.marked(MarkClass.CHECKPOINT), context.transfers.saved
-    between = pauses(context.joined.window, MarkClass.CHECKPOINT)
     known = max(context.idle("checkpoint"), context.share(seen.idle_ns))
     known += context.share(copied.exposed_ns)
-    around = (between.share if between is not None else None) or 0.0
-    lost = max(known, context.sampled("checkpoint"), around)
+    lost = max(known, context.sampled("checkpoint"))
     if lost < FELT and not (seen.largest_ns >= SAVE_NS and seen.idle_ns > 0):
         return None
     message = f"saving idled the GPU {units.share(lost)} of the time"
     most_ns, times, sure = seen.largest_ns, seen.count, 0.65 if lost > known else 0.9
-    if between is not None and lost == around > known:
-        message = (
-            f"{between.count} saves hold the training thread up {units.share(lost)} of the last "
-            f"{units.duration(between.of_ns)}; the traced steps lie between them"
-        )
-        most_ns, times, sure = between.largest_ns, between.count, 0.8
+    phases = context.run.phases if context.run is not None else ()
+    saving = next((one for one in phases if one.kind is PhaseKind.SAVING), None)
+    if saving is not None and saving.count > times:
+        message = f"{saving.count} saves hold the training thread up {units.share(saving.share)} of the run"
+        most_ns, times = saving.longest_ns, saving.count
     return finding(
         message + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
         "torch.distributed.checkpoint.async_save(state), or copy the state to pinned "

@@ -10,7 +10,9 @@ from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.facts.transfers import Copies
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
+from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import WhatIf
+from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
 
 ROOMY = 0.6
@@ -29,6 +31,8 @@ EXPOSED = 0.02
 """Of the wall: copies back that nothing hides."""
 LONG_SHARE = 0.1
 """Of the wall: a kernel with less is not what holds a program up."""
+OWN_KERNEL = 0.3
+"""Of the wall, from where it is worth another tool."""
 FAULTS, FAULTING = 16, 0.05
 """Pieces, and of the wall: fewer are a result that is read once."""
 READBACK_BYTES = 1_000_000
@@ -332,7 +336,7 @@ def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
 
 @rule(
     "few-blocks", OVERHEAD, "A long kernel on a few SMs", any_program=True,
-    when="a kernel of 20 us and more, with a tenth of the time, has blocks for an eighth of the SMs at most",
+    when="a kernel of 20 us and more, with a tenth of the time, has blocks for fewer than half of the SMs",
     unless="kernels whose shapes tell their work; collectives",
 )  # fmt: skip
 def few_blocks(context: Context) -> Finding | None:
@@ -348,8 +352,31 @@ def few_blocks(context: Context) -> Finding | None:
                 "SMs take one at least each",
                 "spread its work over more blocks, as many as the GPU has SMs and better several times that",
                 waste="more threads in a block alone: a block stays on one SM",
-                confidence=0.9, blocks=row.blocks_p50, sms=sms,
+                confidence=0.9, saves=share * (1 - min(row.blocks_p50 / sms, 1.0)),
+                blocks=row.blocks_p50, sms=sms,
             )  # fmt: skip
+    return None
+
+
+@rule(
+    "unknown-kernel", OVERHEAD, "A kernel of which nobody knows what bounds it", any_program=True,
+    when="somebody's own kernel takes 30 % of the time, and neither its name nor its shapes or counters tell "
+    "its side",
+    unless="kernels of libraries; kernels that fill too few SMs",
+)  # fmt: skip
+def unknown_kernel(context: Context) -> Finding | None:
+    for row in context.estimate.kernels[:1]:
+        share = context.share(row.total_ns)
+        plain = short_name(row.name).split(" ")[-1]
+        if row.side is not Side.UNKNOWN or not row.blocks_p50 or share < OWN_KERNEL or not plain:
+            continue
+        return finding(
+            f"{plain} takes {units.share(share)} of the time; this file does not tell whether bytes or "
+            "arithmetic set its pace",
+            f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with "
+            "your command: it says which, and how far below the roof",
+            confidence=0.7, kernel=plain, kernel_share=share,
+        )  # fmt: skip
     return None
 
 
@@ -370,7 +397,7 @@ def unified_memory(context: Context) -> Finding | None:
         f"{units.share(lost)} of the time",
         "cudaMemPrefetchAsync(pointer, bytes, device) before the kernel, and to cudaCpuDeviceId before "
         "the host reads; or cudaMalloc, and one cudaMemcpy from pinned memory",
-        confidence=0.75,
+        confidence=0.75, saves=lost,
         pages_bytes=moved.pages.size_bytes, pieces=moved.pages.count, fault_share=lost,
     )  # fmt: skip
 

@@ -56,8 +56,12 @@ UNDER_WAY_NS = 6_000_000_000
 )  # fmt: skip
 def warming_up(context: Context) -> Finding | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
-    window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
-    if not context.estimate.steps.warming_up or recompiles(window) or _is_under_way(context.run):
+    compiles = context.marked(MarkClass.COMPILE)
+    if (
+        not context.estimate.steps.warming_up
+        or recompiles(context.joined)
+        or _is_under_way(context.run)
+    ):
         return None
     loading = context.share(loading_ns(context.joined))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE

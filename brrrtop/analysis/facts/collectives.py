@@ -16,6 +16,7 @@ from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
 
 UNKNOWN_SIZE = -1
+SHORT_NS = 50_000
 _MOST_BYTES = 1 << 48
 """More than any GPU's memory: larger shapes come of a damaged file, and their sums would not fit a column."""
 TYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -26,7 +27,7 @@ TYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("reduce-scatter", r"reduce_?scatter"),
         ("broadcast", r"broadcast"),
         ("reduce", r"(?<!all)(?<!all_)reduce(?!_?scatter)"),
-        ("send-recv", r"send_?recv|all_?to_?all|dispatch|combine"),
+        ("send-recv", r"send_?recv|all_?to_?all|dispatch|combine|deep_ep::"),
         ("collective", r""),
     )
 )
@@ -68,6 +69,18 @@ class Collectives(Struct, frozen=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.ends_ns)
+
+    @property
+    def short(self) -> int:
+        """Too little to be worth a launch of its own."""
+        return int((self.ends_ns - self.starts_ns < SHORT_NS).sum())
+
+    @property
+    def exchanged_share(self) -> float | None:
+        """Of the time in which collectives run beside no kernel, the part of sends, receives and
+        all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
+        alone = self.alone_ns(self.starts_ns, self.ends_ns)
+        return int(alone[self.types == EXCHANGE].sum()) / int(alone.sum()) if alone.any() else None
 
     def alone_ns(self, starts: I8, ends: I8) -> I8:
         """Of each interval, the part with no other kernel; shape of `starts`."""

@@ -37,22 +37,6 @@ class Occurrences(Struct, frozen=True):
     """Part of their spans in which the device was idle."""
 
 
-class Pauses(Struct, frozen=True):
-    """Marks of one class on the training thread, over the minute around the window or less of it."""
-
-    count: int
-    total_ns: int
-    """Union of their spans."""
-    largest_ns: int
-    of_ns: int
-    """From the first to the last thing that was seen then."""
-
-    @property
-    def share(self) -> float | None:
-        """Of the time; None for one alone, whose period nobody knows."""
-        return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else None
-
-
 class CpuWork(Struct, frozen=True):
     """Ops on tensors of the host in gaps of the device, as the average of weights copied there."""
 
@@ -61,15 +45,15 @@ class CpuWork(Struct, frozen=True):
     """Of those that take the most time."""
 
 
-def recompiles(window: Window) -> int:
+def recompiles(facts: Facts) -> int:
     """Compiles that were not the first of their function."""
-    values = window.marks.values[window.marks.classes == MarkClass.COMPILE]
+    values = facts.window.marks.values[facts.window.marks.classes == MarkClass.COMPILE]
     return int((values > 0).sum())
 
 
-def retries(window: Window) -> int:
+def retries(facts: Facts) -> int:
     """Retries of the caching allocator; a mark stands for one or for as many as it says."""
-    values = window.marks.values[window.marks.classes == MarkClass.ALLOCATOR]
+    values = facts.window.marks.values[facts.window.marks.classes == MarkClass.ALLOCATOR]
     return int(np.maximum(values, 1).sum())
 
 
@@ -90,28 +74,6 @@ def occurrences(facts: Facts, table: Calls | Marks, kind: int) -> Occurrences:
         largest_ns=int((high - low).max()),
         names=largest_names(facts.window.names, table, rows, 3),
         idle_ns=int(idle.between(starts, ends).sum()),
-    )
-
-
-def pauses(window: Window, kind: MarkClass) -> Pauses | None:
-    """Marks of a class between bursts too; None where nobody looked at the training thread, or none was seen.
-
-    A burst holds a few steps and may lie between two saves for a whole watch; marks come at all times.
-    The training thread is the one that stack samples are of.
-    """
-    marks = window.watched
-    if marks is None:
-        return None
-    tids = marks.tids[marks.classes == MarkClass.STACK]
-    rows = np.flatnonzero((marks.classes == kind) & np.isin(marks.tids, np.unique(tids)))
-    if not len(rows):
-        return None
-    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
-    return Pauses(
-        count=len(rows),
-        total_ns=intervals.total(*intervals.merge(starts, ends)),
-        largest_ns=int((ends - starts).max()),
-        of_ns=int(marks.ends_ns.max() - marks.starts_ns.min()),
     )
 
 

@@ -1,9 +1,7 @@
-"""Where samples found the training thread: of the judged span, or of the minute around it.
+"""Where samples found the training thread, and what their lines say.
 
-The agent looks at the thread now and then, so that it costs nothing, and traces for a moment: few
-samples fall into a span of one burst. The loop does the same outside it, so where a span holds too
-few of them those of the watch speak for it. What they give the idle time is an estimate, in
-proportion: it is told by how many they are.
+Few of them fall into a span of one burst: where it holds too few, those of the run's last minute speak
+for it. What they give the idle time is an estimate, in proportion: it is told by how many they are.
 
 A sample says where the thread was, not why: only what the line itself names is taken for a cause,
 most specific first, so a file that a loader, a save or a log opens is theirs and not `io`. `io` is
@@ -21,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import intervals
-from brrrtop.model.estimate import Line, StackSamples
-from brrrtop.model.tables import I8, Marks, Window
-from collectors.vocabulary import MarkClass
+from brrrtop.model.run import Line, Run, StackSamples
+from brrrtop.model.tables import I8, Marks
+from collectors.vocabulary import NAMED, MarkClass
 
 LEAST_SAMPLES = 20
 """Fewer samples put too wide an error on a line's share."""
@@ -35,25 +33,28 @@ _Z = 1.96
 """Of the normal distribution, for 95 %."""
 
 
-def read_samples(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
-    """Samples outside marks of the classes `named`, which name a cause; None without any."""
-    marks, rows = window.marks, _outside(window.marks, named)
-    within = len(rows) >= LEAST_SAMPLES or window.watched is None
-    if not within:
-        assert window.watched is not None
-        marks, rows = window.watched, _outside(window.watched, named)
+def read_samples(names: Sequence[str], marks: Marks, within: bool) -> StackSamples | None:
+    """Samples outside marks that name a cause; None without any."""
+    rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+    rows = rows[intervals.holders(*marks.union(*NAMED), marks.starts_ns[rows]) < 0]
     if not len(rows):
         return None
-    shares = _by_cause(window.names, marks.name_ids[rows])
+    shares = _by_cause(names, marks.name_ids[rows])
     at = marks.starts_ns[rows]
     return StackSamples(
         count=len(rows),
         span_ns=int(at.max() - at.min()),
         within=within,
-        lines=_lines(window.names, marks.name_ids[rows]),
+        lines=_lines(names, marks.name_ids[rows]),
         shares=shares,
         io_bounds=bounds(shares.get("io", 0.0), len(rows)),
     )
+
+
+def samples_of(run: Run, own: StackSamples | None) -> StackSamples | None:
+    """What speaks for a part of a run: its own samples, where they are enough."""
+    enough = own is not None and own.count >= LEAST_SAMPLES
+    return own if enough else run.samples or own
 
 
 def io_part(samples: StackSamples | None) -> float:
@@ -79,13 +80,6 @@ def bounds(part: float, count: int) -> tuple[float, float]:
     middle = (part + square / 2) / (1 + square)
     reach = _Z * np.sqrt(part * (1 - part) / count + square / (4 * count)) / (1 + square)
     return max(0.0, float(middle - reach)), min(1.0, float(middle + reach))
-
-
-def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
-    """Rows of the samples that no mark of these classes holds."""
-    rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-    inside = intervals.holders(*marks.union(*named), marks.starts_ns[rows]) >= 0
-    return np.asarray(rows[~inside])
 
 
 def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:
@@ -176,7 +170,7 @@ _READS_AS = tuple(
         ("sync", r"\.item\(|\.cpu\(|\.tolist\(|synchronize|nonzero\(|\.numpy\("),
         (
             "input",
-            r"utils/data/|[dD]ata_?[lL]oader|__next__|\bnext\(|__getitem__|collate|tokeniz|decode"
+            r"utils/data/|[dD]ata_?[lL]oader|__next__|\bnext\(|\biter\([\w.]*[lL]oader|\biter\([\w.]*[lL]oader|__getitem__|collate|tokeniz|decode"
             r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b",
         ),
         ("io", f"{_READING.pattern}|{_FILES}|{_NETWORK}|{_LIBRARY}"),

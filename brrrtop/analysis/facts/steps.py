@@ -34,6 +34,8 @@ _LEAST_KERNELS = 12
 _LEAST_STARTS = 3
 """Of steps: fewer show no distances that could be alike."""
 _TRIED = 64
+_MOST_LAYERS, _OTHERS = 128, 0.5
+"""No model has more alike. Of what comes before the first step, at least that part is like a step's end."""
 _MATCH_SHARE = 0.9
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
@@ -244,10 +246,21 @@ def _from_period(facts: Facts) -> Steps:
         begun = facts.call_rows[rows[at]]
         if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
             return Steps()
+        if window.ops and len(at) <= _MOST_LAYERS and _stands_between(inverse, at, period):
+            return Steps()
         times = activities.starts_ns[rows[at]]
         step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
         return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
     return Steps()
+
+
+def _stands_between(sequence: I8, at: I8, period: int) -> bool:
+    """Whether what repeats has other kernels both before and after it, as a model's layers have: of steps
+    that are cut anywhere, what is left at the ends is a part of one."""
+    head, last = int(at[0]), sequence[int(at[-1]) :]
+    before = sequence[:head] == sequence[period : period + head]
+    after = last == np.resize(sequence[int(at[-2]) : int(at[-1])], len(last))
+    return bool(head and np.mean(before) < _OTHERS and np.mean(after) < _MATCH_SHARE)
 
 
 def whole_steps(facts: Facts) -> tuple[Facts, tuple[Span, ...]]:

@@ -18,9 +18,10 @@ from brrrtop.analysis.facts import stack_samples
 from brrrtop.analysis.facts.labels import BUCKETS, NO_LABELS, Labels
 from brrrtop.kernel_names.traits import by_name, role_of, traits_of
 from brrrtop.model import intervals
-from brrrtop.model.estimate import Side, StackSamples, Steps
+from brrrtop.model.estimate import Side, Steps
+from brrrtop.model.run import StackSamples
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
-from collectors.vocabulary import NAMED, MarkClass, MemoryKind, Metric
+from collectors.vocabulary import MarkClass, MemoryKind, Metric
 
 READ_BACK_BYTES = 4096
 """A value, a flag or a few of them: a larger copy to the host is traffic."""
@@ -214,7 +215,7 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def stack_samples(self) -> StackSamples | None:
         """Where stack samples found the training thread outside waits that have a name."""
-        return stack_samples.read_samples(self.window, NAMED)
+        return stack_samples.read_samples(self.window.names, self.window.marks, True)
 
     @property
     def clock_ratio(self) -> float:

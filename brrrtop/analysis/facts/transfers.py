@@ -1,4 +1,4 @@
-"""Copies between host and device, batches that arrive late, collectives; how much of it the device sees."""
+"""Copies between host and device, batches that arrive late; how much of it the device sees."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.table import READ_BACK_BYTES, Facts
-from brrrtop.kernel_names.traits import Role
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
 from collectors.vocabulary import CopyKind, MemoryKind
-
-SHORT_NS = 50_000
-_EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::"
-"""NCCL's kernel of sends and receives, of which torch makes all-to-alls too; DeepEP's of experts."""
 
 
 class Copies(Struct, frozen=True):
@@ -100,37 +95,4 @@ def transfers(facts: Facts) -> Transfers:
         fault_ns=int((gap_ends - gap_starts)[facts.migrations[gap_rows]].sum()),
         set_ns=facts.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
-    )
-
-
-class Collectives(Struct, frozen=True):
-    """Collectives of the window on this rank."""
-
-    count: int
-    short: int
-    """Under 50 us each: too little to be worth a launch of its own."""
-    exchanged_share: float | None
-    """Of the time in which collectives run beside no kernel, the part of sends, receives and
-    all-to-alls: activations on their way, which no bucket of gradients holds. None: there is none."""
-
-
-def collectives(facts: Facts) -> Collectives:
-    """The window's collectives; copies by the driver are none."""
-    activities = facts.window.activities
-    rows = facts.is_role(Role.COMM) & facts.kernels
-    length = facts.durations_ns[rows]
-    work = facts.kernels & ~rows
-    cover = intervals.Cover(
-        *intervals.merge_unsorted(activities.starts_ns[work], activities.ends_ns[work])
-    )
-    span = facts.window.span
-    low, high = intervals.clip(
-        activities.starts_ns[rows], activities.ends_ns[rows], span.t0_ns, span.t1_ns
-    )
-    alone = high - low - cover.between(low, high)
-    exchanged = int(alone[facts.named(_EXCHANGES, rows)[rows]].sum())
-    return Collectives(
-        count=int(rows.sum()),
-        short=int((length < SHORT_NS).sum()),
-        exchanged_share=exchanged / int(alone.sum()) if alone.any() else None,
     )

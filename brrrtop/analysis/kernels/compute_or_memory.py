@@ -106,7 +106,8 @@ class Classifier:
         by_dram = None if self._is_cached(group.size_bytes) else group.memory_share_of_roof
         if roofline.is_launch_scale(mean_ns, group.waves, group.compute_share_of_roof, by_dram):
             return Bound(Side.UNDERFILLED, roofline.BY_GRID)
-        if group.fills < roofline.FEW_BLOCKS and group.level < BYTES:
+        few = roofline.FEW_BLOCKS if family is not families.OTHER else roofline.HALF_THE_SMS
+        if group.fills < few and group.level < BYTES:
             return Bound(Side.UNDERFILLED, roofline.BY_GRID)
         if family is families.OTHER and group.level < BYTES:
             return Bound(Side.UNKNOWN, 0.0)

@@ -48,9 +48,9 @@ SHORT_UNPLACED = 0.5
 
 LAUNCH_SCALE_NS = 20_000
 """Longer work is no matter of launches, however few its blocks are."""
-FEW_BLOCKS = 0.125
-"""Of the SMs: with a block on fewer of them, and nothing known of its work, the other SMs are what a kernel
-lacks, however long it runs."""
+FEW_BLOCKS, HALF_THE_SMS = 0.125, 0.5
+"""Of the SMs: with a block on fewer of them, and only its name known, the other SMs are what a kernel lacks,
+however long it runs; the second where its name says nothing."""
 BUSY = 0.60
 """Share of either roof from which less than a wave still is a busy GPU: Nsight Compute's own bound."""
 EXPLAINS = 0.1

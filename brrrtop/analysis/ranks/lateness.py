@@ -26,9 +26,10 @@ from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.model.account import Account
-from brrrtop.model.estimate import Estimate, Line
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.intervals import holders
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
+from brrrtop.model.run import Line
 from brrrtop.model.tables import F8, I8, Span, Window, edges
 from brrrtop.text import phrases
 from collectors.vocabulary import MarkClass, Metric

@@ -15,10 +15,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.facts.stack_samples import by_line, reading
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.estimate import Line
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
+from brrrtop.model.run import Line
 from brrrtop.model.tables import I8, Bool, Marks, Window, percentile
 from collectors.vocabulary import MarkClass, Metric
 
@@ -31,8 +32,9 @@ BUSY, ASLEEP = 0.7, 0.3
 MOSTLY = 0.5
 
 
-def loader_rows(window: Window) -> list[LoaderRow]:
+def loader_rows(facts: Facts) -> list[LoaderRow]:
     """One row a loader, most waited for first; none where no wait was recorded."""
+    window = facts.window
     marks = window.watched
     if marks is None or not (marks.classes == MarkClass.INPUT).any():
         marks = window.marks

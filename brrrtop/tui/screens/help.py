@@ -68,7 +68,7 @@ TERMS: tuple[tuple[str, str], ...] = (
      "checkpoint, logging, evaluation, io (files, network), host (elsewhere), device (queued work "
      "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective, or a copy off the GPU or onto it, with no compute kernel beside it"),
-    ("underfilled", "kernels too small for the GPU: under 20 us and a wave, or on an eighth of its SMs"),
+    ("underfilled", "kernels too small for the GPU: under 20 us and a wave, or on few of its SMs"),
     ("roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
      "the peak; Enter on a kernel says why there is none"),
     ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "

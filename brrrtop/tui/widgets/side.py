@@ -10,7 +10,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from brrrtop.model.estimate import Line
+from brrrtop.model.run import Line
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette

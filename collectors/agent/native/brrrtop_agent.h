@@ -28,7 +28,8 @@ enum brrr_event {
     BRRR_EV_MONITOR_GONE = 16,  /* the last one left; comes with BRRR_EV_STOP */
     BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */
     BRRR_EV_ENDED = 256,        /* the agent's thread is gone; brrr_start may be called again */
-    BRRR_EV_SHAPES = 512        /* record the ops of one step, once tracing is on */
+    BRRR_EV_SHAPES = 512,       /* record the ops of one step, once tracing is on */
+    BRRR_EV_REST = 1024         /* a monitor takes the stack samples itself */
 };
 
 /* Starts the agent: one detached thread that listens on `socket_path`.

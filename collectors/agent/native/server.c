@@ -267,9 +267,11 @@ static void obey(const struct wire_control *control, struct client *client)
         client->allowed = (uint32_t)control->a & (ALLOWED_GRAPHS | ALLOWED_HOLDS);
         changed = true;
         break;
-    case OP_SHAPES:
-        /* Else it comes with the next burst that begins. */
+    case OP_SHAPES: /* if none is traced now, of the next burst */
         requests_raise(tracing.state == TRACE_TRACING ? BRRR_EV_SHAPES | BRRR_EV_TRACING : BRRR_EV_SHAPES);
+        break;
+    case OP_REST:
+        requests_raise(BRRR_EV_REST);
         break;
     default:
         break; /* a newer monitor's wish */

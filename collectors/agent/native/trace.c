@@ -7,7 +7,6 @@
 #define MEET_MS 1300
 #define MEET_AGAIN_MS 250
 #define LOOK_EVERY_NS (500 * NS_PER_MS)
-#define USUAL_BURST_NS (2 * NS_PER_S)
 #define LONGEST_BURST_NS (60 * NS_PER_S)
 #define CLOCK_ERROR_NS (120 * NS_PER_S) /* times of records are this far from the clock at most */
 #define NEVER INT64_MAX
@@ -596,8 +595,6 @@ void trace_burst(int64_t steps, int64_t longest_ns)
 {
     if (tracing.state == TRACE_TRACING && !run.burst)
         return; /* continuous tracing holds every burst */
-    if (longest_ns <= 0)
-        longest_ns = USUAL_BURST_NS;
     wanted.steps = steps > 0 ? steps : 0;
     wanted.longest_ns = longest_ns < LONGEST_BURST_NS ? longest_ns : LONGEST_BURST_NS;
     wanted.burst = true;

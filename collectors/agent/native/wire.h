@@ -97,7 +97,8 @@ enum control_op {
     OP_DETACH = 4,
     OP_PING = 5,
     OP_KINDS = 7,      /* a: bits of enum allowed */
-    OP_SHAPES = 8      /* the ops of one step, with their shapes */
+    OP_SHAPES = 8,     /* the ops of one step, with their shapes */
+    OP_REST = 9        /* no stack samples for a while */
 };
 
 /* What a person allowed; the lower bits, kernels, copies and calls, are always traced. */

@@ -81,12 +81,18 @@ class Places:
         spot = (at.f_code, at.f_lineno or 0)
         return self._name([*(self._users(leaf) or [spot]), spot])
 
+    def is_library(self, path: str) -> bool:
+        return path.startswith(self._library_dirs)
+
+    def source(self, path: str, line: int) -> str:
+        return linecache.getline(path, line)
+
     def _users(self, leaf: FrameType) -> list[Spot]:
         """The user's own lines from a frame outwards."""
-        frames, dirs = [], self._library_dirs
+        frames = []
         frame: FrameType | None = leaf
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(dirs):
+            if not self.is_library(frame.f_code.co_filename):
                 frames.append(frame)
             frame = frame.f_back
         if len(frames) > 1 + _INNER + _OUTER:
@@ -102,7 +108,7 @@ class Places:
             name = " < ".join(place(*spot) for spot in users)
             if leaf != users[0]:
                 name += " > " + place(*leaf)
-            source = linecache.getline(users[0][0].co_filename, users[0][1]).strip()
+            source = self.source(users[0][0].co_filename, users[0][1]).strip()
             if source:
                 name += " | " + source[:120]
             if len(self._names) >= 1024:
@@ -148,6 +154,7 @@ _HANDOVER_NS = 150_000
 """What the interpreter's way to us and back costs the thread that had it, beside the sample itself
 (240 us a sample in all, 110 of them ours: one every 25 ms in a loop on a CPU)."""
 _NEWEST = 0.1
+_REST_NS = 5_000_000_000
 _FINEST_NS = 1 << 17
 """A sample lies anywhere in its period; what jitters below this fills recordings."""
 
@@ -164,7 +171,7 @@ class Stacks(Probe):
     def __init__(self, *given: Any, steps: Steps) -> None:
         super().__init__(*given)
         self._steps = steps
-        self.sampling = False
+        self._placed, self._rests_until_ns = False, 0
         self._cost_ns, self._running, self._ran_ns = 0.0, 1.0, 0
         self._last_ns = 0
 
@@ -172,16 +179,24 @@ class Stacks(Probe):
     def places(self) -> Places:
         return self._steps.places
 
+    @property
+    def sampling(self) -> bool:
+        return self._placed and time.monotonic_ns() >= self._rests_until_ns
+
+    def rest(self, long_ns: int = _REST_NS) -> None:
+        """A monitor samples from outside, and says so again in time."""
+        self._rests_until_ns = time.monotonic_ns() + long_ns
+
     def place(self) -> None:
         self.places.learn()
         # Without the interpreter's lock frames of another thread may end while they are walked.
         locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-        if locked and not self.sampling:
-            self.sampling, self._last_ns = True, 0
+        if locked and not self._placed:
+            self._placed, self._last_ns = True, 0
             self._cost_ns = float(_HANDOVER_NS)
 
     def clear(self) -> None:
-        self.sampling = False
+        self._placed = False
         self.places.forget()
 
     def wake(self, now_ns: int) -> None:

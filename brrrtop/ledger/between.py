@@ -1,0 +1,353 @@
+"""What the program did between two steps that are further apart than usual.
+
+The step at the end takes its usual time; the rest is what samples found there that usual steps never, or
+hardly ever, go through. Marks know lengths better than samples do, so these decide as far as they contradict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from brrrtop.analysis.facts.stack_samples import bounds
+from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
+from brrrtop.ledger.places import (
+    Frame,
+    Key,
+    Place,
+    foreign_frame,
+    kind_within,
+    line_number,
+    place_of,
+)
+from brrrtop.model import intervals
+from brrrtop.model.intervals import Cover
+from brrrtop.model.run import PhaseKind
+from brrrtop.model.tables import I8, Bool
+
+LONG_STEPS, LONG_NS = 4, 4_000_000
+"""So many times the usual step less its waits, and so long at least: something else may be in it."""
+SLOW_STEPS = 1.5
+"""From here on a step may hold something else as well: a function that is met in such steps alone."""
+CHANCE, RARELY = 0.01, 0.2
+"""So unlikely, if it were in all steps, is a function in so few samples of the others; which are at most this
+share of its samples in slow ones."""
+FEW_SAMPLES = 3
+"""Of a stretch between two steps: with fewer it is what stretches of about its length are."""
+POOL, LIKE = 5, 2
+"""Samples of stretches of about the same length, up to this factor, that speak for one without."""
+FEW_STEPS = 8
+"""Fewer do not say what is usual."""
+
+
+class Steps(Struct, frozen=True, eq=False):
+    """The span cut at the ends of steps."""
+
+    kind: PhaseKind
+    lows: I8
+    highs: I8
+    busy_ns: I8
+    """Of each stretch, outside of waits and of what marks name."""
+    usual_ns: int
+    """0: not known."""
+    long: Bool
+    """Something else may be in these."""
+    slow: Bool
+    """These are only slow."""
+    free: Cover
+    """All time outside of waits and of what marks name."""
+    stretch: I8
+    """That each sample lies in; -1: marks name what it is."""
+
+
+def cut_at_steps(evidence: Evidence, taken: tuple[I8, I8]) -> Steps:
+    """Where steps follow each other. Without an optimizer batches do; without those nothing is a step.
+
+    Args:
+        taken: What marks name.
+    """
+    span, ends, kind = evidence.span, evidence.step_ends, PhaseKind.TRAIN
+    if len(ends) < 2:
+        ends, kind = np.sort(evidence.wait_ends), PhaseKind.OTHER
+    cuts = np.unique(np.concatenate(([span.t0_ns], ends, [span.t1_ns])))
+    lows, highs = cuts[:-1], cuts[1:]
+    waits = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    known = intervals.merge_unsorted(
+        *(np.concatenate(pair) for pair in zip(taken, waits, strict=True))
+    )
+    free = Cover(*intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), known))
+    busy = free.between(lows, highs)
+    usual = int(np.median(busy[1:-1])) if len(busy) - 2 >= FEW_STEPS else 0
+    long = busy > (max(LONG_STEPS * usual, LONG_NS) if len(ends) else -1)
+    slow = busy > max(SLOW_STEPS * usual, usual + LONG_NS) if usual else long
+    times = evidence.samples.times_ns
+    named = intervals.holders(*taken, times) >= 0
+    stretch = np.where(named, -1, intervals.holders(lows, highs, times))
+    return Steps(kind, lows, highs, busy, usual, long, slow & ~long, free, stretch)
+
+
+def usual_frames(
+    evidence: Evidence, places: Mapping[int, Place], steps: Steps
+) -> tuple[frozenset[Frame | str], Bool]:
+    """Functions and lines that usual steps go through; and which stretches may hold others.
+
+    Of steps that are only slow those may that hold functions which other steps hardly ever do.
+    """
+    rows = np.flatnonzero(steps.stretch >= 0)
+    at, ids = steps.stretch[rows], evidence.samples.name_ids[rows]
+    if steps.kind is PhaseKind.TRAIN and not steps.usual_ns:
+        return _frames_of_most(places, set(zip(at.tolist(), ids.tolist(), strict=True))), steps.long
+    long, slow = steps.long[at], steps.slow[at]
+    quick, slower, longer = (Counter(ids[part].tolist()) for part in (~long & ~slow, slow, long))
+    rare: set[Frame | str] = set()
+    if slower or longer:
+        rare = _rare_frames(places, quick, slower + longer)
+        rare |= _rare_frames(places, quick + slower, longer)
+    common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
+    common += map(place_of, evidence.step_places)
+    usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
+    usual |= {line for place in common for line, _ in place.frames if line not in rare}
+    held = any(not rare.isdisjoint(places[i].functions) for i in slower)
+    return usual, steps.long | steps.slow if held else steps.long
+
+
+def _frames_of_most(
+    places: Mapping[int, Place], met: set[tuple[int, int]]
+) -> frozenset[Frame | str]:
+    """Functions and lines that most stretches go through, of few long ones.
+
+    Args:
+        met: Stretches, and names of samples in them.
+    """
+    found: dict[Frame | str, set[int]] = {}
+    for stretch, name_id in met:
+        place = places[name_id]
+        frames: list[Frame | str] = [*place.functions, *(line for line, _ in place.frames)]
+        for frame in frames:
+            found.setdefault(frame, set()).add(stretch)
+    most = len({stretch for stretch, _ in met}) / 2
+    return frozenset(frame for frame, stretches in found.items() if len(stretches) > most)
+
+
+def _rare_frames(
+    places: Mapping[int, Place], quick: Counter[int], others: Counter[int]
+) -> set[Frame | str]:
+    """Functions and lines that samples of quick steps find so seldom, and those of others so often, that it
+    is no chance: a sample may be mistimed."""
+    seen: dict[Frame | str, list[int]] = {}
+    for column, counts in enumerate((quick, others)):
+        for name_id, count in counts.items():
+            place = places[name_id]
+            frames: set[Frame | str] = {*place.functions, *(line for line, _ in place.frames)}
+            for frame in frames:
+                seen.setdefault(frame, [0, 0])[column] += count
+    part = quick.total() / max(1, quick.total() + others.total())
+    return {
+        frame
+        for frame, (few, many) in seen.items()
+        if few <= RARELY * many and _at_most(few, few + many, part) < CHANCE / len(seen)
+    }
+
+
+def _at_most(few: int, count: int, part: float) -> float:
+    """How likely so few of a count are at most, where each is with that probability (Chernoff's bound)."""
+    share = few / count
+    if share >= part:
+        return 1.0
+    if part >= 1.0:
+        return 0.0
+    apart = (1 - share) * math.log((1 - share) / (1 - part))
+    apart += share * math.log(share / part) if few else 0.0
+    return math.exp(-count * apart)
+
+
+def between(
+    evidence: Evidence,
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    steps: Steps,
+    gaps: Bool,
+) -> list[tuple[Key, I8, I8]]:
+    """By phase, the time in these stretches that is not the step at their end, least first."""
+    samples, lows = evidence.samples, steps.lows[gaps]
+    blocks = _blocks(evidence, places, usual)
+    keys = list(dict.fromkeys(blocks.values()))
+    number = {name_id: keys.index(key) for name_id, key in blocks.items()}
+    rows = np.flatnonzero((steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
+    stretch = (np.cumsum(gaps) - 1)[steps.stretch[rows]]
+    found = np.array([number.get(i, -1) for i in samples.name_ids[rows].tolist()], np.int64)
+    if not len(found) or found.max() < 0:
+        return []
+    free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns[rows]) >= 0
+    times = samples.times_ns[rows]
+    single, ends = _one_thing(steps, gaps, stretch, found, free)
+    ends = _usual_again(stretch, times, found, ends)
+    layers = []
+    cells = _cells(steps, gaps, stretch, times)
+    for row, key in enumerate(keys):
+        around, alone = (found == row) & (single[stretch] == _SEVERAL), single == row
+        low, high = (
+            np.concatenate((cell[around], whole[alone]))
+            for cell, whole in zip(cells, (lows, ends), strict=True)
+        )
+        layers.append((key, *intervals.merge_unsorted(low, high)))
+    return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
+
+
+def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
+    """Starts and ends of the time around each sample, up to half-way to the next one of its stretch; the
+    step at the end of it takes the usual time."""
+    middle, alike = (times[1:] + times[:-1]) // 2, stretch[1:] == stretch[:-1]
+    lows = steps.lows[gaps][stretch]
+    highs = np.maximum(steps.highs[gaps][stretch] - steps.usual_ns, times)
+    lows[1:] = np.where(alike, middle, lows[1:])
+    highs[:-1] = np.where(alike, middle, highs[:-1])
+    reach = LONGEST_HOLD_NS // 2
+    return np.maximum(lows, times - reach), np.minimum(highs, times + reach)
+
+
+def _usual_again(stretch: I8, times: I8, found: I8, ends: I8) -> I8:
+    """When a sample of each stretch first finds the step at its end; where none does, its end as it is."""
+    last, first = np.zeros(len(ends), np.int64), np.array(ends, np.int64)
+    np.maximum.at(last, stretch[found >= 0], times[found >= 0])
+    later = (found < 0) & (times > last[stretch]) & (last[stretch] > 0)
+    np.minimum.at(first, stretch[later], times[later])
+    return first
+
+
+_SEVERAL = -2
+"""In a stretch stand samples of several things: each speaks for the time around it."""
+
+
+def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8, free: Bool) -> tuple[I8, I8]:
+    """What each stretch holds beside its step, and until when.
+
+    The step at its end takes the usual time, which its marks know better than its samples, as far as
+    these allow it. A stretch with few samples holds what others of its length hold.
+
+    Args:
+        stretch: Of each sample.
+        found: What it found; -1: the step.
+        free: Outside of waits, which say whose they are and not how long that takes.
+
+    Returns:
+        Rows as in `found` or `_SEVERAL`, and times.
+    """
+    busy = steps.busy_ns[gaps].astype(np.float64)
+    count, other = np.bincount(stretch, minlength=len(busy)), np.zeros(len(busy), np.int64)
+    several, most = np.zeros(len(busy), np.int64), np.full(len(busy), -1, np.int64)
+    for row in range(int(found.max()) + 1):
+        here = np.bincount(stretch[found == row], minlength=len(busy))
+        most = np.where(here > np.where(most >= 0, other, 0), row, most)
+        other, several = other + here, several + (here > 0)
+    last = steps.highs[gaps] >= steps.highs[-1]
+    excess = np.clip(1 - np.where(last, 0, steps.usual_ns) / np.maximum(busy, 1), 0, 1)
+    order = np.argsort(busy[stretch], kind="stable")
+    lengths, kinds = busy[stretch][order], found[order]
+    # Of the last one nobody knows whether it is over: nothing but its own samples speak for it.
+    for gap in np.flatnonzero((other == 0) & (count < FEW_SAMPLES) & ~last).tolist():
+        at = max(0, int(np.searchsorted(lengths, busy[gap])) - POOL // 2)
+        near = slice(at, at + POOL)
+        like = (lengths[near] < LIKE * busy[gap]) & (lengths[near] > busy[gap] / LIKE)
+        told = kinds[near][like & (kinds[near] >= 0)].tolist()
+        if len(told) > excess[gap] * int(like.sum()) / 2:
+            most[gap] = max(told, key=told.count)
+    single = np.where((several > 1) | ((most >= 0) & (steps.usual_ns == 0)), _SEVERAL, most)
+    share, of = np.zeros(len(busy)), stretch[free]
+    count = np.bincount(of, minlength=len(busy))
+    other = np.bincount(of[found[free] >= 0], minlength=len(busy))
+    for row in np.unique(single[single >= 0]).tolist():
+        here = single == row
+        samples = max(1, int(count[here].sum()))
+        part, marked = other[here].sum() / samples, np.average(excess[here], weights=busy[here])
+        low, high = bounds(part, samples)
+        share[here] = excess[here] * (1.0 if low <= marked <= high else part / marked)
+    return single, steps.free.after(steps.lows[gaps], (share * busy).astype(np.int64))
+
+
+def _blocks(
+    evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
+) -> dict[int, Key]:
+    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
+    loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
+    found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
+    ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
+    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+    def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
+        inside: dict[Frame | str, list[int]] = {}
+        for name_id, frame in frames.items():
+            if frame is not None:
+                inside.setdefault(frame, []).append(name_id)
+        return {
+            frame: kind_within(frame, {places[i]: often.get(i, 0) for i in rows})
+            for frame, rows in inside.items()
+        }
+
+    kinds = kinds_of(found)
+    calls: dict[int, str] = {}
+    """Of functions that say nothing: the line in the loop that calls each."""
+    for i, frame in found.items():
+        if isinstance(frame, tuple) and kinds[frame] is PhaseKind.OTHER:
+            line = next((where for where, f in places[i].frames if _is_in(where, f, loops)), None)
+            if line is not None and line not in usual:
+                calls[i] = line
+    silent: dict[Frame | str, PhaseKind] = dict.fromkeys(calls.values(), PhaseKind.OTHER)
+    block = _blocks_of_lines(places, usual, {**silent, **kinds})
+    told = {block[line] for line in kinds if line in block}
+    found |= {i: line for i, line in calls.items() if block[line] in told}
+    found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+    kinds = kinds_of(found)
+    return {
+        i: (kinds[frame], frame)
+        for i, frame in found.items()
+        if frame is not None
+        and kinds[frame] is not PhaseKind.TRAIN
+        and not (kinds[frame] is PhaseKind.DATA and _begins_batches(frame, places[i], loops))
+    }
+
+
+def _begins_batches(frame: Frame | str, place: Place, loops: Collection[Frame]) -> bool:
+    """Whether it is a line, of a function that brings each batch, before the first one."""
+    return isinstance(frame, str) and not any(_is_in(*line, loops) for line in place.frames[:1])
+
+
+def _blocks_of_lines(
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    kinds: Mapping[Frame | str, PhaseKind],
+) -> dict[str, str]:
+    """Lines of one function, without a usual one or one that does something else between them, by the first.
+
+    Args:
+        kinds: Of what no usual step is in: what goes on at each of these lines.
+    """
+    lines = {f for place in places.values() for f in place.frames if f[0] in kinds or f[0] in usual}
+    block: dict[str, str] = {}
+    first, of, within = "", "", PhaseKind.OTHER
+    for where, function in sorted(lines, key=lambda f: (f[1], line_number(f[0]))):
+        if where in usual:
+            of = ""
+            continue
+        kind = kinds.get(where, PhaseKind.OTHER)
+        if function != of or _are_apart(kind, within):
+            first, of, within = where, function, kind
+        elif within in (PhaseKind.OTHER, PhaseKind.EVALUATION) and kind is not PhaseKind.OTHER:
+            within = kind
+        block[where] = first
+    return block
+
+
+def _is_in(line: str, function: str, loops: Collection[Frame]) -> bool:
+    return (line.rpartition(":")[0], function) in loops
+
+
+def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
+    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation."""
+    kinds = {one, other} - {PhaseKind.OTHER}
+    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
+    return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)
