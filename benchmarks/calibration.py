@@ -27,6 +27,7 @@ from brrrtop.sources.registry import open_source
 LABELS = Path(__file__).parent / "public_verdicts.csv"
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
 BINS = (0.3, 0.6, 0.8, 0.95, 1.0)
+UNKNOWN = Regime.UNKNOWN.value
 LEAST_COUNTED = 0.25
 """Of a step's kernel time: fewer counted kernels say nothing of its split."""
 
@@ -48,8 +49,6 @@ def counted(folders: Iterable[Path]) -> Iterator[Point]:
             if one.coverage < LEAST_COUNTED or not one.truth:
                 continue
             estimate = one.judged.estimate
-            if estimate.regime is Regime.UNKNOWN:
-                continue
             split, account = estimate.split, estimate.account
             work = account.compute_ns + account.memory_ns + account.underfilled_ns
             part = work / account.duration_ns
@@ -83,10 +82,11 @@ def public(clones: Path, read: str) -> Iterator[Point]:
         except BadInput:
             continue
         estimate = shown.estimate
-        if estimate is None or estimate.regime is Regime.UNKNOWN:
+        if estimate is None:
             continue
         said, truth = estimate.regime.value, row["verdict"]
-        right = said == truth or (said == "mixed" and _is_near(estimate, truth))
+        no_side = said == UNKNOWN and truth == "start-up"
+        right = no_side or said == truth or (said == "mixed" and _is_near(estimate, truth))
         yield Point(f"{row['repository']}: {row['path']}", estimate.confidence, said, truth, right)
 
 
@@ -100,7 +100,8 @@ def _is_near(estimate: Estimate, truth: str) -> bool:
 def rows(points: list[Point]) -> Iterator[tuple[float, float, list[Point]]]:
     """Each bin of confidence that has any."""
     for low, high in itertools.pairwise(BINS):
-        inside = [one for one in points if low <= one.confidence < high]
+        told = (one for one in points if one.said != UNKNOWN)
+        inside = [one for one in told if low <= one.confidence < high]
         if inside:
             yield low, high, inside
 
@@ -111,6 +112,10 @@ def table(points: list[Point]) -> str:
         mean = sum(one.confidence for one in inside) / len(inside)
         right = sum(one.right for one in inside) / len(inside)
         lines.append(f"| {low:.0%} to {high:.0%} | {len(inside)} | {mean:.0%} | {right:.0%} |")
+    none = [one for one in points if one.said == UNKNOWN]
+    if none:
+        right = sum(one.right for one in none) / len(none)
+        lines.append(f"| no verdict (`UNKNOWN`) | {len(none)} | – | {right:.0%} |")
     return "\n".join(lines) + "\n"
 
 
@@ -160,7 +165,8 @@ def svg(points: list[Point]) -> str:
 PAGE = """# How sure is sure
 
 Written by `python -m benchmarks.calibration`; do not edit. {counted} recordings whose kernels were counted on an H200, and {public} public
-traces that a performance engineer read (`benchmarks/public_verdicts.csv`). Verdicts of `UNKNOWN` are none.
+traces that a performance engineer read (`benchmarks/public_verdicts.csv`). Where the verdict is
+`UNKNOWN`, none being right too is right.
 
 {table}
 ![confidence called, and how often it was right](confidence.svg)

@@ -78,7 +78,7 @@ class Truth:
             waited += waited_ns * share / clocked
             by_hand += hand_ns * share / clocked
             self.steps += steps * share
-            train_ns += inside if kind not in ("other", "evaluation", "saving", "rollout") else 0
+            train_ns += inside if kind in ("train", "warm-up", "inference") else 0
         self.phases, self.waits, self.by_hand = dict(length), waited, by_hand
         self.step_ms = train_ns / 1e6 / self.steps if self.steps else None
 

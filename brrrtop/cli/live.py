@@ -238,13 +238,10 @@ def _lines(driver: Live, options: Options) -> int:
         if snapshot.freshness is Freshness.ENDED:
             break
         next_s = max(next_s + options.interval, time.monotonic())
-        judged = snapshot.estimate is not None
         while (left_s := next_s - time.monotonic()) > 0:
-            time.sleep(pause_s(left_s, snapshot, next_s - began_s))
-            if not judged:
-                snapshot = driver.advance()
-                if snapshot.estimate is not None:  # the first verdict is told at once
-                    break
+            time.sleep(pause := pause_s(left_s, snapshot, next_s - began_s))
+            if pause < left_s and (snapshot := driver.advance()).estimate is not None:
+                break  # the first verdict is told at once
     gate.finish(options.gates)
     if not options.gates:
         raise NoTrainer(driver.ended or "the trainer ended")

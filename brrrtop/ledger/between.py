@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
 from brrrtop.ledger.places import (
     Frame,
@@ -182,9 +181,8 @@ def between(
     found = np.array([number.get(i, -1) for i in samples.name_ids[rows].tolist()], np.int64)
     if not len(found) or found.max() < 0:
         return []
-    free = intervals.holders(steps.free.starts, steps.free.ends, samples.times_ns[rows]) >= 0
     times = samples.times_ns[rows]
-    single, ends = _one_thing(steps, gaps, stretch, found, free)
+    single, ends = _one_thing(steps, gaps, stretch, found)
     ends = _usual_again(stretch, times, found, ends)
     layers = []
     cells = _cells(steps, gaps, stretch, times)
@@ -223,16 +221,14 @@ _SEVERAL = -2
 """In a stretch stand samples of several things: each speaks for the time around it."""
 
 
-def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8, free: Bool) -> tuple[I8, I8]:
+def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8]:
     """What each stretch holds beside its step, and until when.
 
-    The step at its end takes the usual time, which its marks know better than its samples, as far as
-    these allow it. A stretch with few samples holds what others of its length hold.
+    The step at its end takes the usual time. A stretch with few samples holds what others of its length hold.
 
     Args:
         stretch: Of each sample.
         found: What it found; -1: the step.
-        free: Outside of waits, which say whose they are and not how long that takes.
 
     Returns:
         Rows as in `found` or `_SEVERAL`, and times.
@@ -257,15 +253,7 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8, free: Bool) -> 
         if len(told) > excess[gap] * int(like.sum()) / 2:
             most[gap] = max(told, key=told.count)
     single = np.where((several > 1) | ((most >= 0) & (steps.usual_ns == 0)), _SEVERAL, most)
-    share, of = np.zeros(len(busy)), stretch[free]
-    count = np.bincount(of, minlength=len(busy))
-    other = np.bincount(of[found[free] >= 0], minlength=len(busy))
-    for row in np.unique(single[single >= 0]).tolist():
-        here = single == row
-        samples = max(1, int(count[here].sum()))
-        part, marked = other[here].sum() / samples, np.average(excess[here], weights=busy[here])
-        low, high = bounds(part, samples)
-        share[here] = excess[here] * (1.0 if low <= marked <= high else part / marked)
+    share = np.where(single >= 0, excess, 0.0)
     return single, steps.free.after(steps.lows[gaps], (share * busy).astype(np.int64))
 
 
@@ -289,31 +277,14 @@ def _blocks(
         }
 
     kinds = kinds_of(found)
-    calls: dict[int, str] = {}
-    """Of functions that say nothing: the line in the loop that calls each."""
-    for i, frame in found.items():
-        if isinstance(frame, tuple) and kinds[frame] is PhaseKind.OTHER:
-            line = next((where for where, f in places[i].frames if _is_in(where, f, loops)), None)
-            if line is not None and line not in usual:
-                calls[i] = line
-    silent: dict[Frame | str, PhaseKind] = dict.fromkeys(calls.values(), PhaseKind.OTHER)
-    block = _blocks_of_lines(places, usual, {**silent, **kinds})
-    told = {block[line] for line in kinds if line in block}
-    found |= {i: line for i, line in calls.items() if block[line] in told}
+    block = _blocks_of_lines(places, usual, kinds)
     found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
     kinds = kinds_of(found)
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
-        if frame is not None
-        and kinds[frame] is not PhaseKind.TRAIN
-        and not (kinds[frame] is PhaseKind.DATA and _begins_batches(frame, places[i], loops))
+        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
     }
-
-
-def _begins_batches(frame: Frame | str, place: Place, loops: Collection[Frame]) -> bool:
-    """Whether it is a line, of a function that brings each batch, before the first one."""
-    return isinstance(frame, str) and not any(_is_in(*line, loops) for line in place.frames[:1])
 
 
 def _blocks_of_lines(

@@ -93,13 +93,13 @@ class Evidence(Struct, frozen=True, eq=False):
         return lines
 
 
-def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
+def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) -> Evidence:
     """What the timeline still holds of the span.
 
     Args:
+        marks: That touch it.
         device_id: Whose counter speaks; None: no device was seen at work.
     """
-    marks = timeline.marks_between(span)
     classes = marks.classes
     loop = (
         np.isin(marks.tids, marks.tids[np.isin(classes, (MarkClass.STEP, MarkClass.STACK))])
@@ -131,7 +131,7 @@ def gather(timeline: Timeline, span: Span, device_id: int | None) -> Evidence:
     alone = _batches_without_steps(
         timeline.names, steps, (wait_starts[trained], wait_ends[trained]), samples
     )
-    wait_starts, wait_ends = _with_open_waits(span, steps, wait_starts, wait_ends, samples)
+    wait_starts, wait_ends = _with_open_wait(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
     return Evidence(
@@ -219,28 +219,23 @@ def _placed(marks: Marks, kind: MarkClass) -> Bool:
     return np.asarray((marks.classes == MarkClass.PLACE) & (marks.values == kind))
 
 
-def _with_open_waits(
-    span: Span, steps: I8, starts: I8, ends: I8, samples: Samples
-) -> tuple[I8, I8]:
-    """The waits, with one that began before anybody marked waits, and one that goes on: a wait is marked when
-    it is over. Samples in a loader tell of them; for a moment without any it goes on as before."""
+def _with_open_wait(span: Span, steps: I8, starts: I8, ends: I8, samples: Samples) -> tuple[I8, I8]:
+    """The waits, with one that goes on: a wait is marked when it is over. Samples in a loader tell of it;
+    for a moment without any it goes on as before."""
     if not len(ends):
         return starts, ends
-    first = int(min(starts[0], steps[0] if len(steps) else starts[0]))
     last = int(max(ends[-1], steps[-1] if len(steps) else ends[-1]))
-    low, high = [], []
-    if 0 < span.t1_ns - last <= LONGEST_HOLD_NS and not (samples.times_ns >= last).any():
+    inside = samples.times_ns >= last
+    waiting = inside & samples.makes_batches
+    low, high = last, last
+    if int(waiting.sum()) * 2 > int(inside.sum()):
+        low = max(last, int(samples.lows_ns[waiting].min()))
+        high = min(span.t1_ns, int(samples.highs_ns[waiting].max()))
+    elif not inside.any() and span.t1_ns - last <= LONGEST_HOLD_NS:
+        first = int(min(starts[0], steps[0] if len(steps) else starts[0]))
         share = intervals.total(*intervals.merge_unsorted(starts, ends)) / max(1, last - first)
-        low, high = [last], [last + int((span.t1_ns - last) * min(share, 1.0))]
-    for begin, end in ((span.t0_ns, first), (last, span.t1_ns)):
-        inside = (samples.times_ns >= begin) & (samples.times_ns < end)
-        waiting = inside & samples.makes_batches
-        if inside.any() and int(waiting.sum()) * 2 > int(inside.sum()):
-            low.append(max(begin, int(samples.lows_ns[waiting].min())))
-            high.append(min(end, int(samples.highs_ns[waiting].max())))
-    return np.concatenate((starts, np.array(low, np.int64))), np.concatenate(
-        (ends, np.array(high, np.int64))
-    )
+        high = last + int((span.t1_ns - last) * min(share, 1.0))
+    return (np.append(starts, low), np.append(ends, high)) if high > low else (starts, ends)
 
 
 def _cause(

@@ -15,6 +15,7 @@ from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
+from brrrtop.ledger.verdict import unseen
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Span
@@ -49,6 +50,8 @@ class Ledger:
         self._bursts = Bursts()
         self._closed: dict[Key, PhaseSums] = {}
         self._begin_ns = 0
+        self._begun = False
+        """Nothing that is still to come can be the first mark."""
         self._open_ns = 0
         self._last_key: Key | None = None
         """Of the last closed stretch."""
@@ -56,23 +59,26 @@ class Ledger:
 
     def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
         """The run up to now; None before anything is known of it."""
-        if not self._closed:
+        if not self._closed and not self._begun:
             begin_ns = first_ns(timeline)
             if begin_ns is None or begin_ns >= now_ns:
                 return None
             self._begin_ns = self._open_ns = begin_ns
+            self._begun = now_ns - begin_ns > 2 * HOOKED_NS
         if now_ns <= self._open_ns:
             return None
         most_ns = self._kept_open_ns + self._closed_at_once_ns
         while now_ns - self._open_ns > most_ns:
             self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
-        evidence = gather(timeline, span, device_id)
+        marks = timeline.marks_between(span)
+        evidence = gather(timeline, marks, span, device_id)
         phases = find_phases(evidence)
         every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
         run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
-        marks = timeline.marks_between(span)
-        return replace(run, samples=read_samples(timeline.names, marks, within=False))
+        samples = read_samples(timeline.names, marks, within=False)
+        early = device_id is None and bool(timeline.devices)  # that the trainer has opened
+        return replace(run, samples=samples, unseen=unseen(run.account) if early else None)
 
     def _sums(
         self,
@@ -88,12 +94,11 @@ class Ledger:
     def _close(self, timeline: Timeline, device_id: int | None, until_ns: int, now_ns: int) -> None:
         """Keeps the sums of the oldest part alone."""
         cut_ns = self._open_ns + self._closed_at_once_ns
-        if not len(
-            timeline.marks_between(Span(self._open_ns, until_ns))
-        ):  # asleep, or the clock jumped
+        marks = timeline.marks_between(Span(self._open_ns, until_ns))
+        if not len(marks):  # asleep, or the clock jumped
             later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
             until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
-        evidence = gather(timeline, Span(self._open_ns, until_ns), device_id)
+        evidence = gather(timeline, marks, Span(self._open_ns, until_ns), device_id)
         phases = find_phases(evidence)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:

@@ -62,7 +62,7 @@ class Place(Struct, frozen=True):
 _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
-    (PhaseKind.GENERATION, r"generat|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
+    (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
     (
         PhaseKind.ROLLOUT,
         r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
@@ -100,7 +100,7 @@ _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
 _SILENT = (PhaseKind.OTHER, PhaseKind.DATA)
-_TAKES = re.compile(r"\.(get\w*|result)\(|\bnext\(|^(async )?for\b|\byield\b")
+_TAKES = re.compile(r"\.(get\w*|result|acquire|wait)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 

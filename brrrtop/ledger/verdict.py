@@ -8,8 +8,9 @@ from brrrtop.analysis.account import regimes
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.facts.stack_samples import samples_of
 from brrrtop.analysis.kernels import table
+from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.run import Phase, PhaseKind, Run, Witness
+from brrrtop.model.run import Phase, PhaseKind, Run, Unseen, Witness
 
 CONTRADICTION = 0.15
 """Of the run: from such a difference of its two witnesses on, a verdict is not sure."""
@@ -18,6 +19,8 @@ TINY_KERNEL_NS = 9_000
 (3 to 9 µs in 14 loops on an H100)."""
 UNSURE = 0.6
 """The most that is claimed without a second witness, or against it."""
+SOON_NS, MOSTLY = 500_000_000, 0.5
+"""A run of this length that waits for so much of it is held back by that, whatever its kernels are."""
 YOUNG_NS, FEW_STEPS = 3_000_000_000, 8
 """A run that was watched for less, in time and in steps, may be at its beginning."""
 
@@ -85,6 +88,14 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
         traced_ns=result.account.duration_ns,
         run=run,
     )
+
+
+def unseen(account: Account) -> Unseen | None:
+    """What the ledger alone says of a run, nothing of which was traced; None: that needs kernels."""
+    cause = max(("input", "io"), key=lambda one: account.idle_ns[one])
+    share = account.idle_ns[cause] / max(1, account.duration_ns)
+    known = account.duration_ns >= SOON_NS and share >= MOSTLY
+    return Unseen(cause, share, UNSURE) if known else None
 
 
 def contradiction(run: Run, kernels: int, steps: float | None) -> float | None:

@@ -87,6 +87,16 @@ class Witness(Struct, frozen=True):
     """Share of the training time that the GPU idles for data, by the account."""
 
 
+class Unseen(Struct, frozen=True):
+    """A verdict before there are kernels: most of the time goes to waits that marks measure."""
+
+    cause: str
+    """`input` or `io`."""
+    share: float
+    """Of the run, in which the GPU idles for it."""
+    confidence: float
+
+
 class Stretch(Struct, frozen=True):
     """One stretch of one phase, for a history."""
 
@@ -178,6 +188,8 @@ class Run(Struct, frozen=True, eq=False):
     """Where the training thread stood in the last minute, most time first; empty for too few samples."""
     samples: StackSamples | None = None
     """Of the last minute, outside waits that have a name."""
+    unseen: Unseen | None = None
+    """What holds the run back, where that is known though no step of it was traced."""
 
     @property
     def duration_ns(self) -> int:

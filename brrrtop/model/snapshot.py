@@ -197,7 +197,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     """The process that would take an ended trainer's place, waiting for somebody's yes."""
 
 
-LOOK_S, SOON_S = 0.1, 20.0
+LOOK_S, SOON_S = 0.1, 6.0
 """Between two looks while a first verdict is awaited; it comes by then, or nothing hurries any more."""
 
 

@@ -43,6 +43,8 @@ class Limits(Struct, frozen=True):
     steps_first_ns: int = 2 * SECOND
     """And so long at most: nobody watches a screen that says nothing. What is traced before the
     steps is shown as what it is (`Stage`)."""
+    steps_none_ns: int = SECOND
+    """And so long at most while the GPU works and no step ends: it infers, or evaluates."""
     begins_ns: int = 60 * SECOND
     """So long, without a step, an idle GPU means that a trainer loads or prepares."""
     second_look_ns: int = 60 * SECOND

@@ -62,7 +62,9 @@ class FirstBurst:
         awaited = self.just_begun and self.hooked
         if not awaited or self._cost.step_count >= self._limits.steps_first:
             return False
-        return now_ns - self._able_ns < self._limits.steps_first_ns
+        works = self.stepped_ns is None and (self.active or 0.0) >= BUSY
+        most_ns = self._limits.steps_none_ns if works else self._limits.steps_first_ns
+        return now_ns - self._able_ns < most_ns
 
     def stage(self, now_ns: int) -> Stage | None:
         """What a trainer that has just begun does before it trains; None: it trains, or infers."""

@@ -17,8 +17,6 @@ from brrrtop.model.tables import Span
 POINTS = 600
 EACH_NS = 450_000_000
 """Between two points of a run: twice a second, as screens are drawn."""
-PATIENCE_NS = 10_000_000_000
-"""So long whole steps are waited for."""
 
 
 class History:
@@ -30,7 +28,6 @@ class History:
         """What is before it is in the points."""
         self._steps_ns: tuple[int, ...] = ()
         """Of bursts since the last point of the run."""
-        self._follows_run = False
 
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
         """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
@@ -49,13 +46,7 @@ class History:
             one.duration_ns for one in analysis.estimate.steps.spans
             if fresh.t0_ns < one.t1_ns <= fresh.t1_ns
         )  # fmt: skip
-        if (
-            analysis.facts.window.observed is not None
-            and not steps
-            and fresh.duration_ns < PATIENCE_NS
-        ):
-            return  # the beginning of a burst: it shows a part of a step alone
-        if self._follows_run:  # a burst stands for its stratum, and not for the time around it
+        if analysis.facts.window.observed is not None:  # a burst: the run's points are the ledger's
             self._steps_ns, self._to_ns = (*self._steps_ns, *steps), fresh.t1_ns
             return
         part = analysis.estimate.account if fresh == span else _account_between(analysis, fresh)
@@ -65,11 +56,10 @@ class History:
         self._to_ns = fresh.t1_ns
 
     def follow(self, run: Run, t_ns: int) -> None:
-        """What the ledger says of the last seconds, at most twice a second; from then on of all moments."""
+        """What the ledger says of the last seconds, at most twice a second."""
         newest = self._points[-1].t_ns if self._points else 0
         if run.now is None or not run.now.account.duration_ns or t_ns - newest < EACH_NS:
             return
-        self._follows_run = True
         self._points.append(HistoryPoint(t_ns, run.now.account, self._steps_ns))
         self._steps_ns = ()
 
@@ -79,13 +69,5 @@ def _account_between(analysis: Analysis, fresh: Span) -> Account:
     facts, window = analysis.facts, analysis.facts.window
     acts = window.activities
     rows = np.flatnonzero((acts.ends_ns > fresh.t0_ns) & (acts.starts_ns < fresh.t1_ns))
-    observed = None
-    if window.observed is not None:
-        cut = (
-            Span(max(one.t0_ns, fresh.t0_ns), min(one.t1_ns, fresh.t1_ns))
-            for one in window.observed
-        )
-        observed = tuple(one for one in cut if one.duration_ns > 0)
     part = facts.take(rows)
-    span = replace(part.window, span=fresh, observed=observed)
-    return account.book(replace(part, window=span))
+    return account.book(replace(part, window=replace(part.window, span=fresh)))

@@ -73,10 +73,9 @@ class Session:
         """A recording was judged whole, at its end."""
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
-        self._devices: tuple[Estimate, ...] = ()
         self._judged: tuple[Analysis, ...] = ()
-        self._without_kernels: tuple[Analysis, ...] = ()
-        """All of the newest analyses, where they are."""
+        """All of the newest analyses."""
+        self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
@@ -193,15 +192,15 @@ class Session:
         if self.analysis is None:
             return at
         try:
-            if self._without_kernels:
-                self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
+            if self._lack_kernels:
+                self._keep(tuple(map(kernel_by_kernel, self._judged)))
             kept = self._verdict = self._verdict or self._advised(self.analysis)
         except Exception as fault:
             if not hasattr(self.source, "refuse"):
                 raise
             report_survived(fault)
             self.log.advice_failed(at.now_ns, fault)
-            self._without_kernels = ()
+            self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
         at = replace(at, estimate=of_run(self.analysis, self._run), devices=self._of_runs())
@@ -210,9 +209,7 @@ class Session:
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
         self.analysis = verdicts.of_device(every, self.device_id)
-        self._judged = every
-        self._devices = tuple(one.estimate for one in every)
-        self._without_kernels = () if with_kernels else every
+        self._judged, self._lack_kernels = every, not with_kernels
         self._priced = None
 
     def _advised(self, shown: Analysis) -> Verdict:
@@ -240,7 +237,7 @@ class Session:
         if self.timeline.observed is None:
             return
         now = min(now, self.timeline.newest_ns or now)
-        ids: list[int | None] = [one.device.device_id for one in self._devices]
+        ids: list[int | None] = [one.estimate.device.device_id for one in self._judged]
         for device_id in ids or [None]:
             ledger = self._ledgers.setdefault(device_id, Ledger())
             run = ledger.run(self.timeline, device_id, now)
@@ -259,8 +256,9 @@ class Session:
 
     def _of_runs(self) -> tuple[Estimate, ...]:
         """Each GPU's estimate with its run in it."""
-        kept = self._without_kernels or self._judged
-        return tuple(of_run(one, self._runs.get(one.estimate.device.device_id)) for one in kept)
+        return tuple(
+            of_run(one, self._runs.get(one.estimate.device.device_id)) for one in self._judged
+        )
 
     def _take(self, frame: Frame) -> None:
         try:

@@ -238,4 +238,9 @@ def unjudged(snapshot: Snapshot) -> str:
         pid = snapshot.source.pid if live else None
         helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
         return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
+    if snapshot.run is not None and (found := snapshot.run.unseen) is not None:
+        does = causes.CAUSES[f"idle_{found.cause}"].gpu_does
+        return (
+            f"GPU idle {units.share(found.share)} of the time: it {does}; no kernel was traced yet"
+        )
     return "nothing to judge yet: no GPU activity has been seen"

@@ -102,6 +102,7 @@ def _of_device(
     """One device's report. `advice` None: this device was not asked about, so it is null."""
     account = estimate.account if estimate else None
     steps = estimate.steps if estimate else Steps()
+    unseen = snapshot.run.unseen if snapshot.run and not estimate else None
     return {
         "schema": SCHEMA,
         "source": {
@@ -133,8 +134,8 @@ def _of_device(
             **pick(account, "unknown_ns"),
         },
         **pick(account, "busy_ns"),
-        "regime": estimate.regime if estimate else Regime.UNKNOWN,
-        **pick(estimate, "cause confidence"),
+        "regime": estimate.regime if estimate else Regime.OVERHEAD if unseen else Regime.UNKNOWN,
+        **pick(estimate or unseen, "cause confidence"),
         "launch": pick(
             estimate.launch if estimate else Launch(), "lead_p50_ns share_under_10us rho count"
         ),

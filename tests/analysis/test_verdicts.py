@@ -150,6 +150,17 @@ def test_layers_of_one_pass_are_no_steps(
     assert steps.find_steps(facts_of(seen)).count == counted
 
 
+@pytest.mark.parametrize("late", [0, 5_000], ids=["kernels", "time"])
+def test_what_most_of_a_window_is_not_is_no_step(late: int) -> None:
+    """Ten runs of one algorithm, then as many of another; or one last kernel, long after all others."""
+    names = [
+        f"{kind}{i}_gemm" for kind in "ab"[: 2 - bool(late)] for _ in range(10) for i in range(5)
+    ]
+    ran = [K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)]
+    seen = window([*ran, K(late + 2_000, late + 2_010, "last_gemm")])
+    assert steps.find_steps(facts_of(seen)).count is None
+
+
 def test_noise_has_no_steps() -> None:
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
+
+from brrrtop.errors import BadInput
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
 
 START_NS = 1_779_630_014_975_716_426
 PID, TID = 4711, 4712
@@ -127,3 +132,22 @@ def training(steps: int = 4) -> Export:
         )
         export.call(at + 2_100_000, at + 7_100_000, number + 2, "cudaStreamSynchronize_v3020")
     return export
+
+
+def require_a_sentence_of_what_is_broken(path: Path, whole: bytes, every: int, seed: int) -> None:
+    """That each file cut short, and 60 with some other bytes, is read or refused in a line; some are either."""
+    chance, refused = random.Random(seed), 0
+    broken = [whole[:size] for size in range(1, len(whole), every)]
+    for _ in range(60):
+        flipped = bytearray(whole)
+        for _ in range(chance.choice((1, 3, 40))):
+            flipped[chance.randrange(len(flipped))] = chance.randrange(256)
+        broken.append(bytes(flipped))
+    for data in broken:
+        path.write_bytes(data)
+        try:
+            analyze(open_source(path))
+        except BadInput as fault:
+            refused += 1
+            assert fault.message and "\n" not in fault.message
+    assert 5 < refused < len(broken)

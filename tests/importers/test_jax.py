@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
+from tests.importers.nsight import require_a_sentence_of_what_is_broken
 from tests.importers.profiles import GPU, START_NS, Lines, chrome, training, xspace
 from tests.session.handmade import Received, kernel, text_of, written
 
@@ -155,18 +155,4 @@ def test_a_chrome_trace_that_breaks_off_is_read_to_its_last_whole_event(tmp_path
 def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(
     tmp_path: Path, make: Any
 ) -> None:
-    whole, chance = make(training(6)), random.Random(3)
-    broken = [whole[:size] for size in range(1, len(whole), 331)]
-    for _ in range(60):
-        data = bytearray(whole)
-        for _ in range(chance.choice((1, 3, 20))):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        broken.append(bytes(data))
-    refused = 0
-    for data in broken:
-        try:
-            analyze(open_source(written(tmp_path, data, "a")))
-        except BadInput as fault:
-            refused += 1
-            assert fault.message and "\n" not in fault.message
-    assert 5 < refused < len(broken)
+    require_a_sentence_of_what_is_broken(tmp_path / "a", make(training(6)), 331, 3)

@@ -94,38 +94,27 @@ def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
     assert rows["size_bytes"].tolist() == [64, 32, 16, 8]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("cudaLaunchKernel", CallClass.LAUNCH),
-        ("cudaLaunchKernelExC", CallClass.LAUNCH),
-        ("cuLaunchKernelEx", CallClass.LAUNCH),
-        ("cudaLaunchCooperativeKernel", CallClass.LAUNCH),
-        ("cudaGraphLaunch", CallClass.GRAPH_LAUNCH),
-        ("cudaStreamSynchronize", CallClass.SYNC),
-        ("cudaDeviceSynchronize", CallClass.SYNC),
-        ("cuCtxSynchronize", CallClass.SYNC),
-        ("cudaEventSynchronize", CallClass.SYNC),
-        ("cudaEventQuery", CallClass.EVENT),
-        ("cudaStreamWaitEvent", CallClass.EVENT),
-        ("cudaMalloc", CallClass.ALLOC),
-        ("cudaFree", CallClass.ALLOC),
-        ("cudaFreeAsync", CallClass.ALLOC),
-        ("cuMemCreate", CallClass.ALLOC),
-        ("cuMemAlloc_v2", CallClass.ALLOC),
-        ("cudaMemcpyAsync", CallClass.COPY),
-        ("cudaMemsetAsync", CallClass.COPY),
-        ("cuMemcpyHtoDAsync_v2", CallClass.COPY),
-        ("cuMemsetD32Async", CallClass.COPY),
-        ("cuModuleLoadData", CallClass.MODULE),
-        ("cuLibraryLoadData", CallClass.MODULE),
-        ("cudaStreamIsCapturing", CallClass.OTHER),
-        ("cudaDeviceGetAttribute", CallClass.OTHER),
-    ],
-)
-def test_calls_are_classed_by_name(tmp_path: Path, name: str, expected: CallClass) -> None:
-    received = _received(tmp_path, [kernel(9, 1, 5), launch(1, 2, 5, name)])
-    assert received.calls["call_class"].tolist() == [expected]
+CALLS = {
+    CallClass.LAUNCH: "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernelEx cudaLaunchCooperativeKernel "
+    "hipLaunchKernel hipExtModuleLaunchKernel hipModuleLaunchKernel hipLaunchCooperativeKernel",
+    CallClass.GRAPH_LAUNCH: "cudaGraphLaunch hipGraphLaunch",
+    CallClass.SYNC: "cudaStreamSynchronize cudaDeviceSynchronize cuCtxSynchronize cudaEventSynchronize "
+    "hipDeviceSynchronize",
+    CallClass.EVENT: "cudaEventQuery cudaStreamWaitEvent hipStreamWaitEvent",
+    CallClass.ALLOC: "cudaMalloc cudaFree cudaFreeAsync cuMemCreate cuMemAlloc_v2 hipHostMalloc hipMemGetInfo",
+    CallClass.COPY: "cudaMemcpyAsync cudaMemsetAsync cuMemcpyHtoDAsync_v2 cuMemsetD32Async "
+    "hipMemcpyWithStream hipMemsetAsync",
+    CallClass.MODULE: "cuModuleLoadData cuLibraryLoadData hipGraphInstantiateWithFlags hipModuleLoadData",
+    CallClass.OTHER: "cudaStreamIsCapturing cudaDeviceGetAttribute hipGetDevicePropertiesR0600",
+}
+
+
+def test_calls_are_classed_by_name(tmp_path: Path) -> None:
+    wanted = [(name, int(one)) for one, names in CALLS.items() for name in names.split()]
+    calls = [launch(at, 1, at, name) for at, (name, _) in enumerate(wanted, 1)]
+    received = _received(tmp_path, [kernel(99, 1, 1), *calls])
+    names = [received.names[int(number)] for number in received.calls["name_id"]]
+    assert list(zip(names, received.calls["call_class"].tolist(), strict=True)) == wanted
 
 
 @pytest.mark.parametrize(

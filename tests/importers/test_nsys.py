@@ -7,7 +7,6 @@ fixtures (two H100 under PyTorch's emit_nvtx), and its figures agreed with plain
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,13 @@ from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
-from tests.importers.nsight import PID, START_NS, Export, training
+from tests.importers.nsight import (
+    PID,
+    START_NS,
+    Export,
+    require_a_sentence_of_what_is_broken,
+    training,
+)
 from tests.session.handmade import Received
 
 
@@ -158,6 +163,9 @@ def test_another_database_is_named_as_such(tmp_path: Path) -> None:
         connection.execute("create table users (id, name)")
     fault = _refused(tmp_path / "a.sqlite")
     assert "none with GPU work that Nsight Systems exported" in fault.message
+    with sqlite3.connect(tmp_path / "a.sqlite") as connection:
+        connection.execute("create table rocpd_kernel_dispatch_00003fdc (id, start, end)")
+    assert "AMD" in _refused(tmp_path / "a.sqlite").message
     assert "no GPU activity" in _refused(Export().write(tmp_path / "b.sqlite")).message
 
 
@@ -237,23 +245,7 @@ def test_values_of_other_types_are_not_believed(tmp_path: Path) -> None:
 
 def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(tmp_path: Path) -> None:
     whole = training(20).write(tmp_path / "a.sqlite").read_bytes()
-    chance = random.Random(5)
-    broken = [whole[:size] for size in range(1, len(whole), 1531)]
-    for _ in range(60):
-        data = bytearray(whole)
-        for _ in range(chance.choice((1, 3, 40))):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        broken.append(bytes(data))
-    refused = 0
-    for number, data in enumerate(broken):
-        path = tmp_path / f"{number}.sqlite"
-        path.write_bytes(data)
-        try:
-            analyze(open_source(path))
-        except BadInput as fault:
-            refused += 1
-            assert fault.message and "\n" not in fault.message
-    assert 20 < refused < len(broken)
+    require_a_sentence_of_what_is_broken(tmp_path / "b.sqlite", whole, 1531, 5)
 
 
 def test_pages_that_migrate_are_no_copies_back(tmp_path: Path) -> None:

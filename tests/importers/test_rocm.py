@@ -13,12 +13,10 @@ from brrrtop.kernel_names.facts import name_facts
 from brrrtop.model.tables import Device
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.source import KinetoSource
-from brrrtop.sources.importers.trace.names import call_class
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind
-from collectors.vocabulary import CallClass
 from tests.session.handmade import Received, kernel, launch, op, text_of, written
 
 MI300X = {
@@ -57,29 +55,6 @@ def _device(received: Received) -> dict[str, Any]:
     frame = received.of(Kind.DEVICE)[0]
     facts: dict[str, Any] = frame.body
     return facts
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("hipLaunchKernel", CallClass.LAUNCH),
-        ("hipExtModuleLaunchKernel", CallClass.LAUNCH),
-        ("hipModuleLaunchKernel", CallClass.LAUNCH),
-        ("hipLaunchCooperativeKernel", CallClass.LAUNCH),
-        ("hipGraphLaunch", CallClass.GRAPH_LAUNCH),
-        ("hipGraphInstantiateWithFlags", CallClass.MODULE),
-        ("hipModuleLoadData", CallClass.MODULE),
-        ("hipMemcpyWithStream", CallClass.COPY),
-        ("hipMemsetAsync", CallClass.COPY),
-        ("hipDeviceSynchronize", CallClass.SYNC),
-        ("hipStreamWaitEvent", CallClass.EVENT),
-        ("hipHostMalloc", CallClass.ALLOC),
-        ("hipMemGetInfo", CallClass.ALLOC),
-        ("hipGetDevicePropertiesR0600", CallClass.OTHER),
-    ],
-)
-def test_what_a_hip_call_does(name: str, expected: CallClass) -> None:
-    assert call_class(name) == expected
 
 
 def test_grids_in_threads_become_blocks(tmp_path: Path) -> None:

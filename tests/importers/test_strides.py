@@ -28,31 +28,28 @@ def _row(folder: Path, **args: Any) -> list[Any]:
     return list(row)
 
 
-def test_strides_are_told_of_what_does_not_lie_contiguous(tmp_path: Path) -> None:
-    row = _row(tmp_path, **{"Input Strides": [[32, 4, 1], [8, 0, 1], []]})
-    assert row[1] == DIMS and row[4] == [[], [8, 0, 0], []]
-
-
-def test_the_stride_of_a_dimension_of_one_says_nothing(tmp_path: Path) -> None:
-    assert _row(tmp_path, **{"Input Strides": [[32, 4, 1], [8, 1, 77], []]})[4] == [[], [], []]
-
-
-def test_a_trace_without_strides_has_none(tmp_path: Path) -> None:
-    assert len(_row(tmp_path)) == 4
-
-
 @pytest.mark.parametrize(
-    "strides",
-    ["no list", [], [[32, 4, 1]], {"a": 1}, None, [[32, 4, 1], [8, 0, 1]]],
-    ids=["text", "empty", "too few", "an object", "null", "one less"],
+    ("written_as", "kept"),
+    [
+        ([[32, 4, 1], [8, 0, 1], []], [[[], [8, 0, 0], []]]),
+        ([[32, 4, 1], [8, 1, 77], []], [[[], [], []]]),  # that of a dimension of one says nothing
+        ([["x", 4, 1], [8, 0, 1], [[1]]], [[[], [8, 0, 0], []]]),  # an odd entry costs only itself
+        *(
+            (odd, [])
+            for odd in ("no list", [], [[32, 4, 1]], {"a": 1}, None, [[32, 4, 1], [8, 0, 1]])
+        ),
+    ],
 )
-def test_strides_that_do_not_go_with_the_shapes_are_none(tmp_path: Path, strides: Any) -> None:
-    assert len(_row(tmp_path, **{"Input Strides": strides})) == 4
-
-
-def test_an_odd_entry_costs_only_itself(tmp_path: Path) -> None:
-    row = _row(tmp_path, **{"Input Strides": [["x", 4, 1], [8, 0, 1], [[1]]]})
-    assert row[4] == [[], [8, 0, 0], []]
+def test_strides_are_told_of_what_does_not_lie_contiguous(
+    tmp_path: Path, written_as: Any, kept: list[Any]
+) -> None:
+    assert _row(tmp_path, **{"Input Strides": written_as})[1:] == [
+        DIMS,
+        ["float", "float", "Scalar"],
+        [],
+        *kept,
+    ]
+    assert len(_row(tmp_path)) == 4
 
 
 def test_recordings_keep_them_and_those_without_are_read(tmp_path: Path) -> None:

@@ -136,6 +136,21 @@ def test_a_wait_that_goes_on_unseen_goes_on_as_before() -> None:
     assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(0.8, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("wait_ms", "device", "told"), [(80, 0, True), (30, 0, False), (80, None, False)]
+)
+def test_waits_for_most_of_the_time_are_a_verdict_before_any_kernel(
+    wait_ms: int, device: int | None, told: bool
+) -> None:
+    """Of a trainer that has a GPU."""
+    frames = [Frame(Kind.DEVICE, {"device_id": device}, START)] if device is not None else []
+    loop = [row for t in range(0, 1_000, 100) for row in ((MarkClass.INPUT, t, t + wait_ms),)]
+    run = run_of(*frames, *marks([*loop, *steps(range(100, 1_001, 100))]), seconds=1)
+    assert (run.unseen is not None) is told
+    if run.unseen is not None:
+        assert (run.unseen.cause, run.unseen.share) == ("input", pytest.approx(0.8, abs=0.02))
+
+
 def test_no_counter_and_no_marks_leave_it_unknown() -> None:
     run = run_of(*marks(samples([0, 9_000])))
     assert run.witness.active_counter is None and run.witness.waits_ledger is None

@@ -62,7 +62,8 @@ def test_what_few_samples_tell_is_not_sure(name: str, rows: dict[str, dict[str, 
 @pytest.mark.parametrize("path", LOOPS, ids=[path.stem for path in LOOPS])
 def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path: Path) -> None:
     """On a busy CPU without a GPU, by their own clocks: one method for training and evaluation, rows of a database
-    read in the loop, a game played in the training function, batches of a generator and a pickle as a save."""
+    read in the loop, a game played in the training function, batches of a generator and a pickle as a save, an actor in
+    a thread whose semaphore the learner waits for, neighbours of nodes drawn by hand."""
     timeline = read(open_source(path.with_suffix(".brrr")))
     timeline.sort()
     assert timeline.newest_ns is not None

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.estimate import estimate
 from brrrtop.analysis.facts import stack_samples
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
@@ -22,7 +20,6 @@ from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
-from collectors.vocabulary import MarkClass
 from tests.recorded import analyzed
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
@@ -158,23 +155,9 @@ def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     assert "file or network" in phrases.because(result)
 
 
-def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
-    source = open_source(READS)
-    session = Session(source)
-    session.advance()
-    source.close()
-    timeline, span = session.timeline, judged(session.advance()).span
-    window = timeline.window(span, 0)
-    rows = np.flatnonzero(window.watched.classes == MarkClass.STACK)
-    inside = window.watched.take(rows[:20])
-    at = np.full(20, (span.t0_ns + span.t1_ns) // 2)
-    here = replace(
-        inside, starts_ns=at, ends_ns=at, name_ids=np.zeros(20, np.int64)
-    )  # unnamed lines
-    result = estimate(replace(window, marks=here)).estimate
-    assert (
-        result.stack_samples is not None
-        and result.stack_samples.within
-        and result.stack_samples.count == 20
-    )
-    assert result.account.idle_ns["io"] == 0
+def test_a_burst_with_samples_enough_of_its_own_is_not_told_by_others() -> None:
+    snapshot = whole()
+    assert snapshot.run is not None and snapshot.run.samples is not None
+    few, many = (replace(snapshot.run.samples, count=n, within=True) for n in (19, 20))
+    told = [stack_samples.samples_of(snapshot.run, own) for own in (None, few, many)]
+    assert told == [snapshot.run.samples, snapshot.run.samples, many]

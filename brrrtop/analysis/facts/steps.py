@@ -37,6 +37,8 @@ _TRIED = 64
 _MOST_LAYERS, _OTHERS = 128, 0.5
 """No model has more alike. Of what comes before the first step, at least that part is like a step's end."""
 _MATCH_SHARE = 0.9
+_LEAST_OF_ALL = 0.5
+"""Of all kernels, and of the time, that the steps of a period take: else most of it is something else."""
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
 _RAN = 0.9
@@ -241,14 +243,16 @@ def _from_period(facts: Facts) -> Steps:
         if period < 2 or regular < _MATCH_SHARE:
             continue
         match = float(np.mean(inverse[:-period] == inverse[period:]))
-        if match < _MATCH_SHARE:
+        times = activities.starts_ns[rows[at]]
+        traced_ns = sum(span.duration_ns for span in window.traced)
+        most = at[-1] - at[0] >= _LEAST_OF_ALL * len(rows)
+        if match < _MATCH_SHARE or not most or times[-1] - times[0] < _LEAST_OF_ALL * traced_ns:
             continue
         begun = facts.call_rows[rows[at]]
         if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
             return Steps()
         if window.ops and len(at) <= _MOST_LAYERS and _stands_between(inverse, at, period):
             return Steps()
-        times = activities.starts_ns[rows[at]]
         step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
         return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
     return Steps()

@@ -423,6 +423,7 @@ def _tell_processes_apart(tables: list[Columns]) -> None:
 
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
+_OF_AMD = "record the program with torch.profiler: its traces of AMD GPUs are read"
 
 
 class NsysSource(TraceSource):
@@ -434,6 +435,8 @@ class NsysSource(TraceSource):
         file, size_bytes = open_input(self._path)
         file.close()
         with open_database(self._path, size_bytes, self._force) as database:
+            if any(name.startswith("rocpd_") for name in database.tables):
+                raise BadInput(f"{self._path.name} is a database of AMD's rocprofiler", _OF_AMD)
             if TABLES.isdisjoint(database.tables):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
