@@ -8,9 +8,8 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from brrrtop.api.callbacks import lightning_callback, transformers_callback
-    from brrrtop.api.loggers import to_mlflow, to_tensorboard, to_wandb
     from brrrtop.api.report import Report, analyze
-    from brrrtop.api.watching import Watch, watch
+    from brrrtop.api.watching import Watch, to_mlflow, to_tensorboard, to_wandb, watch
 
 __all__ = [
     "Report",
@@ -30,9 +29,9 @@ _HOMES = {
     "watch": "watching",
     "lightning_callback": "callbacks",
     "transformers_callback": "callbacks",
-    "to_mlflow": "loggers",
-    "to_tensorboard": "loggers",
-    "to_wandb": "loggers",
+    "to_mlflow": "watching",
+    "to_tensorboard": "watching",
+    "to_wandb": "watching",
 }
 
 

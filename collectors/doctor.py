@@ -20,7 +20,7 @@ from collectors.attach.files import AgentFiles, cupti_option
 from collectors.attach.method import why_not_remote
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
 from collectors.gpu.sampler_thread import GaugeThread
-from collectors.process import candidates, maps
+from collectors.process import candidates, proc
 from collectors.process import process as processes
 from collectors.process.process import Process, has_ptrace_capability, yama_scope
 from collectors.protocol.frames import Kind
@@ -417,7 +417,7 @@ def _age(path: str) -> int:
 
 
 def _cupti(process: Process) -> Check:
-    libraries = maps.cupti_libraries(process.files)
+    libraries = proc.cupti_libraries(process.files)
     if not libraries:
         if process.has_cuda_driver and not process.has_torch:
             return _own_cupti(process)
@@ -464,7 +464,7 @@ def _own_cupti(process: Process) -> Check:
 
 
 def _other_tools(process: Process) -> Check:
-    libraries = maps.foreign_tools(process.files)
+    libraries = proc.foreign_tools(process.files)
     variables = [name for name in _INJECTIONS if process.environ.get(name)]
     if libraries:
         name = libraries[0].rsplit("/", 1)[-1]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from brrrtop.cli.commands import demo
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.cli.files import FromFirstActivity, open_job
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
@@ -84,7 +84,7 @@ SHOWN_S = 4
 
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
-    pictures = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
+    pictures = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in scenarios() for w, h in SIZES]
     pictures += [
         Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
         Picture("tables-120x40", WITH_SHAPES, (120, 40), DARK, ("T",)),
@@ -104,7 +104,7 @@ def extras() -> list[Picture]:
 
 def played(scenario: str | Path, place: float) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
-    path = demo.scenarios()[scenario] if isinstance(scenario, str) else scenario
+    path = scenarios()[scenario] if isinstance(scenario, str) else scenario
     ticks = count()
 
     def clock() -> float:

@@ -28,7 +28,7 @@ _LONGEST = """
     tui/test_panes tui/test_views tui/test_every_key cli/test_demos cli/test_on_a_terminal
     session/test_events tui/test_step tui/test_plain_terminals tui/test_whatif
     importers/test_scanner session/test_baseline tui/test_few_colours
-    cli/test_serve analysis/test_rates tui/test_long_use analysis/test_stalls
+    cli/test_serve analysis/test_rates tui/test_long_use
     cli/test_live_verbs analysis/test_account analysis/test_elsewhere
 """.split()
 """Of the files, by what they cost: first, so that no worker is left alone with one at the end."""

@@ -14,8 +14,15 @@ import numpy as np
 
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
-from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, PromiseResult, outcome
+from brrrtop.model.advice import (
+    NOISE,
+    Advisory,
+    Change,
+    Comparison,
+    Outcome,
+    PromiseResult,
+    outcome,
+)
 from brrrtop.model.estimate import Estimate, KernelRow, Steps
 from brrrtop.text import phrases, units
 from brrrtop.whatif.price import EDITS

@@ -56,7 +56,9 @@ SERVING = {
     "no-sync": "the engine's asynchronous scheduling: --async-scheduling (vLLM)",
 }
 """Lines of edits for servers, by edit."""
-_SERVER = re.compile(r"\bvllm\b|\bsglang\b|execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
+_ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
+"""A range that an inference engine names. Its kernels may be called as those of an update are."""
+_SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
 _OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
 
 
@@ -100,6 +102,8 @@ class Context(Struct, frozen=True):
         """The same with the number of workers that the loader needs in its line, where that is known."""
         if self.serves and row.edit in SERVING:
             return replace(row, line=SERVING[row.edit])
+        if row.edit == "double-batch" and not self.trains and not self.loaders:
+            return replace(row, line="twice as many inputs in each call")
         needed = self.loaders[0].needed if self.loaders else None
         if needed is None:
             return row
@@ -158,6 +162,9 @@ class Context(Struct, frozen=True):
         """Whether a backward pass or an update runs. Data gradients alone are transposed convolutions of
         a forward pass: a backward pass has gradients of weights as well."""
         acts, names = self.joined.window.activities, self.joined.window.names
+        marked = self.optimizer is not None and self.optimizer.updates is not None
+        if not marked and any(map(_ENGINE.search, names)):
+            return False
         backward = used(acts.name_ids[self.joined.has(Trait.BACKWARD)])
         return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
 

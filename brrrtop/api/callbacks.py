@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from brrrtop.api.loggers import Log
-from brrrtop.api.watching import Watch, watch
+from brrrtop.api.watching import Log, Watch, watch
 
 
 class _Watching:

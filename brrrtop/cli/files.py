@@ -22,7 +22,7 @@ from brrrtop.advisories.advise import split_silenced
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
-from brrrtop.model.comparison import Baseline
+from brrrtop.model.advice import Baseline
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from brrrtop.cli.options import Options
 
 FAILURE = 1
-REPORTS = ("analyze", "compare", "receipt")
-READ_ONLY = (*REPORTS, "demo", "replay")
+MODULES = {
+    **dict.fromkeys(("analyze", "compare", "receipt"), "reports"),
+    "demo": "replay",
+    "calibrate": "doctor",
+}
+"""Of the verbs that share one."""
+READ_ONLY = ("analyze", "compare", "receipt", "demo", "replay")
 """Verbs that touch nothing but files, which they read, unless they are to write one."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -114,8 +119,8 @@ def _import_verb(name: str) -> Callable[[Options], int]:
         os.environ[_BLAS_THREADS] = "1"
     gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
     try:
-        module = import_module(f"brrrtop.cli.commands.{'reports' if name in REPORTS else name}")
-        run: Callable[[Options], int] = getattr(module, name if name in REPORTS else "run")
+        module = import_module(f"brrrtop.cli.commands.{MODULES.get(name, name)}")
+        run: Callable[[Options], int] = getattr(module, name if name in MODULES else "run")
         return run
     finally:
         gc.freeze()

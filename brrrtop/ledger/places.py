@@ -66,7 +66,7 @@ _KINDS = (
     (
         PhaseKind.ROLLOUT,
         r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
-        r"|(?<![a-z])envs?(?![a-z])",
+        r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
     ),
     (
         PhaseKind.DATA,

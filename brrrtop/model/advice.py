@@ -1,4 +1,4 @@
-"""Advice, and the edits of a step behind it. Computes nothing.
+"""Advice, the edits of a step behind it, and the comparison with a baseline. Computes nothing.
 
 Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
 measured zero is 0. Shares are 0..1.
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+
+from brrrtop.model.estimate import Estimate, Regime
+from collectors.vocabulary import StrEnum
 
 
 class Advisory(Struct, frozen=True):
@@ -96,3 +99,123 @@ class WhatIf(Struct, frozen=True):
     def most(self) -> float:
         """The larger gain, of the recorded step or of that without the profiler."""
         return max(self.saves, self.unprofiled.saves if self.unprofiled else self.saves)
+
+
+NOISE = 0.02
+"""A step time that moved less than 2 % has not moved."""
+
+
+class Change(Struct, frozen=True):
+    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def won_ns(self) -> float:
+        """What the change saved; negative: it cost."""
+        return self.before_ns - self.after_ns
+
+
+class PromiseResult(Struct, frozen=True):
+    """What one advisory promised, beside what was measured."""
+
+    kind: str
+    promised_share: float | None
+    """Of the wall before: what was predicted for a simulated edit, else at most."""
+    won_share: float | None
+    """Of the wall before, by the whole change; None without steps on both sides."""
+    predicted: bool = False
+    """The promise is a prediction, no bound."""
+    noise_share: float = NOISE
+    """A smaller gain or loss is none."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
+        if self.won_share is None or not self.promised_share or self.is_noise:
+            return None
+        return self.won_share / self.promised_share
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether what was measured is no more than steps differ by themselves."""
+        return self.won_share is not None and abs(self.won_share) < self.noise_share
+
+
+class Outcome(StrEnum):
+    """Of a change, by the length of a step."""
+
+    UNKNOWN = "unknown"
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+
+
+def outcome(speedup: float | None, noise: float = NOISE) -> Outcome:
+    """What came of a change that made steps so many times as fast; None: nobody knows.
+
+    Args:
+        noise: Share of a step; one that moved less has not moved.
+    """
+    if speedup is None:
+        return Outcome.UNKNOWN
+    if abs(1 - 1 / speedup) < noise:
+        return Outcome.SAME
+    return Outcome.FASTER if speedup > 1 else Outcome.SLOWER
+
+
+class Comparison(Struct, frozen=True):
+    """Two estimates of one trainer, side by side."""
+
+    per_step: bool
+    before_ns: float
+    """Wall a step, or 1 s."""
+    after_ns: float
+    speedup: float | None
+    """Steps per second, after over before; None without steps on both sides."""
+    buckets: tuple[Change, ...]
+    """As in the account, in its order."""
+    families: tuple[Change, ...]
+    """By size of the change."""
+    kernels: tuple[Change, ...]
+    """By size of the change, at most twenty."""
+    promises: tuple[PromiseResult, ...]
+    changes: tuple[str, ...]
+    """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
+    nobody knows which helped."""
+    says: str
+    steps: tuple[float | None, float | None] = (None, None)
+    """How many each side's times are the mean of; seldom whole numbers. None: not known."""
+    regimes: tuple[Regime, Regime] = (Regime.UNKNOWN, Regime.UNKNOWN)
+    """Before and after."""
+    causes: tuple[str | None, str | None] = (None, None)
+    """The largest reason of an overhead, before and after."""
+    noise_share: float = NOISE
+    """Of a step: by so much two such means differ, 95 times of 100, though nothing was changed; never
+    less than `NOISE`."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return outcome(self.speedup, self.noise_share)
+
+
+class Baseline(Struct, frozen=True, eq=False):
+    """What was judged when somebody marked it, or a file judged whole."""
+
+    label: str
+    """The file, or what was marked."""
+    t_ns: int
+    """When it was marked, on its source's clock."""
+    estimate: Estimate
+    advisories: tuple[Advisory, ...] = ()
+    """Advice given then: what was promised."""
+    devices: tuple[Estimate, ...] = ()
+    here: bool = False
+    """Of the very source it is compared with: what it was judged on is no part of the after."""
+
+    def of(self, device_id: int) -> Estimate:
+        """The estimate of that GPU, else of the one that was shown."""
+        estimates = [one for one in self.devices if one.device.device_id == device_id]
+        return estimates[0] if estimates else self.estimate

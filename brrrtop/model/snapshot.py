@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from brrrtop.model.account import Account
-from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.model.comparison import Baseline, Comparison
+from brrrtop.model.advice import Advisory, Baseline, Comparison, WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_tables import NO_TABLES, HostTables
 from brrrtop.model.ranks import JobSnapshot

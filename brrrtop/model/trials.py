@@ -23,6 +23,8 @@ class ModelFacts(Struct, frozen=True):
     autocast: bool
     written_attention: bool
     """Its library could use scaled_dot_product_attention and does not."""
+    trainer: str | None = None
+    """Whose loop runs it: `transformers`, `lightning`; None: the program's own."""
 
 
 class LoaderFacts(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.compare import compare
 from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.comparison import Baseline, Comparison
+from brrrtop.model.advice import Baseline, Comparison
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Span

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from brrrtop.model.comparison import Comparison
+from brrrtop.model.advice import Comparison
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Event
 from brrrtop.model.tables import Span

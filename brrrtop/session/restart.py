@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.comparison import Baseline
+from brrrtop.model.advice import Baseline
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.controller import Controller
 

@@ -17,7 +17,7 @@ from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run
-from brrrtop.model.comparison import Baseline
+from brrrtop.model.advice import Baseline
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot

@@ -130,6 +130,26 @@ EDITS: dict[str, Edit] = {
                             "less `launch`", asked_only=True),
 }  # fmt: skip
 """By id, in the order in which they are tried where nothing is foretold."""
+ARGUMENTS: dict[str, dict[str, str]] = {
+    "transformers": {
+        "bf16": "TrainingArguments(bf16=True)",
+        "tf32": "TrainingArguments(tf32=True)",
+        "compile": "TrainingArguments(torch_compile=True)",
+        "compile-reduce-overhead":
+            'TrainingArguments(torch_compile=True, torch_compile_mode="reduce-overhead")',
+        "fused-optimizer": 'TrainingArguments(optim="adamw_torch_fused")',
+        "loader-workers": "TrainingArguments(dataloader_num_workers={workers})",
+        "loader-pinned": "TrainingArguments(dataloader_pin_memory=True)",
+        "loader-persistent": "TrainingArguments(dataloader_persistent_workers=True)",
+        "loader-prefetch": "TrainingArguments(dataloader_prefetch_factor=4)",
+        "double-batch": "TrainingArguments(per_device_train_batch_size=2 * ...)  # changes the training",
+    },
+    "lightning": {
+        "bf16": 'Trainer(precision="bf16-mixed")',
+        "cudnn-benchmark": "Trainer(benchmark=True)",
+    },
+}  # fmt: skip
+"""Of libraries that run the loop: the arguments of theirs that make an edit."""
 CHANGES_TRAINING = "double-batch"
 """An offer: never among the best edits, never in a pair."""
 NEEDS_WORKERS = ("loader-persistent", "loader-prefetch")
@@ -155,6 +175,8 @@ def reasons_against(facts: Facts, base: Pace, on_gpu: bool) -> dict[str, str]:
 
 
 def line_of(name: str, facts: Facts, workers: int) -> str:
-    """The line to write for an edit of this program."""
+    """The line to write for an edit of this program: an argument of its trainer, where that has one."""
     optimizer = facts.optimizers[0].name if facts.optimizers else "AdamW"
-    return EDITS[name].line.format(workers=workers, optimizer=optimizer)
+    trainer = facts.models[0].trainer if facts.models else None
+    line = ARGUMENTS.get(trainer or "", {}).get(name, EDITS[name].line)
+    return line.format(workers=workers, optimizer=optimizer)

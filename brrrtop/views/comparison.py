@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from brrrtop.model.comparison import Baseline, Comparison, PromiseResult
+from brrrtop.model.advice import Baseline, Comparison, PromiseResult
 from brrrtop.text import phrases, units
 from brrrtop.views import tables
 from brrrtop.views.table import text_lines, wrap

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.kernel_names import readable
 from brrrtop.model.account import Account
-from brrrtop.model.advice import WhatIf
-from brrrtop.model.comparison import Change, Comparison
+from brrrtop.model.advice import Change, Comparison, WhatIf
 from brrrtop.model.estimate import Estimate, KernelRow, Side
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.run import Run

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.gpu import nvml as fields
-from collectors.gpu.devices import NvmlDevice, Tenants, tenants
+from collectors.gpu.devices import GpmSampler, NvmlDevice, Tenants, tenants
 from collectors.gpu.feed import rounded_share, time_of_gauges
-from collectors.gpu.gpm import GpmSampler
 from collectors.gpu.nvml import Fields, Questions, Rate, code_of
 from collectors.protocol.frames import GAUGE
 from collectors.vocabulary import MPS, Metric

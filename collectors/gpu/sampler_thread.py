@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from collectors.gpu import gpm
+from collectors.gpu import devices
 from collectors.gpu.devices import (
     NvmlDevice,
     device_facts,
@@ -23,7 +23,7 @@ from collectors.process import proc
 from collectors.protocol.frames import Frame, Kind
 from collectors.vocabulary import HostGpu
 
-FAST_EVERY_NS = gpm.WINDOW_NS
+FAST_EVERY_NS = devices.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
 SILENT_AFTER_NS = 5_000_000_000
 OVERVIEW_EVERY_S = 1.0

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from collectors.errors import NoSuchProcess, NotPermitted
 from collectors.printable import printable
-from collectors.process import maps as process_maps
 from collectors.process import proc
-from collectors.process.maps import Mapping, PythonBuild
+from collectors.process import proc as process_maps
+from collectors.process.proc import Mapping, PythonBuild
 
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD among the flags of /proc/PID/stat (linux/sched.h)."""

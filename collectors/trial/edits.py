@@ -7,6 +7,7 @@ Loaders and optimizers: when they are constructed. Everything here runs on the t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gc
@@ -22,6 +23,11 @@ COMPILE: dict[str, dict[str, Any]] = {
     "compile-reduce-overhead": {"mode": "reduce-overhead"},
     "compile-dynamic": {"dynamic": True},
 }
+TRAINERS = {
+    "transformers.trainer": "transformers", "pytorch_lightning.trainer.trainer": "lightning",
+    "lightning.pytorch.trainer.trainer": "lightning",
+}  # fmt: skip
+"""Modules whose loops run other people's models, and have arguments of their own for most edits."""
 PREFETCH = 4
 """Batches ahead a worker, in place of torch's 2."""
 
@@ -108,6 +114,9 @@ class Edits:
             return
         self._roots.append(model)
         self.models.append(self._facts(model))
+        if not self.ids and not self.models[-1]["compiled"]:
+            with contextlib.suppress(Exception):  # a model that takes no hooks
+                self._see_autocast(model, self.models[-1])
         ways: dict[str, Callable[[Any, str], bool]] = {
             **dict.fromkeys(COMPILE, self._compile),  # what wraps it later stays outside, as by hand
             "channels-last": self._channels_last, "sdpa": self._sdpa, "bf16": self._autocast,
@@ -132,12 +141,28 @@ class Edits:
                 p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last)
                 and not p.is_contiguous() for p in model.parameters()
             ),
-            "compiled": hasattr(model, "_orig_mod") or any(
-                getattr(one, "_compiled_call_impl", None) is not None for one in model.modules()
+            "compiled": any(
+                hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None
+                for one in model.modules()
             ),
-            "autocast": bool(torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()),
+            "autocast": _autocast(torch),
             "written_attention": bool(attention & {"eager", False}),
+            "trainer": _trainer(),
         }  # fmt: skip
+
+    def _see_autocast(self, model: Any, facts: dict[str, Any]) -> None:
+        """Whether it computes under autocast is known inside: Accelerate begins it in `forward`."""
+        hooks: list[Any] = []
+
+        def see(*_: Any) -> None:
+            facts["autocast"] = facts["autocast"] or _autocast(self._torch)
+            while hooks:
+                hooks.pop().remove()
+
+        own = (
+            one for one in model.modules() if next(one.parameters(recurse=False), None) is not None
+        )
+        hooks.extend(one.register_forward_pre_hook(see) for one in own)
 
     def _compile(self, model: Any, edit: str) -> bool:
         # `Module.compile` leaves modules of torch.nn itself, a Sequential say, as they are (torch 2.13).
@@ -243,6 +268,21 @@ def compiled_graphs() -> int:
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
+
+
+def _autocast(torch: Any) -> bool:
+    return bool(torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
+
+
+def _trainer() -> str | None:
+    """The library whose loop calls us."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        trainer = TRAINERS.get(frame.f_globals.get("__name__"))
+        if trainer is not None:
+            return trainer
+        frame = frame.f_back
+    return None
 
 
 def _attention(module: Any) -> Any:

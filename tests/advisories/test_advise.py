@@ -18,7 +18,7 @@ from brrrtop.views.whatif import more, speeds
 from collectors.vocabulary import MarkClass
 
 from .cases import large, looped, memory, small
-from .scenarios import ADD, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy
+from .scenarios import ADD, FUSED_ADAM, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy
 from .test_edits_host import an_update_for_each_parameter, many_small_kernels
 from .test_trust import a_first_compile, many_records_lost
 
@@ -146,9 +146,16 @@ def test_a_program_without_pytorch_gets_no_advice_of_pytorchs(hello: dict[str, o
     assert (other.given, other.whatif) == ((), ())
 
 
-def test_an_inference_server_gets_words_of_its_own() -> None:
+@pytest.mark.parametrize("engine", ["vllm", "an engine's range"])
+def test_an_inference_server_gets_words_of_its_own(engine: str) -> None:
+    """Its range says so, though a kernel of it is called as one of an update is."""
     scene = Scene()
-    small(scene, 300, name="void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)")
+    if engine == "vllm":
+        small(scene, 300, name="void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)")
+    else:
+        small(scene, 300)
+        scene.kernel(FUSED_ADAM, 2.0)
+        scene.idle(10, MarkClass.ANNOTATION, "step[DECODE bs=32]")
     advice = advised(scene)
     says = " ".join(one.says + one.suggests for one in advice.given)
     says += " ".join(row.line for row in advice.whatif)

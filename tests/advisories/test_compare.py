@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.analysis.facts.steps import on_device
-from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import Outcome, PromiseResult, outcome
+from brrrtop.model.advice import Advisory, Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Span
 from brrrtop.views.comparison import promise

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from brrrtop.analysis.estimate import facts_of
-from brrrtop.analysis.facts import steps
-from brrrtop.model.estimate import Steps
-from brrrtop.model.tables import Window
+import pytest
+from msgspec.structs import replace
+
+from brrrtop.analysis.estimate import estimate, facts_of
+from brrrtop.analysis.facts.ranges import phase_of
+from brrrtop.analysis.facts.steps import find_steps, whole_steps
+from brrrtop.model.estimate import Side, Steps
+from brrrtop.model.tables import Span, Window
 from collectors.vocabulary import MarkClass
 from tests.analysis.build import ADD, GEMM, C, K, M, window
+from tests.analysis.test_steady_part import Trace
 
 US = 1_000
 STEP = 400 * US
@@ -29,7 +34,7 @@ def loop(count: int, marks: list[M], first: int = 0) -> Window:
 
 
 def steps_of(w: Window) -> Steps:
-    return steps.find_steps(facts_of(w))
+    return find_steps(facts_of(w))
 
 
 def update(end: int, name: str = "Optimizer.step#Adam.step", length: int = 30 * US) -> M:
@@ -103,3 +108,151 @@ def test_the_profilers_own_steps_come_first() -> None:
     own = [M(i * STEP, (i + 1) * STEP - US, MarkClass.STEP, "", i) for i in range(6)]
     result = steps_of(loop(6, [*own, *(update((i + 1) * STEP // 2) for i in range(12))]))
     assert (result.count, result.confidence) == (6, 1.0)
+
+
+VLLM_DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)"
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "tokens"),
+    [
+        ("execute_context_2(4096)_generation_0(0)", "prefill", 4096),
+        ("execute_context_1(888_788544)_generation_0(0)", "prefill", 888),
+        (VLLM_DECODE, "decode", 32),
+        (
+            "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
+            "_generation_37(sq37sk34489sqsq37sqsk34489)",
+            "mixed",
+            8192,
+        ),
+        ("step[EXTEND bs=15 toks=15360]", "prefill", 15360),
+        ("step[DECODE bs=32]", "decode", 32),
+        ("nano_decode_step", "decode", None),
+    ],
+)
+def test_public_names_of_engines_are_read(name: str, phase: str, tokens: int | None) -> None:
+    assert phase_of(name) == (phase, tokens)
+
+
+@pytest.mark.parametrize(
+    "name", ["step[IDLE bs=0]", "decoder_layer_3", "execute_model", "train_step"]
+)
+def test_other_names_tell_no_phase(name: str) -> None:
+    assert phase_of(name) is None
+
+
+def _pass(name: str, kernel: str) -> Trace:
+    """One forward pass of 24 equal layers, launched before the device gets to it."""
+    trace = Trace()
+    trace.host("user_annotation", name, -20_000, 5_000)
+    for layer in range(24):
+        for place, one in enumerate((kernel, "rms_norm_kernel")):
+            trace.kernel(
+                layer * 500 + place * 240, 230, launched=-19_000 + 100 * layer + 40 * place
+            )
+            trace.events[-1]["name"] = one
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "side"),
+    [
+        (VLLM_DECODE, GEMM, Side.MEMORY),
+        ("step[DECODE bs=32]", GEMM, Side.MEMORY),
+        ("step[DECODE bs=4096]", GEMM, Side.COMPUTE),
+        ("step[EXTEND bs=15 toks=15360]", GEMM, Side.COMPUTE),
+        ("step[EXTEND bs=15 toks=15360]", "paged_attention_ll4mi_QKV_mfma16_kernel", Side.MEMORY),
+        ("step[DECODE bs=32]", "flash_fwd_kernel", Side.MEMORY),
+        ("step[EXTEND bs=15 toks=15360]", "flash_fwd_kernel", Side.COMPUTE),
+    ],
+)
+def test_a_decode_pass_reads_weights_and_keys_for_few_rows(
+    tmp_path: Path, name: str, kernel: str, side: Side
+) -> None:
+    shown = _pass(name, kernel).judged(tmp_path)
+    row = next(row for row in shown.estimate.kernels if row.name == kernel)
+    assert row.side is side
+
+
+def test_layers_of_one_forward_pass_are_no_steps(tmp_path: Path) -> None:
+    """Its range ended before the device began."""
+    shown = _pass(VLLM_DECODE, GEMM).judged(tmp_path)
+    assert (shown.estimate.steps.count, shown.estimate.steps.source) == (1, "annotations")
+    assert shown.estimate.span.duration_ns == (23 * 500 + 470) * 1000  # it lay in the queue before
+    [phase] = shown.tables.phases
+    assert (phase.phase, phase.count, phase.tokens) == ("decode", 1, 32)
+    assert phase.device_ns == 24 * 460_000
+
+
+MS = 1_000_000
+STEP_MS, WAIT_MS, KERNELS = 100, 60, 10
+
+
+def burst(begin_ms: int, steps: int, corr: int, cut_ms: int = 0) -> tuple[list[K], list[C], Span]:
+    """Steps that wait, then run ten kernels of 4 ms; traced from the first of them to the last."""
+    kernels, calls = [], []
+    for step in range(steps):
+        for i in range(KERNELS):
+            at = (begin_ms + step * STEP_MS + WAIT_MS + 4 * i) * MS
+            corr += 1
+            if step or 4 * i >= cut_ms:
+                kernels.append(K(at, at + 4 * MS, corr=corr))
+                calls.append(C(at - 6_000, at - 3_000, corr))
+    return kernels, calls, Span(kernels[0].start, kernels[-1].end)
+
+
+def run(bursts: int = 3, steps: int = 3, cut_ms: int = 0, marked: bool = True) -> Window:
+    kernels: list[K] = []
+    calls: list[C] = []
+    spans = []
+    for number in range(bursts):
+        result = burst(number * 2_000, steps, number * 1_000, cut_ms)
+        kernels += result[0]
+        calls += result[1]
+        spans.append(result[2])
+    last_ms = bursts * 2_000
+    ends = [i * STEP_MS * MS for i in range(1, last_ms // STEP_MS)]
+    marks = [M(at - 1_000, at - 1_000, MarkClass.STEP) for at in ends if marked]
+    marks += [M(at, at + WAIT_MS * MS, MarkClass.INPUT) for at in ends]
+    return window(kernels, calls, marks, (spans[0].t0_ns, last_ms * MS), observed=tuple(spans))
+
+
+def test_a_wait_has_its_share_of_the_step_in_bursts_of_any_length() -> None:
+    for steps in (2, 3, 8):
+        account = estimate(run(steps=steps)).estimate.account
+        share = account.idle_ns["input"] / account.duration_ns
+        assert share == pytest.approx(WAIT_MS / STEP_MS, abs=0.005), steps
+        assert account.duration_ns == pytest.approx(3 * (steps - 1) * STEP_MS * MS, rel=0.01)
+
+
+def test_a_step_whose_beginning_was_not_traced_is_none() -> None:
+    account = estimate(run(cut_ms=20)).estimate.account
+    assert account.idle_ns["input"] / account.duration_ns == pytest.approx(0.6, abs=0.005)
+    assert account.duration_ns == pytest.approx(6 * STEP_MS * MS, rel=0.01)
+
+
+def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
+    w = run()
+    cut, steps = whole_steps(facts_of(w))
+    result, moved = cut.window, cut.call_rows
+    assert len(result.activities) == 3 * 2 * KERNELS == len(result.calls)
+    assert moved.tolist() == list(range(len(moved)))
+    assert (result.calls.correlations[moved] == result.activities.correlations).all()
+    assert result.observed is not None
+    assert [span.duration_ns for span in result.observed] == [2 * STEP_MS * MS] * 3
+    assert [span.duration_ns for span in steps] == [STEP_MS * MS] * 6
+
+
+@pytest.mark.parametrize(
+    "w",
+    [run(marked=False), run(steps=1), window([K(0, 10)], [C(-5, -2)])],
+    ids=["no marks", "no whole step", "no bursts"],
+)
+def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
+    facts = facts_of(w)
+    assert whole_steps(facts) == (facts, ())
+
+
+def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps() -> None:
+    judged = estimate(replace(run(), observed=())).estimate
+    assert not judged.steps.spans

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from brrrtop.analysis import ceilings
 from brrrtop.analysis.ceilings import Calibration, calibration_of, ceilings_for, keep
 from brrrtop.analysis.estimate import estimate
-from brrrtop.cli.commands import calibrate as verb
+from brrrtop.cli.commands import doctor as verb
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.estimate import Side
@@ -139,7 +139,7 @@ def test_the_verb_measures_keeps_and_tells(
     }  # fmt: skip
     monkeypatch.setattr(verb, "check_idle", lambda gpu: "GPU-22aa")
     python = interpreter(tmp_path, json.dumps(document))
-    assert verb.run(Options(python=python)) == 0
+    assert verb.calibrate(Options(python=python)) == 0
     text = capsys.readouterr().out
     assert "4.30 TB/s" in text and "of the datasheet" in text
     assert calibration_of(H200) is not None

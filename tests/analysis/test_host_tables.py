@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands import replay
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.host_tables import (
     AliveRow,
     AnnotationRow,
@@ -286,7 +287,7 @@ def test_the_fields_of_rows_are_those_of_the_contract() -> None:
 
 def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
     """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
-    snapshot = analyzed(scenarios()["input-bound"])
+    snapshot = analyzed(replay.scenarios()["input-bound"])
     (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))
     (copies,) = (one for one in snapshot.tables.copies if one.kind.startswith("Memcpy HtoD"))
     assert row.bytes_per_s == pytest.approx(copies.bytes_per_s, rel=0.01)

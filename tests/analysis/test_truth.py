@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.calibration import counted as points_of
-from benchmarks.calibration import table
+from benchmarks import calibration
 from benchmarks.truth import Score, scores
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
@@ -60,7 +59,7 @@ def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
 
 
 def test_sure_verdicts_on_counted_recordings_are_right() -> None:
-    points = list(points_of([RECORDINGS / "counted"]))
+    points = list(calibration.counted([calibration.RECORDINGS / "counted"]))
     sure = [one for one in points if one.confidence >= 0.95]
     assert len(points) >= 10 and sure
-    assert sum(one.right for one in sure) >= 0.95 * len(sure), table(points)
+    assert sum(one.right for one in sure) >= 0.95 * len(sure), calibration.table(points)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import estimate, facts_of
 from brrrtop.analysis.facts.launches import call_times
+from brrrtop.analysis.facts.steps import between_steps
 from brrrtop.analysis.facts.table import Facts
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
@@ -16,6 +19,7 @@ from brrrtop.timeline import correlation
 from collectors.vocabulary import CallClass
 from tests.analysis.build import D2H, C, K, window
 from tests.analysis.test_account import booked
+from tests.recorded import timeline_of
 
 US = 1_000
 
@@ -151,3 +155,36 @@ def test_a_run_that_is_mostly_unrecorded_gets_the_reason_and_no_verdict() -> Non
     assert judged.estimate.regime is Regime.UNKNOWN
     assert "nodes of CUDA graphs" in phrases.because(judged.estimate)
     assert [one.kind for one in advise(judged).given] == ["records-lost"]
+
+
+CLOSE = 0.05
+METERED = {"input-bound": 105.822 / 112.634, "unpinned-copies": 38.475 / 40.669}
+"""Part of a step that each demo's script waits for its plant, by its own clock, undisturbed."""
+
+
+def account_of(demo: str) -> Account:
+    """Of the whole steps of the busiest device."""
+    timeline = timeline_of(scenarios()[demo])
+    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    device = timeline.active_devices(span)[0]
+    steps = between_steps(estimate(timeline.window(span, device)).estimate.steps)
+    return estimate(timeline.window(steps or span, device)).estimate.account
+
+
+@pytest.mark.parametrize("demo", METERED)
+def test_a_planted_stall_is_booked_within_five_points_of_the_scripts_own_meter(demo: str) -> None:
+    account = account_of(demo)
+    # A copy from pageable memory is staged by the host before and after what the device moves.
+    copies = account.exposed_copy_ns + account.idle_ns["sync"]
+    booked = account.idle_ns["input"] if demo == "input-bound" else copies
+    assert booked / account.duration_ns == pytest.approx(METERED[demo], abs=CLOSE)
+
+
+@pytest.mark.parametrize("demo", ["sync-bound", "launch-bound"])
+def test_what_was_not_recorded_leaves_no_idle_time_unexplained(demo: str) -> None:
+    """Memsets bring no calls, and ids start anew with each burst: neither may show as idle time."""
+    account = account_of(demo)
+    unexplained = account.idle_ns["unknown"] + account.idle_ns["device"]
+    assert unexplained / account.duration_ns < 0.02
+    if demo == "sync-bound":  # waits for values read back, where the queue had to fill again
+        assert 0.08 < account.idle_ns["sync"] / account.duration_ns < 0.25

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import brrrtop
-from brrrtop.api.loggers import Log, figures_of, lines_of
+from brrrtop.api.watching import Log, figures_of, lines_of
 
 TRACE = Path(__file__).parents[1] / "recordings" / "traces" / "stacks.json.gz"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import brrrtop
-from brrrtop.api.loggers import figures_of, lines_of
+from brrrtop.api.watching import figures_of, lines_of
 from brrrtop.errors import BadInput, UsageError
 from brrrtop.session.analyze import analyze as analyze_source
 from brrrtop.sources.registry import open_source

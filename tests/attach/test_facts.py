@@ -29,8 +29,8 @@ from collectors.attach.access import refusal
 from collectors.attach.files import AgentFiles
 from collectors.doctor import Check, Report, Status, bad, doctor, fine, wait
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
-from collectors.process import maps as process_maps
 from collectors.process import proc
+from collectors.process import proc as process_maps
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, check_trains
 from collectors.process.proc import ProcessEnd

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from brrrtop.cli.commands import attach as verb
-from brrrtop.cli.live_job import JobProcesses
+from brrrtop.cli.live import JobProcesses
 from brrrtop.cli.options import Options
 from collectors.attach.files import AgentFiles
 from collectors.process.candidates import Candidate, candidates, ranks_of

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.steady import APPEARS_AFTER
-from brrrtop.cli.commands import demo
+from brrrtop.cli.commands import replay
 from brrrtop.cli.commands import replay as replay_verb
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.cli.files import FromFirstActivity, open_job, read
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
@@ -123,7 +123,7 @@ def test_every_shipped_demo_has_a_known_truth() -> None:
 
 
 def test_the_list_of_demos_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run(Options(list=True)) == 0
+    assert replay.demo(Options(list=True)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(scenarios())
     assert all(len(line.split()) > 3 and len(line) <= 80 for line in lines)
@@ -148,7 +148,7 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
 def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert demo.run(Options(scenario="straggler", once=True, json=True)) == 0
+    assert replay.demo(Options(scenario="straggler", once=True, json=True)) == 0
     waited = json.loads(capsys.readouterr().out)["peers_waited_for"]
     assert (waited["rank"], waited["cause"]) == (1, "host")
     assert waited["place"] == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"

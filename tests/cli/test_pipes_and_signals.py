@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import started
+from tests.cli.terminal import on_a_terminal
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,3 +118,42 @@ def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
     assert "the gate tripped: idle > 10%" in done.stderr
     assert json.loads(done.stdout)["schema"] == "brrrtop.report/2"
     assert brrrtop("analyze", str(trace), "--fail-if", "idle > 90%").returncode == 0
+
+
+_PROGRAM = """
+import signal, sys
+from functools import reduce
+from importlib import import_module
+
+class Doomed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        str()  # Python has seen the signal by now
+
+def interrupted(*given, **named):
+    Doomed()
+    return function(*given, **named)
+
+module, _, path = sys.argv.pop(1).partition(":")
+*owners, name = path.split(".")
+owner = reduce(getattr, owners, import_module(module))
+function = getattr(owner, name)
+setattr(owner, name, interrupted)
+from brrrtop.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "brrrtop.cli.main:_run",
+        "brrrtop.cli.commands.replay:to_first_verdict",
+        "brrrtop.cli.settings:load",  # for the screen
+        "brrrtop.tui.app:BrrrtopApp.run",
+    ],
+)
+def test_it_ends_in_silence_although_python_loses_the_exception(function: str) -> None:
+    with on_a_terminal(function, "demo", "healthy", program=("-c", _PROGRAM)) as terminal:
+        assert terminal.ended() == 130, terminal.seen
+    assert b"KeyboardInterrupt" not in terminal.seen and b"Traceback" not in terminal.seen

@@ -12,18 +12,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.commands import demo
+from brrrtop.cli.commands import replay
+from brrrtop.cli.files import read
+from brrrtop.cli.options import Options
+from brrrtop.errors import BadInput
 from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.views import receipt
 from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
 from collectors.vocabulary import Metric
+from tests.cli.conftest import Run
 from tests.recorded import analyzed
 from tests.session.handmade import copy, kernel, text_of, written
-from tests.tui.snapshots import account
+from tests.tui import snapshots
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -315,17 +320,17 @@ def test_the_readme_shows_a_report_as_it_is() -> None:
     shown[0] = f"input-bound.brrr{shown[0]}"
     assert shown.pop() == "  …"
     assert len(shown) > 5
-    text = to_text(analyzed(demo.scenarios()["input-bound"]))
+    text = to_text(analyzed(replay.scenarios()["input-bound"]))
     assert text.splitlines()[: len(shown)] == shown
 
 
 def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     make_snapshot: MakeSnapshot,
 ) -> None:
-    known = make_snapshot({"account": account(compute=0.5, input=0.4715, host=0.0285)})
+    known = make_snapshot({"account": snapshots.account(compute=0.5, input=0.4715, host=0.0285)})
     assert document(known)["host_cause_known"] == 0.943
     assert "the host was late for, 94% has a known cause" in to_text(known)
-    busy = make_snapshot({"account": account(compute=1.0)})
+    busy = make_snapshot({"account": snapshots.account(compute=1.0)})
     assert document(busy)["host_cause_known"] is None
     assert "known cause" not in to_text(busy)
 
@@ -359,7 +364,7 @@ def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
 
 
 def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> None:
-    shown = analyzed(demo.scenarios()["launch-bound"])
+    shown = analyzed(replay.scenarios()["launch-bound"])
     assert len(shown.advisories) > 1
     twice = tuple(replace(one, waste="a faster GPU") for one in shown.advisories)
     text = to_text(replace(shown, advisories=twice))
@@ -367,3 +372,51 @@ def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> 
     assert text.index("What to try") < text.index("Where the time went") < text.index("Kernels by")
     assert text.count("a faster GPU") == 1
     assert not re.search(r"(underfilled|unknown|copy|comm)-bound", to_brief(shown))
+
+
+def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop: Run) -> None:
+    done = brrrtop("receipt", str(replay.scenarios()["sync-bound"]))
+    rows = done.stdout.splitlines()
+    assert max(map(len, rows)) <= receipt.WIDTH and done.returncode == 0
+    shares = [int(one) for one in re.findall(r"^  .*?(\d+)%", done.stdout, re.MULTILINE)]
+    assert 95 <= sum(shares) <= 105
+    assert "could be won" in done.stdout and re.search(r"\.py:\d+", done.stdout)
+    whole = json.loads(brrrtop("receipt", str(replay.scenarios()["sync-bound"]), "--json").stdout)
+    assert whole == {"schema": "brrrtop.receipt/1", "lines": rows}
+
+
+def test_all_gpus_count_and_what_nobody_judged_has_no_figures() -> None:
+    one = snapshots.snapshot()
+    assert one.estimate is not None
+    single, _ = receipt.totals(receipt.estimates(one))
+    both = replace(one, devices=(one.estimate, one.estimate))
+    assert receipt.totals(receipt.estimates(both))[0] == 2 * single
+    assert "2 × NVIDIA H200" in "\n".join(receipt.lines(both))
+    assert not any("%" in line for line in receipt.lines(snapshots.waiting()))
+    healthy = "\n".join(receipt.lines(snapshots.healthy()))
+    assert "nothing known here wins 5%" in healthy
+
+
+NO_GPU_WORK = {"hta-cpu-only"}
+
+
+def test_every_trace_adds_up_and_fits(traces: Path) -> None:
+    files = sorted(traces.rglob("*.json.gz"))
+    assert files
+    for path in files:
+        if path.name.removesuffix(".json.gz") in NO_GPU_WORK:
+            with pytest.raises(BadInput):
+                read(str(path), Options())
+            continue
+        snapshot = read(str(path), Options())
+        report = json.loads(to_json(snapshot))
+        for one in (report, *report.get("devices", [])):
+            account = one["account"]
+            booked = sum(value for key, value in account.items() if key != "idle_ns")
+            booked += sum(account["idle_ns"].values())
+            assert booked == one["window"]["duration_ns"], path.name
+            assert sum(one["split"].values()) == pytest.approx(1, abs=1e-9), path.name
+            assert 0 <= one["busy_ns"] <= one["window"]["duration_ns"]
+            assert sum(row["total_ns"] for row in one["kernels"]) > 0
+        text = to_text(snapshot)
+        assert max(map(len, text.splitlines())) <= 80, path.name

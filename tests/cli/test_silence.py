@@ -10,7 +10,7 @@ import pytest
 
 from brrrtop.cli import files
 from brrrtop.cli.arguments import build, parse
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 

@@ -91,6 +91,21 @@ def test_a_start_is_one_while_kernels_load(
     assert ("warming-up" in [one.kind for one in report.advisories]) is warms
 
 
+@pytest.mark.parametrize(("load_us", "warms"), [(2_000, True), (200, False)])
+def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(
+    load_us: int, warms: bool, tmp_path: Path
+) -> None:
+    export = Export()
+    export.copy(0, 40_000, 900, 1 << 18, (1, 0, 2))
+    export.call(50_000, 50_000 + load_us * 1000, 901, "cuLibraryLoadData")
+    for number in range(1, 7):
+        at = 3 * MS + number * 700_000
+        export.call(at, at + 30_000, 500 + number, "cudaMalloc_v3020")
+        export.call(at + 100_000, at + 110_000, number, "cudaLaunchKernel_v7000")
+        export.kernel(at + 115_000, at + 119_000 + 10_000 * number, number, "multiply(int *)")
+    assert _report(export, tmp_path)[1].steps.warming_up is warms
+
+
 def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:
     """The first call for memory makes a context; those after it take what the pass needs, once."""
     export = Export()

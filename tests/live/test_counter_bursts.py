@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectors.gpu.counters.bursts import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts
+from collectors.gpu.counters.sampler import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts
 from collectors.protocol.frames import OBSERVED, SAMPLE, on_host_clock
 
 MS, SECOND = 1_000_000, 1_000_000_000

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from collectors.gpu.counters import bursts as counter_notes
+from collectors.gpu.counters import sampler as counter_notes
 from collectors.gpu.counters import sampler as counters
-from collectors.gpu.counters.bursts import MARGIN_NS, Coverage
 from collectors.gpu.counters.cupti_python import sentence
 from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
-from collectors.gpu.counters.sampler import CounterThread, bin_means
+from collectors.gpu.counters.sampler import MARGIN_NS, CounterThread, Coverage, bin_means
 from collectors.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, FakeFeed

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness
 from brrrtop.session.live import Live, alone

@@ -17,7 +17,7 @@ import pytest
 
 from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.commands.export import Host, Watched
-from brrrtop.cli.live_job import JobProcesses, LaunchedRanks
+from brrrtop.cli.live import JobProcesses, LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor

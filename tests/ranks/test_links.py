@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.ranks.collective_rows import link_rate
+from brrrtop.analysis.ranks.matching import link_rate
 from brrrtop.session.job import job_of
 from tests.ranks.reads import views
 

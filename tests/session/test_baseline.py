@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.comparison import Comparison
+from brrrtop.model.advice import Comparison
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of

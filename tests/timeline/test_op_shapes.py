@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brrrtop.analysis.estimate import Analysis, estimate
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.tables import Span, Window
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingWriter

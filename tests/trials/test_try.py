@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.trials.edits import EDITS, line_of
 from brrrtop.trials.program import Program, guarded_folder
 from collectors.trial import guardian
 from collectors.trial.edits import Edits, Forward
@@ -211,6 +212,39 @@ def test_a_model_that_was_edited_can_be_copied_and_saved(
     assert edits.counts == {edit: 1}, "a copy is edited once"
     assert torch.allclose(saved(images), before, atol=0.02)
     assert not isinstance(saved.forward, Forward)
+
+
+TRAINER = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+begin = model.forward
+def forward(*given):
+    with torch.autocast("cpu", torch.bfloat16):
+        return begin(*given)
+model.forward = forward  # as Accelerate does it
+class Trainer:
+    def train(self):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            model(torch.randn(64, 64)).float().square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_a_trainer_of_a_library_gets_its_own_argument_and_its_autocast_is_seen(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").touch()
+    (tmp_path / "transformers" / "trainer.py").write_text(TRAINER)
+    (tmp_path / "job.py").write_text("from transformers.trainer import Trainer; Trainer().train()")
+    with guarded_folder() as folder:
+        outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 0.5, 60.0)
+    assert outcome.header is not None and outcome.pace is not None, outcome.fault
+    facts = outcome.header.facts
+    assert EDITS["bf16"].lacks(facts) == "the model runs under autocast already"
+    assert line_of("loader-workers", facts, 4) == "TrainingArguments(dataloader_num_workers=4)"
+    assert line_of("gc-freeze", facts, 4) == EDITS["gc-freeze"].line
 
 
 def test_a_program_that_is_not_there_is_no_trial() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
+from brrrtop.model.advice import Baseline, Change, Comparison, PromiseResult
 from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.palette import Palette

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.commands.replay import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
 from brrrtop.model.estimate import Steps

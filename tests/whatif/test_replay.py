@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis, estimate
-from brrrtop.cli.commands import demo
+from brrrtop.cli.commands import replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.whatif.price import price_all, simulate_edits
@@ -66,7 +66,7 @@ def test_workers_that_keep_up_hold_no_edit_back() -> None:
 
 DEMOS = [
     recording
-    for path in demo.scenarios().values()
+    for path in replay.scenarios().values()
     for recording in (sorted(path.glob("*.brrr")) if path.is_dir() else [path])
 ]
 
@@ -83,8 +83,8 @@ def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording:
 @pytest.mark.parametrize(("name", "edit"), [("plain-attention", "sdpa"), ("healthy", "compile")])
 def test_an_edit_saves_the_same_by_each_burst_of_a_steady_run(name: str, edit: str) -> None:
     """A host far ahead launches three steps in a burst at once: its time is of all three."""
-    whole = next(row for row in analyzed(demo.scenarios()[name]).whatif if row.edit == edit)
-    session = Session(open_source(demo.scenarios()[name]), keep_ns=None)
+    whole = next(row for row in analyzed(replay.scenarios()[name]).whatif if row.edit == edit)
+    session = Session(open_source(replay.scenarios()[name]), keep_ns=None)
     span = session.source.span
     for tenth in range(2, 11):  # the shapes come after the first
         snapshot = session.advance(span.t0_ns + span.duration_ns * tenth // 10)

@@ -283,19 +283,18 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     )  # fmt: skip
 
 
-def _uploads(context: Context) -> tuple[bool, Copies]:
-    """Whether most time of uploads is from pageable memory, and those of that kind."""
+def _uploads(context: Context, pageable: bool) -> tuple[Copies, dict[str, Any]] | None:
+    """Uploads from that kind of memory, with the evidence, where most time of uploads is theirs."""
     moved = context.transfers
-    pageable = moved.pageable_up.total_ns > moved.pinned_up.total_ns
-    return pageable, moved.pageable_up if pageable else moved.pinned_up
-
-
-def _evidence(context: Context, up: Copies) -> dict[str, Any]:
-    return {
+    if (moved.pageable_up.total_ns > moved.pinned_up.total_ns) is not pageable:
+        return None
+    up = moved.pageable_up if pageable else moved.pinned_up
+    evidence = {
         "bytes_a_step": context.a_step(up.size_bytes),
         "bytes_per_s": up.bytes_per_s,
         "exposed_share": context.share(up.exposed_ns),
     }
+    return up, evidence
 
 
 @edit(
@@ -304,15 +303,15 @@ def _evidence(context: Context, up: Copies) -> dict[str, Any]:
     unless="scalars and labels; uploads hidden behind kernels",
 )  # fmt: skip
 def pin_memory(context: Context, row: WhatIf) -> Finding | None:
-    pageable, up = _uploads(context)
-    if not pageable:
+    if (seen := _uploads(context, pageable=True)) is None:
         return None
+    up, evidence = seen
     return finding(
         f"{units.size(context.a_step(up.size_bytes))} {context.per} from pageable memory at "
         f"{units.rate(up.bytes_per_s or 0.0, 'B/s')}, "
         f"{units.share(context.share(up.exposed_ns))} of the time with the GPU idle",
         "DataLoader(..., pin_memory=True), or tensor.pin_memory(), and .to(device, non_blocking=True)",
-        **_evidence(context, up),
+        **evidence,
     )
 
 
@@ -322,15 +321,15 @@ def pin_memory(context: Context, row: WhatIf) -> Finding | None:
     unless="copies beside kernels",
 )  # fmt: skip
 def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
-    pageable, up = _uploads(context)
-    if pageable:
+    if (seen := _uploads(context, pageable=False)) is None:
         return None
+    up, evidence = seen
     return finding(
         f"{units.size(context.a_step(up.size_bytes))} {context.per} are uploaded while no kernel "
         f"runs: {units.share(context.share(up.exposed_ns))} of the time",
         "prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
         "batch = batch.to(device, non_blocking=True)",
-        **_evidence(context, up),
+        **evidence,
     )
 
 

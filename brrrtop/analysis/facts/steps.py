@@ -68,7 +68,8 @@ def _find(facts: Facts) -> Steps:
 def _warming_up(facts: Facts, steps: Steps) -> bool:
     """It has not begun to train yet, a compile ran, loading kernels or setting the device up shaped the
     window, or of a few steps only the first ones loaded any, as CUDA does at each one's first launch.
-    Without steps, the last load came after half of what the GPU did."""
+    Without steps, the last load came after half of what the GPU did, or loads and calls for memory shaped
+    the window."""
     window = facts.window
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
@@ -82,17 +83,24 @@ def _warming_up(facts: Facts, steps: Steps) -> bool:
     if steps.spans:
         return bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
     after = window.activities.starts_ns >= loads[-1]
-    return facts.total_ns(after) < facts.total_ns(~after)
+    begins_ns = int(_idle_in(facts, CallClass.MODULE, CallClass.ALLOC).sum())
+    late = facts.total_ns(after) < facts.total_ns(~after)
+    return late or begins_ns >= LOADING_SHARE * traced_ns
+
+
+def _idle_in(facts: Facts, *classes: CallClass) -> I8:
+    """How long the device idled in each call of these classes."""
+    calls, (_, low, high) = facts.window.calls, facts.gaps
+    rows = np.flatnonzero(np.isin(calls.classes, classes))
+    return Cover(low, high).between(calls.starts_ns[rows], calls.ends_ns[rows])
 
 
 def _set_up_ns(facts: Facts) -> int:
     """The longest call that takes memory while the device idles, where it is no mere allocation and more
     follow: a process's first one sets up CUDA, and what comes then takes its memory for the first time."""
-    calls, (_, low, high) = facts.window.calls, facts.gaps
-    rows = np.flatnonzero(calls.classes == CallClass.ALLOC)
-    idle = Cover(low, high).between(calls.starts_ns[rows], calls.ends_ns[rows])
+    idle = _idle_in(facts, CallClass.ALLOC)
     longest = int(idle.max(initial=0))
-    if longest < SET_UP_NS or len(rows) - 1 - int(idle.argmax()) < WARM_UP_STEPS:
+    if longest < SET_UP_NS or len(idle) - 1 - int(idle.argmax()) < WARM_UP_STEPS:
         return 0
     return longest
 

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.facts.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks import lateness, matching
-from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows, parallelism
 from brrrtop.analysis.ranks.lateness import RankActivity, rank_waited_for
-from brrrtop.analysis.ranks.matching import Matched
+from brrrtop.analysis.ranks.matching import Matched, alone_share, collective_rows, parallelism
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
 from brrrtop.model.tables import F8, Bool, Span, Window
 from brrrtop.text import units

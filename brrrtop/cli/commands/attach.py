@@ -40,9 +40,9 @@ def watch_job(process: Process, candidates: Sequence[Candidate], options: Option
     """
     if len(candidates) < 2:
         return watch(process, options)
-    from brrrtop.cli import live_job
+    from brrrtop.cli import live
 
-    return live_job.watch(process.pid, candidates, options, agent_files())
+    return live.watch_job(process.pid, candidates, options, agent_files())
 
 
 def watch(process: Process, options: Options) -> int:

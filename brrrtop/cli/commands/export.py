@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from brrrtop.cli import live_job, output
+from brrrtop.cli import live, output
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.in_browser import address_of
 from brrrtop.cli.options import Options
@@ -82,7 +82,7 @@ class Host:
         one = self.watched[pid] = Watched(process, labels_of(process))
         try:
             one.attached = attach(pid, agent_files())
-            rank = live_job.opened(
+            rank = live.opened(
                 one.attached.client, pid, candidate.rank if candidate is not None else None,
                 self.options, " ".join(process.cmdline), self.options.gpu,
             )  # fmt: skip

@@ -182,9 +182,9 @@ def _nobody(everyone: Sequence[Candidate], options: Options) -> int:
     if show.on_a_terminal() and not (options.once or options.json):
         output.say(message)
         if output.confirm("watch a recorded run instead?"):
-            from brrrtop.cli.commands import demo
+            from brrrtop.cli.commands import replay
 
-            return demo.run(options)
+            return replay.demo(options)
     raise NoTrainer(message, _INSTEAD)
 
 

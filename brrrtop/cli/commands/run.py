@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output
-from brrrtop.cli.live_job import LaunchedRanks
+from brrrtop.cli.live import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot

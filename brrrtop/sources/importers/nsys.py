@@ -215,15 +215,7 @@ _GPU_TABLES = (
 """Of today's exports, and of those before 2022: number, SMs, memory, and what an SM holds."""
 
 
-def collect(database: Database) -> tuple[Collected, list[str]]:
-    """Everything used, on the clock of the export, and notes on what is missing."""
-    collected = Collected()
-    reader = _Reader(database, collected)
-    reader.read()
-    return collected, reader.notes
-
-
-def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
+def _devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
     """The GPUs of an export.
 
     Returns:
@@ -257,12 +249,14 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
 
 
 class _Reader:
+    """Everything used, on the clock of the export, and notes on what is missing."""
+
     def __init__(self, database: Database, collected: Collected) -> None:
         self._database = database
         self._collected = collected
         self._strings = dict(database.texts("StringIds", "id", "value"))
         self._memories = _MEMORY_NAMES | dict(database.texts("ENUM_CUDA_MEM_KIND", "id", "label"))
-        self._gpu_of = devices(database)[1]
+        self.gpus, self._gpu_of = _devices(database)
         self.notes: list[str] = []
 
     def read(self) -> None:
@@ -443,19 +437,17 @@ class NsysSource(TraceSource):
                     "exported",
                     _HOW_TO_RECORD,
                 )
-            collected, notes = collect(database)
+            reader = _Reader(database, collected := Collected())
+            reader.read()
             if not collected.has_gpu_work:
                 raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
-            known, _ = devices(database)
-            hello = {"notes": notes}
             base_ns = _start_ns(database)
 
         def described(active: list[int]) -> list[dict[str, Any]]:
-            return [
-                bodies.plausible_device({"device_id": gpu, **known.get(gpu, {})}) for gpu in active
-            ]
+            facts = ({"device_id": gpu, **reader.gpus.get(gpu, {})} for gpu in active)
+            return [bodies.plausible_device(one) for one in facts]
 
-        return self._framed(collected, base_ns, hello, described)
+        return self._framed(collected, base_ns, {"notes": reader.notes}, described)
 
 
 def _start_ns(database: Database) -> int:

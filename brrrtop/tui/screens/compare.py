@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop.model.comparison import Comparison, Outcome
+from brrrtop.model.advice import Comparison, Outcome
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import MARKS, Palette

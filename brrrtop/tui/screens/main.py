@@ -24,7 +24,7 @@ from brrrtop.tui.widgets.verdict import DeviceStrip, Figures
 
 SETTLED_S = 0.05
 """By then the panes have theirs after a new size. By `call_after_refresh` a terminal that tells no size
-was drawn without end in Textual 8.2; why is not known (`test_interrupted_at_start` is on such a one)."""
+was drawn without end in Textual 8.2; why is not known (`test_live_verbs` interrupts such a one)."""
 
 
 _SORT = "sort kernels by the next or the previous column; a click on a title does too"
