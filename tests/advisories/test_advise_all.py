@@ -28,8 +28,9 @@ def test_what_may_lose_comes_last_and_a_bucket_in_use_is_no_waste(path: Path) ->
     sure = [not one.may_lose for one in given]
     assert sure == sorted(sure, reverse=True)
     for one in given:
-        assert (one.saves_low <= 0) is ("uncertain" in (whatif.gain(one) or ""))
-    account = shown.run.account if shown.run else shown.estimate.account
+        assert one.may_lose is ("uncertain" in (whatif.gain(one) or ""))
+    assert shown.estimate is not None
+    account = (shown.run or shown.estimate).account
     waste = " ".join(one.waste for one in shown.advisories)
     for bucket, spent_ns in phrases.buckets(account):
         if spent_ns >= 0.05 * account.duration_ns:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collectors.protocol.frames import Kind
+from tests import waits
 from tests.agent.faults import ALL, Fault
 from tests.agent.rig import Monitor, Trainer
 
@@ -27,16 +28,18 @@ MOST_IN_A_BURST = 100
 """Of three steps with ten kernels each, and some at the edges."""
 OPTIONS = "drain_ms=50;flush_ms=30"
 TRAINING = f"""
-import zlib
+import select, zlib
+own, epoll, room = ctypes.CDLL(None, use_errno=True), select.epoll(), ctypes.create_string_buffer(12)
 def train(launch, until):
-    state, longest, step = 0, 0.0, 0
+    state, longest, step, cut = 0, 0.0, 0, 0
     while step < {STEPS} or not os.path.exists(until):
         began = time.perf_counter()
         if step < {STEPS}: state = zlib.crc32(str(step).encode(), state)
         launch()
-        time.sleep(0.004)  # the interpreter may be asked here, and the thread held
+        # The interpreter may be asked here, and the thread held; Python would make an own wait again.
+        cut += own.epoll_wait(epoll.fileno(), room, 1, 4) != 0
         longest, step = max(longest, time.perf_counter() - began), step + 1
-    return [state, longest]
+    return [state, longest, cut, report()]
 def launched():
     cupti.fake_launch(name('gemm'), 10, 20_000, 0, 7)
     lib.brrr_step(time.time_ns(), threading.get_native_id())
@@ -70,6 +73,8 @@ class Outcome:
     hits: int = 1
     result: int = RESULT
     longest_s: float = 0.0
+    own_calls: list[object] = field(default_factory=list)
+    """Of the trainer's those that returned what they would not alone."""
     exit_code: int | None = 0
 
     def unfulfilled(self, fault: Fault) -> list[str]:
@@ -94,6 +99,7 @@ class Outcome:
         wrong += ["the second monitor"] if self.turned_away != fault.turned_away else []
         wrong += ["the result"] if self.result != RESULT else []
         wrong += ["the exit code"] if self.exit_code != 0 else []
+        wrong += ["the trainer's own calls"] if self.own_calls else []
         wrong += ["no step so long"] if self.longest_s > LONGEST_S else []
         return wrong
 
@@ -109,7 +115,8 @@ def live_through(fault: Fault, built: dict[str, Path], folder: Path) -> Outcome:
     trainer, outcome = Trainer(built, folder, **environment), Outcome()
     monitors: list[Monitor] = []
     try:
-        trainer.load().do("faults = ctypes.CDLL(None)" + TRAINING)
+        trainer.load().do("faults = ctypes.CDLL(None)")
+        _prepare(trainer)
         if fault.begins == "start":
             _arm(trainer)
         try:
@@ -140,9 +147,18 @@ def _arm(trainer: Trainer) -> None:
     assert trainer.do("answer = faults.fault_arm(b'libbrrrtop_agent')")
 
 
+def _prepare(trainer: Trainer) -> None:
+    """A thread of it stands in each call that a stop can cut short, and now and then its main one too."""
+    waiting = waits.BEGIN.format(library=str(trainer.built["waits"]), limit_ms=100)
+    trainer.do(waiting + TRAINING)
+
+
 def _end_training(trainer: Trainer, outcome: Outcome) -> None:
     (trainer.folder / END).touch()
-    outcome.result, outcome.longest_s = trainer.answer()
+    outcome.result, outcome.longest_s, cut, told = trainer.answer()
+    outcome.own_calls += [f"epoll_wait of the main thread, {cut} times"] if cut else []
+    outcome.own_calls += [waits.odd_waits(told)] if waits.odd_waits(told) else []
+    trainer.do("waiting.waits_end()")
 
 
 def _watch(fault: Fault, trainer: Trainer, monitors: list[Monitor], outcome: Outcome) -> None:
@@ -191,7 +207,7 @@ def _enter(fault: Fault, built: dict[str, Path], folder: Path) -> Outcome:
     """A monitor in a process of its own, whose ptrace has the fault, and a trainer that trains on."""
     trainer, outcome = Trainer(built, folder), Outcome()
     try:
-        trainer.do(TRAINING)
+        _prepare(trainer)
         trainer.begin(f"answer = train(lambda: None, {str(folder / END)!r})")
         pid = str(trainer.process.pid)
         script = {"LD_PRELOAD": str(built["faults"]), "BRRRTOP_FAULT": fault.script}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 NOTHING, SLOWER_STEP = "nothing", "one step up to 0.3 s longer"
+AS_ALONE, UNTOUCHED = "as alone", "not touched"
 ALL = "everything"
 REFUSED = "the agent does not start there: "
 GONE = "the agent is gone: counters only; attaching again works"
@@ -286,7 +287,8 @@ Each call below is made to fail, hang or lie by name while a program trains: the
 makes it, CUPTI's and NVML's in stand-ins for the libraries, ptrace's in the monitor. `name:ERROR` fails, `hang=2.5`
 answers that many seconds later, `lie` claims a success that did nothing or an answer that cannot be;
 `times=` and `after=` say how often and from when on, else it goes on for ever. In each row the trainer's result was the
-same to the bit, it ended with exit code 0, and what the page says was seen.
+same to the bit, it ended with exit code 0, what the page says was seen, and of the trainer's own calls (a thread
+in each of those below that a stop can cut short, the main one in epoll_wait) none ended in EINTR or before its time.
 
 `python -m tests.agent.faults` writes this page; `tests/agent/test_fault_page.py` lives through it.
 """
@@ -296,10 +298,16 @@ def page() -> str:
     """The page, in Markdown."""
     lines = [_HEAD]
     for begins, about in _ABOUT.items():
-        lines += [f"## {about}", "", "| fault | what the user sees | what the trainer felt |"]
-        lines += ["| --- | --- | --- |"]
+        heads = (
+            "fault",
+            "what the user sees",
+            "what the trainer felt",
+            "what its own calls return",
+        )
+        lines += [f"## {about}", "", f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
+        calls = UNTOUCHED if begins == "nvml" else AS_ALONE
         rows = [one for one in FAULTS if one.begins == begins]
-        lines += [f"| `{one.script}` | {one.sees} | {one.felt} |" for one in rows]
+        lines += [f"| `{one.script}` | {one.sees} | {one.felt} | {calls} |" for one in rows]
         lines += [""]
     lines += [_OWN_CALLS + "\n".join(f"| {' | '.join(row)} |" for row in _CALLS), ""]
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 from tests.attach.fuse_server import late_file
-from tests.waits import read_report
+from tests.waits import BEGIN, odd_waits, read_report
 
 Connect = Callable[[Trainer], Monitor]
 TURNS = 4
@@ -74,16 +74,6 @@ def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
     assert trainer.do(BESIDE) == 0
 
 
-WAITING = """
-waiting = load({library!r}); text = ctypes.create_string_buffer(1 << 14)
-def report():
-    waiting.waits_report(text, len(text))
-    return text.value.decode()
-waiting.waits_limit({limit_ms})
-waiting.waits_begin()
-"""
-
-
 @pytest.mark.parametrize(
     "rounds", [1, pytest.param(625, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])]
 )
@@ -91,7 +81,7 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
     trainer: Trainer, connect: Connect, rounds: int
 ) -> None:
     monitor = allowed(trainer, connect)
-    trainer.do(WAITING.format(library=str(trainer.built["waits"]), limit_ms=5))
+    trainer.do(BEGIN.format(library=str(trainer.built["waits"]), limit_ms=5))
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
     for _ in range(rounds):
         for turn in range(2 * TURNS):
@@ -100,11 +90,9 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
         monitor.frames.clear()
     assert trainer.do("answer = launchers.launchers_end()") == 0
     assert trainer.do(BESIDE) == 0
-    waits = read_report(trainer.do("answer = report()"))
-    trainer.do("waiting.waits_end()")
-    assert len(waits) > 30
-    assert {name: wait.cut_short for name, wait in waits.items() if wait.cut_short} == {}
-    assert {name: wait for name, wait in waits.items() if wait.early or wait.odd} == {}
+    told = trainer.do("answer = report(); waiting.waits_end()")
+    assert len(read_report(told)) > 30
+    assert odd_waits(told) == {}
 
 
 def test_a_file_that_is_being_closed_is_saved(
@@ -147,19 +135,18 @@ def test_a_time_limit_ends_a_wait_however_often_its_thread_is_held(
     """But for limits of a socket (SO_RCVTIMEO), which the kernel begins anew, and for select and ppoll, of
     which it keeps the rest: the hold does not count."""
     monitor = allowed(trainer, connect)
-    trainer.do(WAITING.format(library=str(trainer.built["waits"]), limit_ms=300))
+    trainer.do(BEGIN.format(library=str(trainer.built["waits"]), limit_ms=300))
     for turn in range(20):  # each holds twice, in some 2 s
         monitor.burst(longest_s=0.02)
         monitor.traced(turn + 1)
-    waits = read_report(trainer.do("answer = report()"))
+    told = trainer.do("answer = report()")
+    waits = read_report(told)
     limited = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "semtimedop", "rt_sigtimedwait", "poll"]
     limited += ["io_getevents", "io_pgetevents", "nanosleep", "futex"]
     assert {
         name: waits[name] for name in limited if not 300_000 <= waits[name].longest_us <= 750_000
     } == {}
-    assert {
-        name: wait for name, wait in waits.items() if wait.early or wait.odd or wait.cut_short
-    } == {}
+    assert odd_waits(told) == {}
 
 
 def tracer_of(trainer: Trainer, limit_s: float = 20.0) -> int:

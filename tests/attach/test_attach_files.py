@@ -53,6 +53,13 @@ while True:
 """
 
 
+@pytest.fixture(autouse=True)
+def no_descriptor_stays_open() -> Iterator[None]:
+    before = os.listdir("/proc/self/fd")
+    yield
+    assert os.listdir("/proc/self/fd") == before
+
+
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A folder of the stranger's, as /run/user/UID is; its path is short enough for sockets."""
