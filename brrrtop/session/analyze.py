@@ -68,8 +68,9 @@ def analyze(
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    runs = _runs(timeline, every) if steps is None and not trimmed else {}
-    run, picture = runs.get(_id(shown)), _worst_step_picture(shown) if worst else None
+    runs = runs_of(timeline, every) if steps is None and not trimmed else {}
+    run = runs.get(shown.estimate.device.device_id)
+    picture = _worst_step_picture(shown) if worst else None
     sampled = run if timeline.observed is not None else None
     verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
     at = Snapshot(
@@ -80,7 +81,7 @@ def analyze(
         progress=1.0,
         estimate=of_run(shown, run),
         run=run,
-        devices=tuple(of_run(one, runs.get(_id(one))) for one in every),
+        devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
@@ -88,20 +89,13 @@ def analyze(
     return verdicts.showing(at, verdict, split_silenced(verdict.advice.given, silenced))
 
 
-def _id(analysis: Analysis) -> int:
-    return analysis.estimate.device.device_id
-
-
-def _runs(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:
-    """By GPU."""
-    return {_id(one): _run(timeline, one) for one in every}
-
-
-def _run(timeline: Timeline, analysis: Analysis) -> Run | None:
-    """The run that bursts are samples of; where everything was traced it is the window."""
-    if timeline.observed is None or timeline.newest_ns is None:
-        return whole_run(analysis.estimate)
-    return Ledger().run(timeline, _id(analysis), timeline.newest_ns)
+def runs_of(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:
+    """By GPU, the run that bursts are samples of; where everything was traced it is the window."""
+    until_ns = timeline.newest_ns if timeline.observed is not None else None
+    known = {one.estimate.device.device_id: one.estimate for one in every}
+    if until_ns is None:
+        return {number: whole_run(one) for number, one in known.items()}
+    return {number: Ledger().run(timeline, number, until_ns) for number in known}
 
 
 def steady_analyses(

@@ -16,10 +16,12 @@ from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
+from brrrtop.ledger.verdict import of_run
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import LeftOut, Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
-from brrrtop.session.analyze import read, steady_analyses
+from brrrtop.session.analyze import read, runs_of, steady_analyses
 from brrrtop.session.baseline import compared_whole
 from brrrtop.session.driver import Driver, Member
 from brrrtop.session.session import Session
@@ -151,6 +153,8 @@ class WholeFile:
     def __init__(self, source: Source) -> None:
         self._timeline = read(source)
         self._every: tuple[Analysis, ...] | None = None
+        self._runs: dict[int, Run | None] = {}
+        """By GPU; of what was traced in bursts."""
         self._left_out: tuple[LeftOut, ...] = ()
         self._verdicts: dict[int, Verdict] = {}
 
@@ -162,17 +166,24 @@ class WholeFile:
         """
         if self._every is None:
             self._every, self._left_out = steady_analyses(self._timeline, device_id)
+            if self._timeline.observed is not None:
+                self._runs = runs_of(self._timeline, self._every)
         if not self._every:
             return at
         shown = verdicts.of_device(self._every, device_id)
         number = shown.estimate.device.device_id
         if number not in self._verdicts:
-            self._verdicts[number] = verdicts.verdict(self._timeline, shown)
+            run = self._runs.get(number)
+            self._verdicts[number] = verdicts.verdict(self._timeline, shown, run=run)
         kept = self._verdicts[number]
+        estimates = tuple(
+            of_run(one, self._runs.get(one.estimate.device.device_id)) for one in self._every
+        )
         return replace(
             verdicts.showing(at, kept, split_silenced(kept.advice.given, silenced)),
-            estimate=shown.estimate,
-            devices=tuple(one.estimate for one in self._every),
+            estimate=estimates[self._every.index(shown)],
+            run=self._runs.get(number, at.run),
+            devices=estimates,
             tables=at.tables,
             picture=step_picture(shown, at.now_ns),
             left_out=self._left_out,

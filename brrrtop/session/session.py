@@ -20,9 +20,10 @@ from brrrtop.ledger.verdict import of_run
 from brrrtop.model.advice import Baseline
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Run
-from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
+from brrrtop.model.snapshot import Freshness, LeftOut, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.session import verdict as verdicts
+from brrrtop.session.analyze import steady_analyses
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
 from brrrtop.session.history import History
@@ -70,7 +71,8 @@ class Session:
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._over = False
-        """A recording was judged whole, at its end."""
+        """The run is judged whole, at its end."""
+        self._left_out: tuple[LeftOut, ...] = ()
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
         self._judged: tuple[Analysis, ...] = ()
@@ -167,8 +169,8 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = windows.current(self.timeline, now, self._window_ns)
-        if self.timeline.observed is not None and self.source.span and self._is_over(now):
-            span = self._whole()
+        if span is not None and self.timeline.observed is not None and self._is_over(now):
+            span = self._whole(span)
         try:
             self._judge_new(span)
             self._follow_run(now)
@@ -178,13 +180,18 @@ class Session:
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
 
-    def _whole(self) -> Span:
-        """All of a recording at its end: as a report of it is, not as what came last says."""
+    def _whole(self, latest: Span) -> Span:
+        """All of a run at its end: as a report of its recording is, not as what came last says. Of a long
+        one that was traced without pauses the latest part: more would hold the screen up."""
+        span = windows.whole(self.timeline)
+        if self.source.span is None and windows.is_long(self.timeline, span):
+            return latest
         if not self._over:
             self._over, self._judged_to_ns = True, 0
-            self._ledgers.clear()
+            if self.source.span is not None:  # live, what is old is in the ledger alone
+                self._ledgers.clear()
             self._steady.forget()
-        return windows.whole(self.timeline)
+        return span
 
     def in_full(self, at: Snapshot) -> Snapshot:
         """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
@@ -284,8 +291,11 @@ class Session:
         self.log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
-        with_kernels = self.in_view or self.baseline is not None
-        every = verdicts.analyses(self.timeline, span, with_kernels)
+        with_kernels = self._over or self.in_view or self.baseline is not None
+        if self._over:
+            every, self._left_out = steady_analyses(self.timeline, self.device_id)
+        else:
+            every = verdicts.analyses(self.timeline, span, with_kernels)
         if not every:
             return
         shown = verdicts.of_device(every, self.device_id)
@@ -320,6 +330,7 @@ class Session:
             estimate=of_run(self.analysis, self._run) if self.analysis else None,
             run=self._run,
             devices=self._of_runs() if self.analysis else (),
+            left_out=self._left_out,
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,

@@ -82,8 +82,12 @@ def lacks_whole_step(timeline: Timeline, now_ns: int, steps: int | None) -> bool
 
 def _limit(timeline: Timeline, span: Span) -> Span:
     """The latest part of the span that holds no more than `MOST_ACTIVITIES`."""
-    count = timeline.activity_count(span)
-    if count <= MOST_ACTIVITIES:
+    if not is_long(timeline, span):
         return span
-    length = max(1, span.duration_ns * MOST_ACTIVITIES // count)
+    length = max(1, span.duration_ns * MOST_ACTIVITIES // timeline.activity_count(span))
     return Span(span.t1_ns - length, span.t1_ns)
+
+
+def is_long(timeline: Timeline, span: Span) -> bool:
+    """Whether it holds more than `MOST_ACTIVITIES`."""
+    return timeline.activity_count(span) > MOST_ACTIVITIES
