@@ -19,7 +19,7 @@ from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import Span, edges
-from brrrtop.timeline.timeline import Timeline
+from brrrtop.timeline.timeline import NEAR_STEPS_NS, Timeline
 from collectors.vocabulary import MarkClass
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PIECE_NS = 2_000_000_000
 """What is traced without pauses is taken in pieces of so much: each belongs to one phase."""
+SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
+"""So long after a burst nothing more comes of it, nor of the steps around it."""
 BUSY = (
     "compute_ns",
     "memory_ns",
@@ -62,26 +64,28 @@ class Burst(Struct, frozen=True, eq=False):
 
 
 class Bursts:
-    """The bursts of one device, each judged once."""
+    """The bursts of one device, each judged once, and again when more of it has come."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int, int | None], Burst | None] = {}
+        self._known: dict[tuple[int, int, int], tuple[tuple[int | None, int], Burst | None]] = {}
 
     def within(self, timeline: Timeline, span: Span, device_id: int) -> list[Burst]:
         """Those that begin in the span, in order."""
         learned = timeline.shapes.learned_ns
         result = []
         for piece in _pieces(timeline, span):
-            key = (piece.t0_ns, piece.t1_ns, device_id, learned)
-            if key not in self._known:
-                self._known[key] = _burst(timeline, piece, device_id)
-            burst = self._known[key]
-            if burst is not None:
-                result.append(burst)
+            key = (piece.t0_ns, piece.t1_ns, device_id)
+            known = self._known.get(key)
+            settled = (timeline.newest_ns or 0) - piece.t1_ns > SETTLED_NS
+            seen = (learned, -1 if settled else timeline.record_count(piece))
+            if known is None or known[0] != seen:
+                known = self._known[key] = (seen, _burst(timeline, piece, device_id))
+            if known[1] is not None:
+                result.append(known[1])
         return result
 
     def forget(self, before_ns: int) -> None:
-        """What lies before is in somebody's sums."""
+        """What ends before: it is in somebody's sums."""
         self._known = {key: one for key, one in self._known.items() if key[1] >= before_ns}
 
 

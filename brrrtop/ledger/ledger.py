@@ -80,6 +80,10 @@ class Ledger:
         early = device_id is None and bool(timeline.devices)  # that the trainer has opened
         return replace(run, samples=samples, unseen=unseen(run.account) if early else None)
 
+    def judge_anew(self) -> None:
+        """To be called at the end: nothing that bursts lack is still to come."""
+        self._bursts = Bursts()
+
     def _sums(
         self,
         timeline: Timeline,

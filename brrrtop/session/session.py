@@ -190,6 +190,8 @@ class Session:
             self._over, self._judged_to_ns = True, 0
             if self.source.span is not None:  # live, what is old is in the ledger alone
                 self._ledgers.clear()
+            for ledger in self._ledgers.values():
+                ledger.judge_anew()
             self._steady.forget()
         return span
 
