@@ -440,9 +440,12 @@ class Timeline:
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""
-        acts = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
-        calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
-        return acts, in_order(calls, slice(None), calls.starts_ns)
+        low, high = span.t0_ns, span.t1_ns + REACH_NS
+        acts = self._activities.between(low, high)
+        calls = self._calls.between(low - REACH_NS, high)
+        made = (calls.ends_ns >= low - REACH_NS) & (calls.starts_ns < high)
+        ran = (acts.ends_ns >= low) & (acts.starts_ns < high)
+        return acts.take(ran), in_order(calls, made, calls.starts_ns)
 
     def _carry_links(self, span: Span) -> Links:
         """Ops of kernels, from the step that was recorded with shapes."""

@@ -100,5 +100,5 @@ def test_advice_of_when_a_rank_was_last_seen_is_not_shown_as_that_of_now(bench: 
     shown = bench.job.advance()
     assert shown.source.rank == 0 and session.analysis is not None
     own = kinds(session.in_full(shown))
-    assert own == {one.kind for one in advise(session.analysis).given}
+    assert own == {one.kind for one in advise(session.analysis, session._run).given}
     assert own and "exposed-communication" not in own

@@ -114,7 +114,9 @@ def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: Live) -> None:
 
 
 def test_what_was_recorded_replays(watching: Live, tmp_path: Path) -> None:
-    last = until(watching, lambda s: s.overhead.step_cost_share is not None)
+    until(watching, lambda s: s.overhead.step_cost_share is not None)
+    timeline = watching.members[0].session.timeline
+    last = until(watching, lambda s: s.now_ns - timeline.traced[-1].t1_ns > 1_000_000_000)
     now_ns = last.now_ns
     watching.close()
     replayed = RecordingSource(tmp_path / FILE)
