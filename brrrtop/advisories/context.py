@@ -56,6 +56,11 @@ SERVING = {
     "no-sync": "the engine's asynchronous scheduling: --async-scheduling (vLLM)",
 }
 """Lines of edits for servers, by edit."""
+FORWARD = {
+    "double-batch": "twice as many inputs in each call",
+    "no-sync": "keep values on the device and read them back once, when all are there",
+}
+"""Lines of edits for a model without a backward pass or an update, by edit."""
 _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 """A range that an inference engine names. Its kernels may be called as those of an update are."""
 _SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
@@ -99,15 +104,25 @@ class Context(Struct, frozen=True):
         return row.most >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
 
     def with_line(self, row: WhatIf) -> WhatIf:
-        """The same with the number of workers that the loader needs in its line, where that is known."""
-        if self.serves and row.edit in SERVING:
-            return replace(row, line=SERVING[row.edit])
-        if row.edit == "double-batch" and not self.trains and not self.loaders:
-            return replace(row, line="twice as many inputs in each call")
+        """The same in the words of what runs, with the workers that its loader needs where that is known."""
+        line = row.line
+        for edit, words in self._words.items():
+            line = line.replace(EDITS[edit].line, words)
         needed = self.loaders[0].needed if self.loaders else None
-        if needed is None:
-            return row
-        return replace(row, line=row.line.replace(loader.line(), loader.line(needed.count)))
+        if needed is not None:
+            line = line.replace(loader.line(), loader.line(needed.count))
+        return replace(row, line=line)
+
+    @property
+    def _words(self) -> dict[str, str]:
+        """Lines of edits where those for a training would be none, by edit."""
+        if self.trains:
+            return {}
+        if self.serves:
+            return SERVING
+        return {
+            edit: FORWARD[edit] for edit in FORWARD if edit != "double-batch" or not self.loaders
+        }
 
     def price(self, edit: str) -> WhatIf | None:
         """The price of one edit; None where it does not apply."""

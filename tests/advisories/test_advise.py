@@ -172,6 +172,18 @@ def test_nobody_is_told_to_train_what_has_no_backward_pass() -> None:
     large(inference, 100)
     (given,) = advised(inference).given
     assert given.kind == "none-healthy" and "train" not in given.suggests
+    for update in ([], [FUSED_ADAM]):
+        reads = looped(
+            lambda s, update=update: [
+                s.kernel(name, 60.0, late=80.0).sync(10.0) for name in [ADD] * 30 + update
+            ]
+        )
+        advice = advised(reads)
+        for lines in (one.suggests for one in advice.given), (row.line for row in advice.whatif):
+            says = " ".join(lines)
+            assert ("total += loss.detach()" in says, "back once" in says) == (
+                bool(update), not update,
+            )  # fmt: skip
 
 
 def test_geforce_is_told_of_16_bit_and_not_of_tf32() -> None:

@@ -165,7 +165,9 @@ def test_another_database_is_named_as_such(tmp_path: Path) -> None:
     assert "none with GPU work that Nsight Systems exported" in fault.message
     with sqlite3.connect(tmp_path / "a.sqlite") as connection:
         connection.execute("create table rocpd_kernel_dispatch_00003fdc (id, start, end)")
-    assert "AMD" in _refused(tmp_path / "a.sqlite").message
+    fault = _refused(tmp_path / "a.sqlite")
+    assert "rocpd database of AMD's" in fault.message
+    assert 'prof.export_chrome_trace("trace.json")' in fault.action
     assert "no GPU activity" in _refused(Export().write(tmp_path / "b.sqlite")).message
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brrrtop.advisories.context import SERVING, Context
+from brrrtop.advisories.context import FORWARD, SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.facts.transfers import Copies
@@ -216,7 +216,7 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
 def _keep(context: Context) -> str:
     if context.trains:
         return "keep values on the device (total += loss.detach()) and read them every N steps"
-    return "keep values on the device and read them back once, when all are there"
+    return FORWARD["no-sync"]
 
 
 @edit(

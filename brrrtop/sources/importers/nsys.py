@@ -417,7 +417,10 @@ def _tell_processes_apart(tables: list[Columns]) -> None:
 
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
-_OF_AMD = "record the program with torch.profiler: its traces of AMD GPUs are read"
+_OF_AMD = (
+    "no tool of AMD's makes a readable file of it: record the program with torch.profiler, and "
+    'prof.export_chrome_trace("trace.json") writes one'
+)
 
 
 class NsysSource(TraceSource):
@@ -430,7 +433,10 @@ class NsysSource(TraceSource):
         file.close()
         with open_database(self._path, size_bytes, self._force) as database:
             if any(name.startswith("rocpd_") for name in database.tables):
-                raise BadInput(f"{self._path.name} is a database of AMD's rocprofiler", _OF_AMD)
+                raise BadInput(
+                    f"{self._path.name} is a rocpd database of AMD's rocprofiler, which is not read",
+                    _OF_AMD,
+                )
             if TABLES.isdisjoint(database.tables):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
