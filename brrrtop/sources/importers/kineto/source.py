@@ -19,8 +19,6 @@ from collectors.protocol.frames import Frame
 from collectors.vocabulary import CallClass
 
 _DEEPEST = 8
-_MOST_SALVAGED_BYTES = 256 << 20
-"""What is read of a run, again and again, to find its last whole event."""
 _DEVICE_FIELDS = {
     "name": "name",
     "numSms": "sm_count",
@@ -104,19 +102,9 @@ def _read_runs(
             ) from fault
         raise
     facts.pop("traceEvents", None)
-    damaged = None
-    for run in runs:
-        try:
-            take(collected, run)
-        except Torn as torn:
-            if torn.at is not None:
-                damaged = run
-                break
-            runs.refuse(run)
-    if damaged is None:
-        notes = _read_rest(runs, collected, facts, inflater.fault)
-    else:
-        notes = _read_start(damaged, collected, "the text is damaged")
+    events = reader.Events(lambda text: take(collected, text), lambda: collected.event_count)
+    facts.update(events.read(runs, inflater))
+    collected.broken_off, notes = events.are_torn, events.notes
     if scanned is not None:
         scanned.finish()
     if not collected.event_count:
@@ -146,45 +134,6 @@ def take(collected: Collected, run: bytes) -> None:
     events, odd = columns.decode_run(run)
     collected.add(events)
     collected.lose("not understood", odd)
-
-
-def _read_start(text: bytes, collected: Collected, why: str) -> list[str]:
-    """The whole events before the place where a text breaks off or is damaged; returns notes."""
-    collected.broken_off = True
-    text, left_bytes = columns.repair(text), _MOST_SALVAGED_BYTES
-    for start in reader.without_torn_end(text[: columns.broken_at(text)]):
-        left_bytes -= len(start)
-        if left_bytes < 0:
-            break
-        with contextlib.suppress(Torn):
-            take(collected, start)
-            break
-    return [f"{why}: what came after event {collected.event_count:,} is missing"]
-
-
-def _read_rest(
-    runs: reader.Runs, collected: Collected, facts: dict[str, Any], fault: str | None
-) -> list[str]:
-    """The last events and what follows them; returns notes."""
-    rest = runs.rest
-    try:
-        if runs.bare:
-            take(collected, _without_end(rest))
-        else:
-            run, after = columns.decode_rest(rest)
-            take(collected, run)
-            facts.update(after)
-        return [] if fault is None else [f"{fault}; nothing seems to be missing"]
-    except Torn:
-        pass
-    return _read_start(rest, collected, fault or "the text breaks off")
-
-
-def _without_end(text: bytes) -> bytes:
-    """A bare list's rest without its bracket or last comma, which Chrome lets writers leave out."""
-    text = text.rstrip()
-    text = text[:-1].rstrip() if text.endswith(b"]") else text
-    return text[:-1] if text.endswith(b",") else text
 
 
 def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
