@@ -30,10 +30,11 @@ _FOR_DATA = ("loader-ready", "pinned-copies")
 LEAST_SURE, MOST_SURE = 0.55, 0.95
 """Confidence in a simulated gain of which nothing is sure, and all."""
 OFFERS = frozenset({"bigger-batch", "underfilled-kernels"})
-"""These change what is learned, and only spread over more samples what is wrong with a step: offers beside
-the list, after whatever else wins anything."""
-CROSSES_ZERO = 0.01
-"""Less than this is the order of what may as well lose, and of offers; more than this of what wins."""
+"""These change what is learned, and only spread over more samples what is wrong with a step: offers, after
+whatever else surely wins anything."""
+OFFER, MAY_LOSE = 0.01, 1e-6
+"""More than the first is the order of what wins, less than it of offers, and less than the second of what
+may as well lose."""
 
 
 class Advice(Struct, frozen=True):
@@ -99,10 +100,10 @@ def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = 
 
 def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]:
     """Advice by kind and its kind by edit, for each edit that is worth it, best first. Of edits with the
-    same advice the better one words it, both are named by it."""
+    same advice the better one that surely wins words it, both are named by it."""
     given: dict[str, Advisory] = {}
     kinds: dict[str, str] = {}
-    for row in context.rows:
+    for row in sorted(context.rows, key=lambda row: row.saves_low <= 0):
         if row.saves <= 0 or not context.worth(row.most) or _comes_later(context, row):
             continue
         for one in RULES:
@@ -163,7 +164,6 @@ def _advisory(
         suggests=finding.suggests,
         saves=None if row is None else round(row.saves, 4),
         saves_low=None if row is None else round(row.saves_low, 4),
-        safe=None if row is None else round(row.safe if row.safe is not None else row.saves_low, 4),
         waste=finding.waste or "",
     )
 
@@ -200,11 +200,11 @@ def rank(advisory: Advisory) -> tuple[float, float, str]:
 
 
 def worth(advisory: Advisory) -> float:
-    """What advice is ordered by: the low end of a simulated gain, else the bound times the confidence. What
-    may lose comes after all that wins, however large its gain may be."""
-    if advisory.saves is None:
+    """What advice is ordered by: the low end of a simulated gain, else the bound times the confidence; then
+    offers, then what may lose, however large its gain may be."""
+    low = advisory.saves_low
+    if low is None:
         return (advisory.saves_at_most or 0.0) * advisory.confidence
-    low = advisory.saves if advisory.safe is None else advisory.safe
-    if advisory.kind in OFFERS:
-        return CROSSES_ZERO**2 * max(advisory.saves, 0.0)
-    return CROSSES_ZERO + low if low > 0 else CROSSES_ZERO * max(advisory.saves, 0.0)
+    if advisory.may_lose:
+        return MAY_LOSE * max(advisory.saves or 0.0, 0.0)
+    return OFFER * low if advisory.kind in OFFERS else OFFER + low

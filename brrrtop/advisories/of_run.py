@@ -93,7 +93,6 @@ def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
         saves_high=max(row.saves_high * part, saves),
         saves_of_step=of_step,
         step_ns=step_ns * (1 - of_step),
-        safe=None if row.safe is None else row.safe * part * (left if row.safe > 0 else 1.0),
         changed_share=None if row.changed_share is None else row.changed_share * part,
     )
 

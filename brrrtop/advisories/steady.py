@@ -108,7 +108,8 @@ class Steady:
                 if worth <= before * (1.0 if order[at] in fresh else OVERTAKES):
                     break
                 order[at - 1], order[at] = order[at], order[at - 1]
-        self._order = order
+        # At once, however much it was worth in the windows before.
+        self._order = sorted(order, key=lambda kind: self._seen[kind].advisory.may_lose)
 
     def _worth(self, kind: str) -> float:
         return self._seen[kind].worth or 0.0

@@ -91,7 +91,7 @@ def with_tried(advice: Advice, programs: Sequence[TriedProgram], gpu: str | None
         saves, low, high = tried.edits[row.edit]
         return replace(
             row, step_ns=row.present_ns * (1 - saves), saves=saves, saves_low=low, saves_high=high,
-            saves_of_step=None, safe=low, unprofiled=None,
+            saves_of_step=None, unprofiled=None,
         )  # fmt: skip
 
     def advisory_with(advisory: Advisory) -> Advisory:
@@ -99,9 +99,7 @@ def with_tried(advice: Advice, programs: Sequence[TriedProgram], gpu: str | None
         if gains is None:
             return advisory
         saves, low, high = gains
-        return replace(
-            advisory, saves=saves, saves_low=low, saves_at_most=high, safe=low, tried=saves
-        )
+        return replace(advisory, saves=saves, saves_low=low, saves_at_most=high, tried=saves)
 
     return Advice(
         tuple(sorted(map(advisory_with, advice.given), key=rank)),
@@ -112,4 +110,4 @@ def with_tried(advice: Advice, programs: Sequence[TriedProgram], gpu: str | None
 
 
 def _order(row: WhatIf) -> float:
-    return -(row.saves_low if row.safe is None else row.safe)
+    return -row.saves_low

@@ -32,10 +32,13 @@ class Advisory(Struct, frozen=True):
     """Share of the step that the simulated edit saves; None where no edit was simulated."""
     saves_low: float | None = None
     """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
-    safe: float | None = None
-    """`WhatIf.safe` of the simulated edit: what advice is ordered by."""
     tried: float | None = None
     """The share that `brrrtop try` measured of this very program; None where nobody tried."""
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether the range of its gain reaches down to zero: then it never leads what surely wins."""
+        return self.saves_low is not None and self.saves_low <= 0
 
 
 class StepWork(Struct, frozen=True):
@@ -79,9 +82,6 @@ class WhatIf(Struct, frozen=True):
     """Of the edited one, per unit of the present step's work."""
     saves_of_step: float | None = None
     """Of a step of its phase, where `saves` is of the run; None: they are the same."""
-    safe: float | None = None
-    """Low end of the gain, what edits are ordered by: of a profiler's trace the mean of the recorded step's
-    and of that without the profiler; None: `saves_low`."""
     risk: str | None = None
     """`whatif.risks.Risk`: what in the records speaks against it; its cost is in the range."""
     changed_share: float | None = None

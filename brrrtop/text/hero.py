@@ -119,7 +119,7 @@ def _at(estimate: Estimate, bucket: str) -> str:
 def promised(advisory: Advisory) -> str:
     """`about 2.9× faster with torch.compile`; empty for advice that wins too little, or may lose."""
     saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
-    if saves is None or not WORTH_SAYING <= saves < 1 or (advisory.safe or 0.0) < 0:
+    if saves is None or not WORTH_SAYING <= saves < 1 or advisory.may_lose:
         return ""
     about = "about" if advisory.saves is not None else "at most"
     phrase = GAIN_PHRASES.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")

@@ -84,8 +84,8 @@ def following(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def gain(advisory: Advisory, most: str = "at most ") -> str | None:
-    """`1.5× faster (1.39–1.7×)` where it was simulated, else `at most 1.7× faster`; None: no gain of its own.
-    Of an edit that `brrrtop try` has measured `1.31× faster, tried`.
+    """`1.5× faster (1.39–1.7×)` where it was simulated, uncertain where it may lose, else `at most 1.7×
+    faster`; None: no gain of its own. Of an edit that `brrrtop try` has measured `1.31× faster, tried`.
 
     Args:
         most: What stands before a bound.
@@ -98,7 +98,8 @@ def gain(advisory: Advisory, most: str = "at most ") -> str | None:
         return f"{most}{units.times_as_fast(advisory.saves_at_most)} faster"
     low = advisory.saves if advisory.saves_low is None else advisory.saves_low
     speed = units.times_as_fast(advisory.saves)
-    return f"{speed} faster ({span(low, advisory.saves_at_most)})"
+    sure = ", uncertain" if advisory.may_lose else ""
+    return f"{speed} faster{sure} ({span(low, advisory.saves_at_most)})"
 
 
 def terms(rows: Sequence[WhatIf]) -> str:

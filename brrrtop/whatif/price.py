@@ -146,7 +146,7 @@ def _by_guess(row: WhatIf) -> WhatIf:
     doubt = GUESS_DOUBT * abs(row.saves)
     low = min(row.saves_low, row.saves - doubt)
     high = max(row.saves_high, min(row.saves + doubt, 0.99))
-    return replace(row, saves_low=low, saves_high=high, safe=min(low, row.safe or low))
+    return replace(row, saves_low=low, saves_high=high)
 
 
 def price_all(step: Step, roofs: Roofs | None) -> SimulatedEdits:
@@ -286,7 +286,6 @@ def _row(
         line="; ".join(EDITS[one].line for one in names),
         now=presents[0].work,
         then=_work((made[0] or [])[0][1], units),
-        safe=sum(gain.low for gain in gains) / len(gains),
         changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
         / presents[0].times_ns[0],
         unprofiled=None if quiet is None else Unprofiled(quiet.saves, quiet.step_ns),

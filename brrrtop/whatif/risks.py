@@ -99,7 +99,6 @@ def with_risks(row: WhatIf, risks: tuple[Risk, ...]) -> WhatIf:
             saves=saves,
             saves_low=low,
             saves_high=max(row.saves_high, saves),
-            safe=min(low, low if row.safe is None else row.safe),
             unprofiled=quiet,
             risk=risk.value,
         )

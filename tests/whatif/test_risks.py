@@ -97,4 +97,3 @@ def test_a_risk_lowers_the_range_and_never_the_row_without_one() -> None:
     assert (risky.saves, risky.saves_low, risky.saves_high) == (0.0, -0.4, 0.5)
     assert risky.present_ns == pytest.approx(row.present_ns)
     assert risky.unprofiled is not None and risky.unprofiled.saves == 0.0
-    assert risky.safe == -0.4

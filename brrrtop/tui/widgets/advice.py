@@ -165,7 +165,8 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
         return palette.text("to know    ", "muted")
-    return palette.text(f"{gain.split(' (')[0]:<10} ", "good", bold=True)
+    role = "muted" if advisory.may_lose else "good"
+    return palette.text(f"{gain.split(' (')[0]:<10} ", role, bold=True)
 
 
 def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
