@@ -71,42 +71,34 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     Raises:
         BadInput: Not a trace, or one that is too large without `force`.
     """
-    with reader.opened(path, force) as (runs, inflater):
-        return _read_runs(runs, inflater, path.name)
-
-
-def _read_runs(
-    runs: reader.Runs, inflater: reader.Inflater, label: str
-) -> tuple[Collected, dict[str, Any], list[str]]:
-    collected = Collected()
+    collected, label = Collected(), path.name
     library = scanner_library()
     scanned = Scanned(library, collected) if library is not None else None
-    facts: dict[str, Any] = {}
-    try:
-        runs.start()
-        if not runs.bare:
-            facts.update(columns.decode_object(runs.head + b"]}"))
-    except Torn:
-        if _is_inside(runs.head):
+    events = reader.Events(lambda run: take(collected, run), lambda: collected.event_count)
+    with reader.opened(path, force) as (runs, inflater):
+        try:
+            runs.start()
+            facts = {} if runs.bare else columns.decode_object(runs.head + b"]}")
+        except Torn:
+            if _is_inside(runs.head):
+                raise BadInput(
+                    f"{label} holds its trace inside another object",
+                    "save the object that has traceEvents as a file of its own",
+                ) from None
             raise BadInput(
-                f"{label} holds its trace inside another object",
-                "save the object that has traceEvents as a file of its own",
+                f"{label} is not JSON before its traceEvents", "export the trace again"
             ) from None
-        raise BadInput(
-            f"{label} is not JSON before its traceEvents", "export the trace again"
-        ) from None
-    except BadInput as fault:
-        if inflater.fault:
-            raise BadInput(
-                f"{label}: {inflater.fault}, before any event", "copy it again"
-            ) from fault
-        raise
-    facts.pop("traceEvents", None)
-    events = reader.Events(lambda text: take(collected, text), lambda: collected.event_count)
-    facts.update(events.read(runs, inflater))
-    collected.broken_off, notes = events.are_torn, events.notes
+        except BadInput as fault:
+            if inflater.fault:
+                raise BadInput(
+                    f"{label}: {inflater.fault}, before any event", "copy it again"
+                ) from fault
+            raise
+        facts.pop("traceEvents", None)
+        facts.update(events.read(runs, inflater))
     if scanned is not None:
         scanned.finish()
+    collected.broken_off, notes = events.are_torn, events.notes
     if not collected.event_count:
         if notes:
             raise BadInput(f"{label} breaks off before its first whole event", "record it again")

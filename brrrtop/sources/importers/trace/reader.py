@@ -305,10 +305,10 @@ class Events:
         self._count = count
         self._lost: list[tuple[int, int]] = []
         """Of each place that could not be read: the events before it, and its bytes."""
-        self._end = ""
-        """What is to be said of the end."""
         self.are_torn = False
         """Some are missing."""
+        self.notes: list[str] = []
+        """What is missing, in sentences."""
 
     def read(self, runs: Runs, inflater: Inflater) -> dict[str, Any]:
         """What follows the events.
@@ -324,27 +324,24 @@ class Events:
                     self._lose(self._salvage(run))
                 else:
                     runs.refuse(run)
-        self._end = f"{inflater.fault}; nothing seems to be missing" if inflater.fault else ""
         facts: dict[str, Any] = {}
+        end = "nothing seems to be missing" if inflater.fault else ""
         try:
-            if runs.bare:
-                self._take(_without_end(runs.rest))
-            else:
-                run, facts = decode_rest(runs.rest)
-                self._take(run)
+            last, facts = (_without_end(runs.rest), facts) if runs.bare else decode_rest(runs.rest)
+            self._take(last)
         except Torn:
-            facts = self._read_torn_end(runs, inflater.fault or "the text breaks off")
-        self.are_torn |= bool(self._lost)
-        return facts
-
-    def _read_torn_end(self, runs: Runs, why: str) -> dict[str, Any]:
-        tail = self._salvage(runs.rest)
-        try:
-            return decode_rest(tail.lstrip(b"," + _SPACE) + (b"}" if runs.bare else b""))[1]
-        except Torn:
+            tail = self._salvage(runs.rest).lstrip(b"," + _SPACE)
+            try:
+                facts = decode_rest(tail + b"}" if runs.bare else tail)[1]
+            except Torn:
+                self.are_torn = True
+                end = f"what came after event {self._count():,} is missing"
+        if self._lost:
             self.are_torn = True
-            self._end = f"{why}: what came after event {self._count():,} is missing"
-        return {}
+            self._say_what_is_lost()
+        if end:
+            self.notes.append(f"{inflater.fault or 'the text breaks off'}: {end}")
+        return facts
 
     def _salvage(self, text: bytes) -> bytes:
         """What does not parse is halved until it does. Returns what follows the last event."""
@@ -374,17 +371,12 @@ class Events:
         if text.strip(b"," + _SPACE):
             self._lost.append((self._count(), len(text)))
 
-    @property
-    def notes(self) -> list[str]:
-        """What is missing, in sentences."""
-        notes = [self._end] if self._end else []
-        if self._lost:
-            place = f"after event {self._lost[0][0]:,}"
-            if len(self._lost) > 1:
-                place = f"in {len(self._lost):,} places, the first {place}"
-            size = units.size(sum(size_bytes for _, size_bytes in self._lost))
-            notes.insert(0, f"the text is damaged {place}: {size} of it could not be read")
-        return notes
+    def _say_what_is_lost(self) -> None:
+        place = f"after event {self._lost[0][0]:,}"
+        if len(self._lost) > 1:
+            place = f"in {len(self._lost):,} places, the first {place}"
+        size = units.size(sum(size_bytes for _, size_bytes in self._lost))
+        self.notes.append(f"the text is damaged {place}: {size} of it could not be read")
 
 
 def _without_end(text: bytes) -> bytes:
