@@ -260,6 +260,7 @@ def read_xplane(data: bytes, check: Callable[[], None] = lambda: None) -> Profil
         if not profile.planes:
             raise
         profile.broken_off = True
+        profile.notes.append("the file breaks off: what came after is missing")
     return profile
 
 

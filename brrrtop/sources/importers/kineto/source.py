@@ -11,7 +11,6 @@ from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import columns, names, reader
-from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected, Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
@@ -146,7 +145,8 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 "(browsers and other programs write such traces too)",
                 reader.HOW_TO_TRACE,
             )
-        if any(map(_launches, collected.names)):
+        launching = {CallClass.LAUNCH, CallClass.GRAPH_LAUNCH}
+        if not launching.isdisjoint(map(names.call_class, collected.names)):
             api = "HIP" if names.is_rocm({}, collected.names) else "CUDA"
             raise BadInput(
                 f"{label} has {api} launches and no GPU activity: what ran on the GPU was not recorded",
@@ -154,10 +154,6 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 "and the loop inside the profiled part until torch.cuda.synchronize()",
             )
         raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
-
-
-def _launches(name: str) -> bool:
-    return kineto_names.call_class(name) in (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)
 
 
 def _int(value: Any) -> int | None:
