@@ -128,6 +128,8 @@ class Injection:
             self._where = where
             if time.monotonic() > deadline:
                 raise calls.TimedOut("signals came instead of the stop")
+            # A stop of another kind takes the interrupt back: a call that sleeps ends in one of its own.
+            calls.request(calls.INTERRUPT, self._tid)
             self._resume(calls.CONT)
 
     def _resume(self, how: int) -> None:
@@ -234,8 +236,8 @@ class Injection:
         if self._where == "entry":
             self._skip_syscall()
         if self._where in ("entry", "exit"):
-            calls.request(calls.INTERRUPT, self._tid)
             while self._where not in ("event", "group"):
+                calls.request(calls.INTERRUPT, self._tid)
                 self._resume(calls.CONT)
                 self._where = self._next_stop(deadline)
 
