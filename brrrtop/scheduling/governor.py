@@ -468,14 +468,14 @@ class Governor:
         return self._able and self._first_burst.awaits_steps(now_ns)
 
     def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
-        limits = self.limits
-        if rested_ns < limits.trigger_gap_ns:
-            return False
-        recently = (
-            self._triggered_ns is not None and now_ns - self._triggered_ns < limits.trigger_rest_ns
-        )
+        """Once between two bursts that come in their time, or changes without end put those off for ever."""
+        limits, since_ns = self.limits, self._triggered_ns
         in_debt = self._credit_ns < -self._charge(self._plan()[0])
-        return not (recently or in_debt)
+        if rested_ns < limits.trigger_gap_ns or in_debt:
+            return False
+        again = self._last is not None and self._last.asked_ns == since_ns
+        rest_ns = limits.pause_most_ns if again else limits.trigger_rest_ns
+        return since_ns is None or now_ns - since_ns >= rest_ns
 
     def _switch(self, now_ns: int) -> Decision:
         self._continuous_sent = self.continuous

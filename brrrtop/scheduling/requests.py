@@ -27,6 +27,8 @@ LASTS_NS = 30 * SECOND
 """A regime that stands for so long is no passage between two others."""
 REST_NS = 300 * SECOND
 """From one recording of shapes to the next at least."""
+AGAIN_NS = 60 * SECOND
+"""And after one that came to nothing."""
 TRIES = 3
 """So often in vain, and it is left to a person to ask."""
 RECOVERY_NS = 1_000_000_000
@@ -109,7 +111,8 @@ class Requests:
             return False
         if self._tries >= TRIES or (self._learned_ns is not None and not self._changed):
             return False
-        if self._ordered_ns is not None and abs(now_ns - self._ordered_ns) < REST_NS:
+        rest_ns = AGAIN_NS if self._tries else REST_NS
+        if self._ordered_ns is not None and abs(now_ns - self._ordered_ns) < rest_ns:
             return False
         return self._steps_go_on(now_ns, governor)
 

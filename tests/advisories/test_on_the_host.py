@@ -52,13 +52,17 @@ def test_a_host_that_works_on_what_it_copied_is_said_to() -> None:
     assert "work on what it has just copied back (4 copies a step)" in result.says
 
 
-def test_an_op_on_the_host_that_copies_nothing_is_named() -> None:
+@pytest.mark.parametrize("count", [1, 40])
+def test_ops_on_the_host_that_copy_nothing_are_named(count: int) -> None:
     def body(s: Scene) -> None:
         large(s)
-        s.mark(MarkClass.OP, 7_900.0, "aten::histc")
-        s.idle(8_000.0)
+        for _ in range(count):
+            s.mark(MarkClass.OP, 7_900.0 / count, "aten::histc")
+            s.idle(8_000.0 / count)
 
-    given = looped(body).advice()
+    scene = looped(body)
+    assert scene.judged().estimate.account.idle_ns["host"] >= 4 * 7_500_000
+    given = scene.advice()
     assert "aten::histc on the CPU" in given["host-stall"].says
     assert "readback-traffic" not in given
 

@@ -194,6 +194,11 @@ class Monitor:
 
         return dict(self.until(arrived, patience_s))
 
+    def ready(self) -> Monitor:
+        """Once the agent can trace."""
+        self.in_state("ready")
+        return self
+
     def traced(self, times: int = 1) -> dict[str, Any]:
         """Waits for the end of that many bursts; what the last one was, less how long it held."""
         last = dict(self.until(lambda m: len(m.bursts) >= times and m.bursts[-1]))
@@ -206,6 +211,16 @@ class Monitor:
 
     def burst(self, steps: int = 0, longest_s: float = 0.3) -> None:
         self.send(requests.burst(steps, int(longest_s * 1e9)))
+
+    def trace(self, steps: int = 0, longest_s: float = 0.3) -> None:
+        """A burst, from its beginning on."""
+        self.burst(steps, longest_s)
+        self.in_state("tracing")
+
+    def trace_all(self) -> None:
+        """Without pauses, from the beginning on."""
+        self.send(requests.continuous(True))
+        self.in_state("tracing")
 
     def burst_end(self) -> None:
         self.send(requests.control(requests.Op.BURST_END))

@@ -135,11 +135,8 @@ def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(
 def test_continuous_tracing_gives_them_up_and_takes_them_again(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start("flush_ms=20")).ready()
+    monitor.trace_all()
     both = f"{RUNTIME}; {DRIVER}; {RUNTIME}"
     until_driver(trainer, monitor, RUNTIME, 0)
     assert driver_rows(monitor) == 0

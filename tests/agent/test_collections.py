@@ -18,8 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_collections_that_take_time_are_marked_with_their_generation(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start())
     path = str(trainer.built["agent"])
     before, after, thread = trainer.do(
         f"import gc\nsys.path.insert(0, {str(ROOT)!r})\n"

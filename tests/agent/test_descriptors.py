@@ -52,9 +52,7 @@ def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
     trainer: Trainer, connect: Connect, put: str
 ) -> None:
     trainer.do(OURS + "before = ours()")
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    connect(trainer.load().start()).ready()
     path = trainer.folder / "precious"
     trainer.do(
         "numbers = sorted(ours() - before)\n"
@@ -106,9 +104,7 @@ def test_a_child_of_a_trainer_that_took_the_numbers_keeps_its_files(
 def test_a_trainer_without_descriptors_pays_nothing_for_whoever_knocks(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     trainer.do(
         "import resource; before = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "used = max(map(int, os.listdir('/proc/self/fd'))) + 1\n"

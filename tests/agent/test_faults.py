@@ -19,9 +19,7 @@ GET, SET, NEXT, FINALIZE, SUBSCRIBE = range(10, 15)
 def test_cupti_in_other_hands_is_said_and_tried_again_later(
     trainer: Trainer, connect: Connect, code: int
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     trainer.do(f"cupti.fake_fail({ENABLE}, {code}, 1)")
     monitor.burst()
     status = monitor.in_state("blocked")
@@ -33,9 +31,7 @@ def test_cupti_in_other_hands_is_said_and_tried_again_later(
 
 @pytest.mark.parametrize("code", [27, 35, 40])
 def test_what_is_not_permitted_stays_off(trainer: Trainer, connect: Connect, code: int) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     trainer.do(f"cupti.fake_fail({ENABLE}, {code}, -1)")
     monitor.burst()
     assert "not permitted or not supported" in monitor.in_state("off")["says"]
@@ -51,11 +47,8 @@ def test_an_error_of_a_lesser_call_is_counted_and_survived(
     trainer: Trainer, connect: Connect, call: int
 ) -> None:
     trainer.load().do(f"cupti.fake_fail({call}, 999, -1)")
-    trainer.start("drain_ms=50")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.start("drain_ms=50")).ready()
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('k'), 6000, 100, 0, 7)")
     traced = monitor.traced()
     assert traced["kernels"] > 4000, "full buffers come without a flush"
@@ -69,8 +62,7 @@ def test_an_error_of_a_vital_call_leaves_counters_only(
     trainer: Trainer, connect: Connect, call: int
 ) -> None:
     trainer.load().do(f"cupti.fake_fail({call}, 999, -1)")
-    trainer.start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.start())
     monitor.burst()
     assert monitor.in_state("off" if call == VERSION else "blocked")["tier"] == "nvml"
     assert trainer.do("answer = sum(cupti.fake_enabled(k) for k in range(64))") == 0
@@ -79,19 +71,16 @@ def test_an_error_of_a_vital_call_leaves_counters_only(
 def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("drain_ms=0", graphs=True)
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start("drain_ms=0", graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     trainer.do("train(cupti, lib, 3)")
     monitor.send(requests.continuous(False))
     monitor.in_state("ready")
     trainer.do("cupti.fake_take_callbacks()")
     for _ in range(2):
-        monitor.burst(steps=2, longest_s=1.0)
-        monitor.in_state("tracing")
+        monitor.trace(steps=2, longest_s=1.0)
         trainer.do("train(cupti, lib, 6)")
         monitor.until(lambda m: m.status()["state"] != "tracing")
     assert "owns the callbacks" in monitor.in_state("blocked")["says"]
@@ -100,12 +89,10 @@ def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
 def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start("flush_ms=20"))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     trainer.do("cupti.fake_zero_timestamps(5); cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     monitor.until(lambda m: m.losses().get("zero_timestamps") == 5)
     assert monitor.count(Kind.KERNELS) == 15 and monitor.status()["state"] == "tracing"
@@ -116,11 +103,8 @@ def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
 
 
 def test_records_that_cupti_dropped_taint_the_span(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7); cupti.fake_drop(33)")
     monitor.traced()
     monitor.until(lambda m: m.losses().get("cupti_dropped") == 33)
@@ -130,11 +114,8 @@ def test_records_that_cupti_dropped_taint_the_span(trainer: Trainer, connect: Co
 def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_cupti(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load(version=24).start("max_buffers=2;buffer_bytes=8192")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load(version=24).start("max_buffers=2;buffer_bytes=8192")).ready()
+    monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
     monitor.until(lambda m: m.losses().get("pool"))
     assert trainer.do("answer = cupti.fake_no_buffer()") == 0
@@ -143,11 +124,8 @@ def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_c
 
 
 def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer: Trainer, connect: Connect) -> None:
-    trainer.load(version=130001).start("max_buffers=2;buffer_bytes=8192")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load(version=130001).start("max_buffers=2;buffer_bytes=8192")).ready()
+    monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
     monitor.until(lambda m: m.losses().get("pool") and m.losses().get("cupti_dropped"))
     assert trainer.do("answer = cupti.fake_no_buffer()") > 0
@@ -155,11 +133,8 @@ def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer: Trainer, connect: C
 
 
 def test_a_foreign_buffer_is_counted_and_left_alone(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_foreign_buffer()")
     monitor.traced()
     monitor.until(lambda m: m.losses().get("foreign_buffers") == 1)
@@ -170,29 +145,23 @@ def test_a_clock_that_torch_profiler_left_behind_is_put_right(
 ) -> None:
     trainer.load().start()
     trainer.do("cupti.fake_clock_shift(-10**18)")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer).ready()
+    monitor.trace(longest_s=0.1)
     assert trainer.do("answer = cupti.fake_has_own_clock()")
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     assert monitor.traced()["kernels"] == 20
 
 
 def test_records_of_another_clock_are_counted_not_sent(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_clock_shift(-10**18); cupti.fake_launch(name('k'), 4, 100, 0, 7)")
     assert monitor.traced()["kernels"] == 0
     monitor.until(lambda m: m.losses().get("wrong_clock") == 8)
 
 
 def test_nothing_dangerous_is_ever_called(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start(graphs=True)
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start(graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
     for turn in range(1, 4):

@@ -38,8 +38,7 @@ def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
 ) -> None:
     trainer.load().start()
     trainer.do("lib.brrr_graphs(0)")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer).ready()
     traced_burst(trainer, monitor, LAUNCH)
     trainer.until(FINALIZED, 1)
     traced_burst(trainer, monitor, LAUNCH)
@@ -78,10 +77,8 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
 ) -> None:
     trainer.load().start()
     trainer.do("lib.brrr_graphs(0)")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer).ready()
+    monitor.trace_all()
     trainer.do(LAUNCH)
     if way == "detach":
         monitor.send(requests.detach())
@@ -95,9 +92,7 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
 def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start(graphs=True)
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start(graphs=True)).ready()
     monitor.burst(longest_s=0.1)
     monitor.until(lambda m: m.status()["code"] == "graphs-unknown")
     assert monitor.status()["state"] == "ready"
@@ -112,8 +107,7 @@ def test_beside_graphs_bursts_are_traced_and_cupti_stays(
 ) -> None:
     trainer.load().start(graphs=True)
     trainer.do("lib.brrr_graphs(1)")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer).ready()
     for _ in range(3):
         traced_burst(trainer, monitor, "cupti.fake_graph(name('k'), 20, 100, 5)")
     assert monitor.count(Kind.KERNELS) == 60
@@ -121,11 +115,8 @@ def test_beside_graphs_bursts_are_traced_and_cupti_stays(
 
 
 def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace_all()
     trainer.do(
         "lib.brrr_capture(1); lib.brrr_graphs(1); time.sleep(0.1)\n"
         "answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]"
@@ -139,11 +130,8 @@ def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect
 def test_graphs_seen_while_tracing_keep_cupti_where_it_is(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace_all()
     trainer.do("cupti.fake_graph(name('k'), 20, 100, 5)")
     monitor.send(requests.continuous(False))
     monitor.in_state("ready")

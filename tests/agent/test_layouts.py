@@ -67,14 +67,12 @@ def test_kernels_of_each_layout_are_read(
     trainer: Trainer, connect: Connect, version: int, learned: int
 ) -> None:
     trainer.load(version=version).do(f"cupti.fake_learnable({learned})")
-    trainer.start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.start())
     facts = monitor.in_state("ready")["cupti"]
     layout = f"kernel{KERNELS[version]}"
     assert facts["strides"] == ("learned" if learned else "table")
     assert facts["kernel_bytes"] == dtype(layout).itemsize
-    monitor.burst(longest_s=0.15)
-    monitor.in_state("tracing")
+    monitor.trace(longest_s=0.15)
     at_ns = time.time_ns()
     pointer = trainer.do("answer = name('oracle')")
     row = kernel(layout, at_ns, pointer)
@@ -95,11 +93,8 @@ def test_kernels_of_each_layout_are_read(
 def test_copies_memsets_and_calls_of_each_layout_are_read(
     trainer: Trainer, connect: Connect, version: int
 ) -> None:
-    trainer.load(version=version).start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.15)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load(version=version).start()).ready()
+    monitor.trace(longest_s=0.15)
     at_ns = time.time_ns()
     times = {"start": at_ns, "end": at_ns + 5}
     place = {"device_id": 1, "stream_id": 8, "graph_id": 6}
@@ -143,8 +138,7 @@ def test_copies_memsets_and_calls_of_each_layout_are_read(
 
 def test_a_version_nobody_knows_is_learned_or_refused(trainer: Trainer, connect: Connect) -> None:
     trainer.load(version=140000).do("cupti.fake_learnable(0)")
-    trainer.start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.start())
     status = monitor.in_state("off")
     assert status["tier"] == "nvml" and "140000" in status["says"]
 
@@ -152,11 +146,8 @@ def test_a_version_nobody_knows_is_learned_or_refused(trainer: Trainer, connect:
 def test_an_unknown_record_ends_its_buffer_and_is_counted(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.15)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.15)
     row = kernel("kernel10", time.time_ns(), 0).tobytes()
     feed(trainer, row + (61).to_bytes(8, "little") + row)
     feed(trainer, row + row[:100])
@@ -169,11 +160,8 @@ def test_an_unknown_record_ends_its_buffer_and_is_counted(
 
 def test_no_garbage_in_a_buffer_can_hurt_the_trainer(trainer: Trainer, connect: Connect) -> None:
     """Random bytes after a kind; names are read from kernel records only, which are CUPTI's."""
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.4)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.4)
     noise = np.random.default_rng(3)
     for kind in (0, 1, 2, 4, 5, 8, 22, 38, 39, 51, 63, 64, 2**31):
         content = noise.integers(0, 256, 200, dtype=np.uint8).tobytes()

@@ -33,9 +33,9 @@ def bits_until(trainer: Trainer, wanted: int, patience_s: float = 3.0) -> int:
 
 
 def test_hello_says_who_and_what(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start(hello='{"pid": 42, "wire": 1, "cmdline": "träin \\"x\\""}')
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(
+        trainer.load().start(hello='{"pid": 42, "wire": 1, "cmdline": "träin \\"x\\""}')
+    ).ready()
     hello = monitor.of(Kind.HELLO)[-1].body
     assert (hello["pid"], hello["wire"], hello["cmdline"]) == (42, 1, 'träin "x"')
     facts = monitor.status()["cupti"]
@@ -89,14 +89,12 @@ def test_a_path_too_long_or_in_use_is_refused_with_a_sentence(trainer: Trainer) 
 
 def test_starting_twice_is_starting_once(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    connect(trainer).ready()
     assert trainer.do("answer = threading.active_count()") == 1, "no Python thread of ours"
 
 
 def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer: Trainer, connect: Connect) -> None:
-    trainer.load(cuda=False).start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.load(cuda=False).start())
     monitor.send(requests.continuous(True))
     assert "waiting for the trainer to touch its GPU" in monitor.in_state("waiting")["says"]
     assert trainer.do("answer = cupti.fake_calls(0)") == 0, "no CUPTI call before CUDA is there"
@@ -112,8 +110,7 @@ def test_without_a_libcupti_counters_remain_and_one_that_comes_is_taken(
 ) -> None:
     trainer.do(f"cuda = load({str(trainer.built['cuda'])!r})")
     trainer.do(f"lib = agent({str(trainer.built['agent'])!r})")
-    trainer.start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.start())
     status = monitor.in_state("absent")
     assert status["tier"] == "nvml" and "no libcupti is mapped" in status["says"]
     trainer.do(f"cupti = fake({str(trainer.built['cupti'])!r})")
@@ -154,11 +151,9 @@ def test_another_nvidia_tool_in_the_trainer_is_left_alone(
 def test_a_cupti_before_12_6_gives_kernels_without_calls(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load(version=22, cupti="older").start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.load(version=22, cupti="older").start())
     assert "without launch and sync calls" in monitor.in_state("ready")["says"]
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     assert monitor.traced() == {
         "kernels": 20,
@@ -170,10 +165,8 @@ def test_a_cupti_before_12_6_gives_kernels_without_calls(
 
 
 def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start())
+    monitor.trace_all()
     bits_until(trainer, CAME | TRACING)
     left = time.monotonic()
     monitor.close()
@@ -210,8 +203,7 @@ def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
     monitor = connect(trainer)
     bits_until(trainer, CAME)
     monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     assert monitor.traced()["kernels"] == 20
 
@@ -224,17 +216,12 @@ def test_nobody_watching_for_long_ends_the_agent(trainer: Trainer) -> None:
 
 
 def test_two_monitors_share_one_agent(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    first = connect(trainer)
-    first.in_state("ready")
-    first.burst(longest_s=0.1)
-    first.in_state("tracing")
+    first = connect(trainer.load().start()).ready()
+    first.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('early'), 20, 100, 0, 7)")
     first.traced()
-    second = connect(trainer)
-    second.in_state("ready")
-    second.send(requests.continuous(True))
-    second.in_state("tracing")
+    second = connect(trainer).ready()
+    second.trace_all()
     trainer.do("cupti.fake_launch(name('late'), 30, 100, 0, 7)")
     second.send(requests.continuous(False))
     second.traced()
@@ -273,9 +260,7 @@ def test_a_monitor_that_talks_nonsense_is_let_go(trainer: Trainer, connect: Conn
 
 
 def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     for byte in requests.burst(1, 10**9) + requests.control(requests.Op.PING, 1):
         monitor.send(bytes([byte]))
     seen = len(monitor.of(Kind.STATUS))
@@ -286,12 +271,9 @@ def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect
 def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("outbox_bytes=262144;flush_ms=20")
-    slow = connect(trainer)
-    slow.in_state("ready")
+    slow = connect(trainer.load().start("outbox_bytes=262144;flush_ms=20")).ready()
     slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.send(requests.continuous(True))
-    slow.in_state("tracing")
+    slow.trace_all()
     for _ in range(5):
         trainer.do("cupti.fake_launch(name('k'), 3000, 100, 0, 7)")
         time.sleep(0.1)
@@ -305,10 +287,8 @@ def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
 
 
 def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start())
+    monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     monitor.send(requests.detach())
     assert bits_until(trainer, STOP) & GONE == 0
@@ -328,9 +308,7 @@ def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect)
 def test_a_python_side_that_never_answers_does_not_keep_the_agent(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     monitor.send(requests.detach())
     monitor.until(lambda m: m.ended, 8.0)
     deadline = time.monotonic() + 8.0
@@ -342,11 +320,8 @@ def test_a_python_side_that_never_answers_does_not_keep_the_agent(
 def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     assert trainer.do("answer = lib.brrr_yield(b'torch.profiler')") == 0
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") == [0, 0, 0]
@@ -366,10 +341,8 @@ def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
 def test_a_forked_child_has_no_agent_and_keeps_no_socket(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start())
+    monitor.trace_all()
     trainer.do(
         "r, w = os.pipe()\n"
         "pid = os.fork()\n"
@@ -422,10 +395,8 @@ def test_a_forked_child_may_start_an_agent_of_its_own(trainer: Trainer, connect:
 def test_exits_while_tracing_are_quick_and_keep_their_code(
     trainer: Trainer, connect: Connect, way: str
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start())
+    monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     began = time.monotonic()
     if way == "end":
@@ -449,10 +420,8 @@ def test_exits_while_tracing_are_quick_and_keep_their_code(
 def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start("flush_ms=20"))
+    monitor.trace_all()
     trainer.do("cupti.fake_slow_flush(30_000); time.sleep(0.2)")
     trainer.do("train(cupti, lib, 50)", 2.0)
     assert trainer.do("answer = lib.brrr_name(b'still here')", 1.0) > 0
@@ -485,8 +454,7 @@ def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
     trainer.do("lib.brrr_json(3, b'{\"device_id\": 0}')")
     trainer.do('lib.brrr_json(1, b\'{"pid": 9, "wire": 1, "torch": "2"}\')')
     time.sleep(0.1)
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer).ready()
     assert monitor.of(Kind.HELLO)[0].body["torch"] == "2"
     assert monitor.of(Kind.DEVICE)[0].body == {"device_id": 0}
     trainer.do('lib.brrr_json(13, b\'{"tier": "probe", "state": "off", "says": "x"}\')')
@@ -494,12 +462,9 @@ def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
 
 
 def test_memory_stays_within_its_cap_under_load(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start("flush_ms=20")).ready()
     before = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     for _ in range(10):
         trainer.do("cupti.fake_launch(name('k'), 10000, 10, 0, 7)")
     after = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
@@ -528,11 +493,8 @@ def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
 def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start("flush_ms=20")).ready()
+    monitor.trace_all()
     trainer.do("train(cupti, lib, 100)")
     monitor.send(requests.detach())
     monitor.close()

@@ -35,10 +35,8 @@ def test_a_name_in_an_unloaded_module_is_none_where_reading_is_forbidden_too(
     try:
         trainer.load().start()
         trainer.do("assert ctypes.CDLL(None).fault_arm(b'libbrrrtop_agent')" + UNLOADED)
-        monitor = connect(trainer)
-        monitor.in_state("ready")
-        monitor.burst(longest_s=0.2)
-        monitor.in_state("tracing")
+        monitor = connect(trainer).ready()
+        monitor.trace(longest_s=0.2)
         for pointer in ("page", "page + 4096 - 3", "gone"):
             trainer.do(f"cupti.fake_launch({pointer}, 1, 100, 0, 7)")
         assert monitor.traced()["kernels"] == 3
@@ -63,9 +61,7 @@ def marked(trainer: Trainer, monitor: Monitor, name: str) -> str | None:
 def test_a_full_table_begins_anew_once_nobody_watches(
     trainer: Trainer, connect: Connect, way: str
 ) -> None:
-    trainer.load().start()
-    first = connect(trainer)
-    first.in_state("ready")
+    first = connect(trainer.load().start()).ready()
     assert marked(trainer, first, "early") == "early"
     stale = trainer.do("answer = lib.brrr_name(b'early')")
     trainer.do(FILL, 30)
@@ -77,15 +73,13 @@ def test_a_full_table_begins_anew_once_nobody_watches(
     else:
         trainer.do("lib.brrr_stop()")
         trainer.start()
-    second = connect(trainer)
-    second.in_state("ready")
+    second = connect(trainer).ready()
     assert marked(trainer, second, "late") == "late"
     assert trainer.stats()["name_bytes"] < full / 10
     fresh = trainer.do("answer = lib.brrr_name(b'early')")
     assert fresh not in (0, stale), "an id kept from before never means another name"
     assert second.names().get(stale) is None
-    second.burst(longest_s=0.2)
-    second.in_state("tracing")
+    second.trace(longest_s=0.2)
     trainer.do("cupti.fake_launch(name('gemm'), 5, 100, 0, 7)")
     assert second.traced()["kernels"] == 5
     names = second.names()

@@ -73,9 +73,7 @@ def working(trainer: Trainer, code: str) -> Iterator[Future[Any]]:
 
 def start(trainer: Trainer, connect: Connect, options: str = "") -> Monitor:
     trainer.hurry()
-    trainer.load().start(options)
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start(options)).ready()
     return monitor
 
 
@@ -112,8 +110,7 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
         if "Thread" in code:
             monitor.until(lambda m: m.count(Kind.MARKS))
         some_bursts(monitor)
-        monitor.send(requests.continuous(True))
-        monitor.in_state("tracing")
+        monitor.trace_all()
         monitor.until(lambda m: m.count(Kind.KERNELS) > 100)
         monitor.send(requests.continuous(False))
         monitor.in_state("ready")
@@ -237,8 +234,7 @@ def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(
     monitor = start(trainer, connect, "flush_ms=20")
     if not trainer.in_hurry:
         pytest.skip("other processes may hold a step up as well")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     monitor.send(requests.continuous(False))
     with working(
         trainer, "cupti.fake_slow_flush(1500); answer = work(cupti, lib, after(1.2), True)"

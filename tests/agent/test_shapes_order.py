@@ -28,9 +28,7 @@ def bits_until(trainer: Trainer, bit: int) -> int:
 def test_shapes_come_with_the_burst_that_was_ordered_before_them(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     monitor.send(requests.control(requests.Op.SHAPES))
     assert not bits_until(trainer, SHAPES) & TRACING, "nothing is traced yet"
     monitor.burst(0, 0.3)
@@ -41,8 +39,7 @@ def test_shapes_come_with_the_burst_that_was_ordered_before_them(
 def test_shapes_are_due_at_once_while_everything_is_traced(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start())
     monitor.send(requests.continuous(True))
     bits_until(trainer, TRACING)
     monitor.send(requests.control(requests.Op.SHAPES))
@@ -52,9 +49,7 @@ def test_shapes_are_due_at_once_while_everything_is_traced(
 
 
 def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     taken = trainer.do(
         """
 import ctypes, json, struct

@@ -22,11 +22,8 @@ VERSIONS = (22, 24, 26, 27, 130001, 130101, 130202, 130301, 130401, 130500)
 def test_every_kernel_of_a_burst_arrives_with_its_fields(
     trainer: Trainer, connect: Connect, version: int
 ) -> None:
-    trainer.load(version=version).start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.2)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load(version=version).start()).ready()
+    monitor.trace(longest_s=0.2)
     assert trainer.do("answer = cupti.fake_enabled_calls()") < 40, "only the calls worth a row"
     trainer.do("cupti.fake_launch(name('alpha'), 3000, 5000, 0, 7)")
     trainer.do("cupti.fake_launch(name('beta'), 50, 5000, 0, 9)")
@@ -50,11 +47,8 @@ def test_every_kernel_of_a_burst_arrives_with_its_fields(
 def test_copies_memsets_syncs_and_triton_launches_arrive(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.2)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.2)
     trainer.do("cupti.fake_copy(1, 4096, 9000); cupti.fake_memset(512, 1000)")
     trainer.do("cupti.fake_call(131, 0, 70000, 0); cupti.fake_call(20, 0, 1000, 0)")
     trainer.do("cupti.fake_call(137, 0, 70000, 700); cupti.fake_launch_driver(name('t'), 3, 1000)")
@@ -74,12 +68,10 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
 
 
 def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start())
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
-    monitor.burst(longest_s=0.2)
-    monitor.in_state("tracing")
+    monitor.trace(longest_s=0.2)
     trainer.do("cupti.fake_graph(name('node'), 40, 1000, 5)")
     assert monitor.traced()["whole"]
     kernels, calls = monitor.rows(Kind.KERNELS), monitor.rows(Kind.CALLS)
@@ -91,11 +83,8 @@ def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
 
 
 def test_a_burst_holds_whole_steps(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(steps=4, longest_s=5.0)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(steps=4, longest_s=5.0)
     trainer.do("train(cupti, lib, 20, kernels=25)")
     traced = monitor.traced()
     assert 5 <= traced["steps"] <= 6, "four whole steps and the part before the first mark"
@@ -112,11 +101,8 @@ def test_a_burst_holds_whole_steps(trainer: Trainer, connect: Connect) -> None:
 
 
 def test_a_burst_without_steps_ends_by_time(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(steps=4, longest_s=0.15)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(steps=4, longest_s=0.15)
     trainer.do("cupti.fake_launch(name('k'), 10, 1000, 0, 7)")
     assert monitor.traced()["kernels"] == 10
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") == [0, 0, 0]
@@ -124,9 +110,7 @@ def test_a_burst_without_steps_ends_by_time(trainer: Trainer, connect: Connect) 
 
 
 def test_continuous_tracing_runs_until_told(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start("flush_ms=20")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start("flush_ms=20")).ready()
     monitor.send(requests.continuous(True))
     assert monitor.in_state("tracing")["tier"] == "continuous"
     for _ in range(5):
@@ -148,11 +132,8 @@ def test_an_observed_span_ends_where_records_are_still_in_flight(
     trainer: Trainer, connect: Connect
 ) -> None:
     """Kernels queued far ahead: what has not arrived is not called observed."""
-    trainer.load().start("drain_ms=100;flush_ms=10000")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.2)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start("drain_ms=100;flush_ms=10000")).ready()
+    monitor.trace(longest_s=0.2)
     trainer.do("cupti.fake_launch(name('short'), 1000, 10_000, 0, 7)")
     trainer.do("launch = lambda: cupti.fake_launch(name('long'), 1, 3 * 10**9, 0, 7)")
     trainer.do("threading.Thread(target=launch).start()")
@@ -164,11 +145,8 @@ def test_an_observed_span_ends_where_records_are_still_in_flight(
 
 
 def test_tails_of_a_burst_are_waited_for(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.1)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.load().start()).ready()
+    monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('queued'), 300, 1_000_000, 0, 7)")
     traced = monitor.traced()
     assert (traced["kernels"], traced["whole"]) == (300, True)
@@ -180,12 +158,9 @@ def test_tails_of_a_burst_are_waited_for(trainer: Trainer, connect: Connect) -> 
 
 def test_work_that_does_not_end_is_no_other_profiler(trainer: Trainer, connect: Connect) -> None:
     """CUPTI gives no buffer back before the last kernel of it has ended, and asks for no other one."""
-    trainer.load().start("drain_ms=20")
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start("drain_ms=20")).ready()
     for burst in range(1, 4):
-        monitor.burst(longest_s=0.2)
-        monitor.in_state("tracing")
+        monitor.trace(longest_s=0.2)
         if burst == 1:
             trainer.do("cupti.fake_launch(name('endless'), 1, 10**12, 0, 7)")
         trainer.do("train(cupti, lib, 3, kernels=2)")
@@ -197,9 +172,7 @@ def test_work_that_does_not_end_is_no_other_profiler(trainer: Trainer, connect: 
 
 
 def test_marks_carry_names_that_are_known_before(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
+    monitor = connect(trainer.load().start()).ready()
     trainer.do(
         "ids = [lib.brrr_name(t.encode()) for t in ('gc', 'übung', 'gc', '')]\n"
         "lib.brrr_mark(4, 513, 1023, 2, ids[1], 77)\n"
@@ -218,11 +191,8 @@ def test_kernel_names_are_demangled_and_kept_apart_by_content(
     trainer: Trainer, connect: Connect
 ) -> None:
     trainer.load().do("ctypes.CDLL('libstdc++.so.6')")
-    trainer.start()
-    monitor = connect(trainer)
-    monitor.in_state("ready")
-    monitor.burst(longest_s=0.2)
-    monitor.in_state("tracing")
+    monitor = connect(trainer.start()).ready()
+    monitor.trace(longest_s=0.2)
     trainer.do("cupti.fake_launch(name('_Z6kernelIfEvPT_i'), 2, 1000, 0, 7)")
     trainer.do("cupti.fake_launch(name('_Znonsense'), 1, 1000, 0, 7)")
     trainer.do("b = ctypes.create_string_buffer(b'_Znonsense')")

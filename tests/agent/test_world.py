@@ -195,8 +195,7 @@ def test_threads_go_on_when_what_holds_them_is_ended_alone(
 
 
 def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start(graphs=True)
-    monitor = connect(trainer)
+    monitor = connect(trainer.load().start(graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
     monitor.burst(longest_s=0.05)
     assert monitor.traced()["all_threads"]
@@ -211,8 +210,7 @@ def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect
 def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None:
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 20, 20)")
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     monitor.send(requests.detach())
     monitor.until(lambda m: m.ended)
     assert trainer.do(ON) == 0
@@ -224,8 +222,7 @@ def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(
     trainer: Trainer, connect: Connect
 ) -> None:
     monitor = allowed(trainer, connect)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     trainer.do("cupti.fake_graph(b'node', 5, 1000, 3)")
     monitor.until(lambda m: m.count(Kind.KERNELS) >= 5)
     monitor.send(requests.continuous(False))
@@ -273,8 +270,7 @@ def test_who_leaves_is_told_why_the_agent_stays(trainer: Trainer, connect: Conne
 def left_inside(trainer: Trainer, connect: Connect) -> str:
     """A monitor leaves while it traces and a thread is inside CUDA: what the agent says to that."""
     monitor = allowed(trainer, connect)
-    monitor.send(requests.continuous(True))
-    monitor.in_state("tracing")
+    monitor.trace_all()
     trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
     monitor.send(requests.detach())
     monitor.until(lambda m: m.status().get("code") == "no-pause")

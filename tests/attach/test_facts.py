@@ -361,10 +361,9 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
 
 
 def test_a_process_of_another_user_is_no_successor_whatever_its_command(
-    root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: None, tmp_path: Path
 ) -> None:
     """With `--yes` root attaches to a successor unasked: nobody else may offer one."""
-    monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
         finder = alike(first, interval=0.0, yes=True)
         first.process.kill()

@@ -415,3 +415,16 @@ def test_what_cannot_be_written_whole_is_an_error_and_never_passes_for_written()
         with pytest.raises(OSError, match="writing 16 bytes"):
             calls.write_memory(os.getpid(), address, bytes(16))
     assert area[page:] == bytes(page)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("registers", (calls.NT_PRSTATUS,)), ("set_registers", (calls.NT_PRSTATUS, bytes(8))),
+     ("signal_mask", ()), ("set_signal_mask", (bytes(8),)), ("read_memory", (0x1000, 8)),
+     ("wait", (0.0,))],
+)  # fmt: skip
+def test_what_the_kernel_refuses_is_an_error_and_never_passes_for_done(
+    name: str, given: tuple[object, ...]
+) -> None:
+    with pytest.raises((OSError, calls.Gone)):
+        getattr(calls, name)(os.getpid(), *given)

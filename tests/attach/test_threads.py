@@ -27,23 +27,40 @@ def test_who_sleeps_stands_and_who_computes_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "reads_on", "parked"),
+    ("looks", "reads", "parked"),
     [
-        ([f"{FUTEX} 0x1 0x7f 0x8"] * 2, False, True),
-        ([f"{FUTEX} 0x1 0x7f 0x8", f"{FUTEX} 0x2 0x7f 0x8"], False, False),
-        (["running"] * 2, False, False),
-        (["7 0x1 0x7f 0x8"] * 2, False, False),
-        ([f"{READ} 0x3 0x7f 0x8"] * 2, True, True),
-        ([f"{READ} 0x3 0x7f 0x8"] * 2, False, False),
+        ([f"{FUTEX} 0x1 0x7f 0x8"] * 2, "", True),
+        ([f"{FUTEX} 0x1 0x7f 0x8", f"{FUTEX} 0x2 0x7f 0x8"], "", False),
+        (["running"] * 2, "", False),
+        (["7 0x1 0x7f 0x8"] * 2, "", False),
+        ([f"{READ} 0x3 0x7f 0x8"] * 2, "pipe:[4711]", True),
+        ([f"{READ} 0x3 0x7f 0x8"] * 2, "/data/train.bin", False),
+        ([f"{READ} 0x3 0x7f 0x8"] * 2, "", False),
     ],
 )
 def test_a_thread_is_parked_where_two_looks_apart_find_it_in_a_call_that_goes_on(
-    looks: list[str], reads_on: bool, parked: bool, monkeypatch: pytest.MonkeyPatch
+    looks: list[str], reads: str, parked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, slept = iter(looks), list[float]()
+    seen, slept, files = iter(looks), list[float](), {"/proc/5/fd/3": reads} if reads else {}
+
+    def target(path: str) -> str:
+        if path not in files:
+            raise PermissionError(path)
+        return files[path]
+
     monkeypatch.setattr(threads, "thread_ids", lambda pid: [5])
     monkeypatch.setattr(threads, "place", lambda pid, tid: next(seen))
-    monkeypatch.setattr(threads, "_reads_on", lambda pid, descriptor: reads_on and descriptor == 3)
+    monkeypatch.setattr(threads.os, "readlink", target)
     monkeypatch.setattr(threads.time, "sleep", slept.append)
     assert threads.parked_threads(5, (FUTEX,), (READ,)) == [5] * parked
     assert slept == [threads._APART_S]
+
+
+def test_the_main_thread_is_the_last_resort_and_the_drivers_own_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "thread_ids", lambda pid: [5, 6, 7, 8])
+    monkeypatch.setattr(threads, "place", lambda pid, tid: f"{FUTEX if tid < 8 else READ} 0x1")
+    monkeypatch.setattr(threads, "_driver_owned", lambda pid, tid: tid == 6)
+    assert threads.parked_threads(5, (FUTEX, READ)) == [7, 8, 6, 5]
+    assert threads.parked_threads(5, (READ, FUTEX), at_most=2) == [8, 7, 5]

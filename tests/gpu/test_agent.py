@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from collectors.attach import agent_library
-from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import CallClass
 from tests.agent.rig import STATS, Monitor, Trainer
@@ -75,8 +74,7 @@ def test_a_burst_counts_the_kernels_that_torch_profiler_counts(
 ) -> None:
     trainer, monitor = watched
     count, micros = trainer.do(PROFILE.format(count=10), 60)
-    monitor.burst(steps=10, longest_s=20)
-    monitor.in_state("tracing")
+    monitor.trace(steps=10, longest_s=20)
     trainer.do("steps(20)", 60)
     assert monitor.traced()["whole"]
     monitor.until(lambda m: m.count(Kind.MARKS) >= 20)
@@ -152,8 +150,7 @@ def test_leaving_in_every_way_keeps_the_trainer_going(watched: tuple[Trainer, Mo
     trainer, _ = watched
     for _ in range(20):
         one = Monitor(trainer.socket_path)
-        one.send(requests.continuous(True))
-        one.in_state("tracing")
+        one.trace_all()
         trainer.do("steps(3)", 60)
         one.close()
     time.sleep(1.0)

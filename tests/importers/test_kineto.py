@@ -30,17 +30,6 @@ def _received(folder: Path, events: list[dict[str, Any]], **facts: Any) -> Recei
     return Received(KinetoSource(written(folder, text_of(events, **facts))))
 
 
-def test_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
-    base = 1790857026000000000
-    events = [kernel(4373332226103.908, 138.506), kernel(4373332226242.414, 0.001)]
-    received = _received(tmp_path, events, baseTimeNanoseconds=base)
-    assert received.kernels["start_ns"].tolist() == [
-        base + 4373332226103908,
-        base + 4373332226242414,
-    ]
-    assert received.kernels["end_ns"].tolist() == [base + 4373332226242414, base + 4373332226242415]
-
-
 @pytest.mark.parametrize(
     ("written_us", "expected_ns"),
     [
@@ -49,12 +38,14 @@ def test_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
         ("1712195495505543", 1712195495505543000),
         ("1712195495505543.2175", 1712195495505543218),
         ("1.712195495505543217e15", 1712195495505543217),
+        ("4373332226103.908", 1790857026000000000 + 4373332226103908),
     ],
 )
 def test_times_that_doubles_cannot_hold_are_read_from_the_text(
     tmp_path: Path, written_us: str, expected_ns: int
 ) -> None:
-    text = text_of([kernel("TS", 3.25), kernel(1712195495505554.5, 1)])
+    base = 0 if expected_ns < 1790857026000000000 else 1790857026000000000
+    text = text_of([kernel("TS", 3.25)], baseTimeNanoseconds=base)
     received = Received(KinetoSource(written(tmp_path, text.replace(b'"TS"', written_us.encode()))))
     assert received.kernels["start_ns"][0] == expected_ns
     assert received.kernels["end_ns"][0] == expected_ns + 3250
@@ -168,35 +159,26 @@ def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path: Path) -> N
     )
 
 
-def test_ops_of_other_threads_and_finished_ops_are_not_blamed(tmp_path: Path) -> None:
-    events = [
-        op(0, 100, "aten::elsewhere", tid=11, **MM),
-        op(0, 10, "aten::over", **MM),
-        launch(20, 5, 3),
-        kernel(60, 5, 3),
-    ]
-    assert _received(tmp_path, events).op_of(3) is None
+def _mm(name: str, at: int, external: int | None = None, span: int = 10, tid: int = 10) -> Any:
+    return op(at, span, name, tid, **MM, **({} if external is None else {"External id": external}))
 
 
-def test_external_ids_link_where_they_name_ops(tmp_path: Path) -> None:
-    events = [
-        op(0, 10, "aten::mm", **{"External id": 77}, **MM),
-        launch(1, 5, 3, **{"External id": 77}),
-        kernel(20, 5, 3, **{"External id": 77}),
-        kernel(30, 5, 4, **{"External id": 77}),
-    ]
-    received = _received(tmp_path, events)
-    assert (received.op_of(3), received.op_of(4)) == ("aten::mm", "aten::mm")
-
-
-def test_external_ids_that_are_correlations_mislead_nobody(tmp_path: Path) -> None:
-    events = [
-        op(0, 10, "aten::right", **{"External id": 50}, **MM),
-        op(100, 10, "aten::wrong", **{"External id": 3}, **MM),
-        launch(1, 5, 3, **{"External id": 3}),
-        kernel(20, 5, 3, **{"External id": 3}),
-    ]
-    assert _received(tmp_path, events).op_of(3) == "aten::right"
+@pytest.mark.parametrize(
+    ("ops", "external", "wanted"),
+    [
+        ([_mm("of another thread", 0, span=100, tid=11), _mm("over", 0)], None, None),
+        ([_mm("named", 0, 77)], 77, "named"),
+        ([_mm("around it", 0, 50), _mm("of the correlation's number", 100, 3)], 3, "around it"),
+    ],
+)
+def test_launches_belong_to_ops_around_them_or_named(
+    tmp_path: Path, ops: list[Any], external: int | None, wanted: str | None
+) -> None:
+    ids = {} if external is None else {"External id": external}
+    start = 20 if external is None else 1
+    acts = [kernel(60, 5, 3, **ids), *([kernel(70, 5, 4, **ids)] if wanted == "named" else [])]
+    received = _received(tmp_path, [*ops, launch(start, 5, 3, **ids), *acts])
+    assert {received.op_of(int(one)) for one in received.kernels["correlation"]} == {wanted}
 
 
 def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
@@ -297,8 +279,11 @@ def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
         launch(6, 5, big + 2, tid=(1 << 45) + 1),
         kernel(10, 5, big + 1, stream=1 << 35),
         kernel(20, 5, big + 2, stream=(1 << 35) + 1),
+        copied := copy(30, 1, 0, "Memset (Device)", 4),
     ]
+    copied["args"]["stream"] = 1 << 35
     received = _received(tmp_path, events)
+    assert received.copies["stream"][0] == received.kernels["stream"][0]
     assert received.kernels["correlation"].tolist() == received.calls["correlation"].tolist()
     assert 0 not in received.kernels["correlation"]
     assert (
@@ -414,14 +399,3 @@ def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Pa
         "dynamo",
     ]
     assert "aten::mm" not in received.marks_of(MarkClass.OP)
-
-
-def test_streams_beyond_32_bits_are_the_same_for_kernels_and_copies(tmp_path: Path) -> None:
-    copied = copy(9, 1, 0, "Memset (Device)", 4)
-    copied["args"]["stream"] = 1 << 40
-    received = _received(tmp_path, [kernel(1, 1, stream=5), kernel(3, 1, stream=1 << 40), copied])
-    assert (
-        received.kernels["stream"][1]
-        == received.copies["stream"][0]
-        != received.kernels["stream"][0]
-    )

@@ -71,26 +71,36 @@ def test_text_that_is_no_trace_is_refused(tmp_path: Path, text: bytes, says: str
     assert says in _refused(written(tmp_path, text)).message
 
 
-def test_a_trace_without_gpu_work_says_how_to_record_it(tmp_path: Path) -> None:
-    fault = _refused(written(tmp_path, text_of([op(0, 1, "aten::mm"), annotation(0, 1, "x")])))
-    assert "no GPU activity" in fault.message
-    assert "ProfilerActivity.CUDA" in fault.action
+def _of(category: str) -> dict[str, object]:
+    return {**launch(0, 1, 1, "runFunction - job_prep"), "cat": category}
 
 
-def test_launches_without_gpu_work_say_that_the_recording_failed(tmp_path: Path) -> None:
-    text = text_of([op(0, 3, "aten::mm"), launch(1, 1, 7, "cudaLaunchKernel")])
-    fault = _refused(written(tmp_path, text))
-    assert "CUDA launches and no GPU activity" in fault.message
-    assert "no other profiler" in fault.action
-
-
-def test_a_trace_of_another_profiler_is_said_to_be_of_one(tmp_path: Path) -> None:
-    """As a browser writes it: no categories that are used, and none of its processes a device."""
-    text = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "Renderer"}}
-    run = {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "RunTask"}
-    fault = _refused(written(tmp_path, text_of([text, run])))
-    assert "2 events, but none that torch.profiler writes" in fault.message
-    assert "export_chrome_trace" in fault.action
+@pytest.mark.parametrize(
+    ("events", "says", "action"),
+    [
+        ([op(0, 1, "aten::mm"), annotation(0, 1, "x")], "no GPU activity", "ProfilerActivity.CUDA"),
+        (
+            [op(0, 3, "aten::mm"), launch(1, 1, 7, "cudaLaunchKernel")],
+            "CUDA launches and no GPU activity",
+            "no other profiler",
+        ),
+        (  # as a browser writes it: no categories that are used, and none of its processes a device
+            [
+                {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "Renderer"}},
+                {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "RunTask"},
+            ],
+            "2 events, but none that torch.profiler writes",
+            "export_chrome_trace",
+        ),
+        ([op(0, 3, "aten::mm"), _of("mtia_runtime")], "MTIA", "NVIDIA"),
+        ([op(0, 3, "aten::mm"), _of("xpu_driver")], "Intel", "NVIDIA"),
+    ],
+)
+def test_a_trace_without_gpu_work_says_what_it_is_and_what_to_do(
+    tmp_path: Path, events: list[dict[str, object]], says: str, action: str
+) -> None:
+    fault = _refused(written(tmp_path, text_of(events)))
+    assert says in fault.message and action in fault.action
 
 
 def test_a_trace_inside_another_object_is_said_to_be_there(tmp_path: Path) -> None:
@@ -103,15 +113,6 @@ def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path)
     text = text_of([op(0, 1, "aten::mm"), op(2, 1, "aten::mm"), kernel(1, 1)])
     fault = _refused(written(tmp_path, text[: text.rindex(b'"cat"')]))
     assert "breaks off before its first GPU activity" in fault.message
-
-
-@pytest.mark.parametrize(("category", "says"), [("mtia_runtime", "MTIA"), ("xpu_driver", "Intel")])
-def test_a_trace_of_another_accelerator_is_named_as_such(
-    tmp_path: Path, category: str, says: str
-) -> None:
-    call = {**launch(0, 1, 1, "runFunction - job_prep"), "cat": category}
-    fault = _refused(written(tmp_path, text_of([op(0, 3, "aten::mm"), call])))
-    assert says in fault.message and "NVIDIA" in fault.action
 
 
 def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> None:
@@ -155,12 +156,11 @@ def _ends_an_event(text: bytes, at: int) -> bool:
         return False
 
 
-def test_a_truncated_gzip_gives_what_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind", [b"", b"\xff" * 9_000], ids=["cut", "damaged"])
+def test_a_torn_gzip_gives_what_is_whole(tmp_path: Path, behind: bytes) -> None:
     many = [kernel(i * 10 + 0.5, 3, 0, f"kernel_{i * 7919}") for i in range(5000)]
     data = gzip.compress(text_of(many))
-    source = KinetoSource(
-        written(tmp_path, b"", "x") and written(tmp_path, data[: len(data) // 2], "t.gz")
-    )
+    source = KinetoSource(written(tmp_path, data[: len(data) // 2] + behind, "t.gz"))
     received = Received(source)
     assert 1000 < len(received.kernels) < 4000
     assert [received.names[int(i)] for i in received.kernels["name_id"][:2]] == [
@@ -176,24 +176,45 @@ def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
     assert "before" in _refused(written(tmp_path, data[:30], "t.json.gz")).message
 
 
-def test_a_gzip_damaged_in_the_middle_gives_the_start(tmp_path: Path) -> None:
-    data = bytearray(
-        gzip.compress(text_of([kernel(i, 1, i, f"k{i * 7919}") for i in range(20000)]))
-    )
-    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
-    source = KinetoSource(written(tmp_path, bytes(data)))
-    assert len(Received(source).kernels) > 1000
-    assert any("missing" in note for note in source.info.notes)
-
-
-def test_events_before_a_damaged_place_are_kept_and_the_rest_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block_bytes", [2000, 1 << 19])
+@pytest.mark.parametrize("gap", [1, 40, 3000])
+def test_a_damaged_middle_costs_what_it_touches_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, gap: int
 ) -> None:
-    monkeypatch.setattr(reader, "BLOCK_BYTES", 2000)
+    """Bytes that are missing, or are others, as on a disk that was full."""
+    monkeypatch.setattr(reader, "BLOCK_BYTES", block_bytes)
+    head, tail = b'{"traceEvents": [', b'], "distributedInfo": {"rank": 3, "world_size": 8}}'
+    events = [json.dumps(kernel(i * 10, 5, 0, f"k{i}")).encode() for i in range(60)]
+    text = head + b", ".join(events) + tail
+    for at in range(len(text) // 2, len(text) // 2 + len(events[0]), 9):
+        for between in (b"", b"\0" * gap):
+            path = written(tmp_path, text[:at] + between + text[at + gap :])
+            source = KinetoSource(path)
+            received = Received(source)
+            kept = {received.names[int(i)] for i in received.kernels["name_id"]}
+            whole = {
+                f"k{i}" for i, one in enumerate(events)
+                if text.index(one) + len(one) < at or text.index(one) > at + gap
+            }  # fmt: skip
+            assert len(whole - kept) <= 1 and source.info.rank == 3
+            if between:
+                (note,) = source.info.notes
+                assert note.startswith("the text is damaged after event ") and note.endswith(
+                    " of it could not be read"
+                )
+
+
+def test_several_damaged_places_are_counted_and_broken_off_ends_said_as_well(
+    tmp_path: Path,
+) -> None:
     text = text_of([kernel(i * 10, 5, 0, f"k{i}") for i in range(60)])
-    source = KinetoSource(written(tmp_path, text.replace(b'"k31"', b'"k\x01" oops')))
-    assert len(Received(source).kernels) == 31
-    assert source.info.notes == ("the text is damaged: what came after event 31 is missing",)
+    for name in (b'"k11"', b'"k31"'):
+        text = text.replace(name, b'"k\x01" oops')
+    source = KinetoSource(written(tmp_path, text[: text.index(b'"k50"')]))
+    assert len(Received(source).kernels) == 48
+    damaged, torn = source.info.notes
+    assert damaged.startswith("the text is damaged in 2 places, the first after event 11: ")
+    assert torn == "the text breaks off: what came after event 48 is missing"
 
 
 def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
@@ -244,25 +265,20 @@ def test_objects_inside_events_do_not_confuse_the_cuts(
 
 
 @pytest.mark.parametrize(
-    "dur", [-1, -0.001, 1e12, 1e300, "NaN", "Infinity", "-Infinity", "1e999", "null"]
-)
-def test_impossible_durations_are_left_out_and_counted(tmp_path: Path, dur: object) -> None:
-    text = text_of([kernel(1, 2), kernel(5, "DUR"), kernel(9, 2)])
-    source = KinetoSource(written(tmp_path, text.replace(b'"DUR"', str(dur).encode())))
+    ("ts", "dur"),
+    [
+        *((5, dur) for dur in (-1, -0.001, 1e12, 1e300, "NaN", "Infinity", "-Infinity", "1e999", "null")),
+        *((ts, 1) for ts in ("1e300", "-1e300", "9e18", "123456789012345678901234567890", '"x"', "[]")),
+    ],
+)  # fmt: skip
+def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: object, dur: object) -> None:
+    text = text_of([kernel(1, 2), kernel("TS", "DUR"), kernel(9, 2)])
+    text = text.replace(b'"TS"', str(ts).encode()).replace(b'"DUR"', str(dur).encode())
+    source = KinetoSource(written(tmp_path, text))
     received = Received(source)
     assert received.kernels["start_ns"].tolist() == [1000, 9000]
     assert sum(v for k, v in received.of(Kind.LOSS)[0].body.items() if k != "records") == 1
     assert any("1 event" in note for note in source.info.notes)
-
-
-@pytest.mark.parametrize(
-    "ts", ["1e300", "-1e300", "9e18", "123456789012345678901234567890", '"x"', "[]"]
-)
-def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: str) -> None:
-    text = text_of([kernel(1, 2), kernel("TS", 1), kernel(9, 2)])
-    received = Received(KinetoSource(written(tmp_path, text.replace(b'"TS"', ts.encode()))))
-    assert len(received.kernels) == 2
-    assert received.of(Kind.LOSS)[0].body
 
 
 def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:

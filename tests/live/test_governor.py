@@ -90,27 +90,18 @@ def test_waits_that_are_too_short_absorb_nothing() -> None:
     assert "absorb" not in done.governor.describe()
 
 
-@pytest.mark.parametrize("limit", [0.001, 0.003, 0.03])
-def test_another_budget_holds_too(limit: float) -> None:
+@pytest.mark.parametrize("limit", [0.001, 0.003, 0.01, 0.03])
+def test_bursts_leave_room_for_what_no_meter_of_ours_sees(limit: float) -> None:
     done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 800)
-    assert done.true_share(100) <= limit + max(done.extra_s) / 700
+    assert done.true_share(100) <= 0.6 * limit + max(done.extra_s) / 700
     assert len(done.bursts_s) > 5
 
 
-def test_bursts_leave_room_for_what_no_meter_of_ours_sees() -> None:
-    done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=0.01)), 600)
-    assert done.true_share(100) <= 0.006
-
-
-def test_a_launch_bound_loop_is_still_looked_at_often() -> None:
-    done = run(LAUNCH_BOUND, Governor(), 120)
-    assert float(np.median(done.gaps_s)) < 6
-
-
-def test_a_gpu_bound_loop_gets_the_shortest_pause() -> None:
-    done = run(GPU_BOUND, Governor(), 120)
-    assert float(np.median(done.gaps_s[3:])) < 3
-    assert done.true_share() < 0.003
+@pytest.mark.parametrize(("loop", "most_s"), [(LAUNCH_BOUND, 6), (GPU_BOUND, 3)])
+def test_a_loop_is_looked_at_as_often_as_it_can_pay(loop: Loop, most_s: float) -> None:
+    done = run(loop, Governor(), 120)
+    assert float(np.median(done.gaps_s[3:])) < most_s
+    assert done.true_share() < 0.006
 
 
 def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
@@ -186,12 +177,14 @@ def test_a_burst_is_charged_more_than_it_is_believed_to_cost_the_more_the_less_i
     """Where prior and measurement agree, so that nothing but the error is on top."""
     governor, steps = Governor(), 3
     governor.cost.add_steps(START_NS + np.arange(20) * 10_000_000)
+    for count_of, length_ns in ((steps, 30_000_000), (0, governor.limits.stepless_burst_ns)):
+        assert governor._charge(count_of) == pytest.approx(0.1 * length_ns + _PRIOR_STALL_NS)
     governor._records = (mean_ns - _PRIOR_STALL_NS) / (_NS_PER_RECORD * steps)
     charges = []
     for factor in (1.0, 2.0):
         governor.cost.measured = [BurstCost(0, 1, steps, mean_ns, factor * error_ns, 0)] * count
         charges.append(governor._charge(steps))
-    assert mean_ns < charges[0] <= charges[1] < 2 * mean_ns + 1.0
+    assert mean_ns * (1 + 0.44 / count) < charges[0] <= charges[1] < 2 * mean_ns + 1.0
 
 
 def test_a_budget_nothing_fits_into_means_counters_only() -> None:
@@ -232,9 +225,13 @@ def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
 
 def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
     governor = Governor()
-    done = run(Loop(0.05, answers=False), governor, 200)
-    assert done.gaps_s[-1] > done.gaps_s[0]
+    run(Loop(0.05, answers=False), governor, 200)
     assert "has not reported" in governor.describe()
+    governor._credit_ns = 0.0
+    for unanswered, pause_s in ((1, 4), (3, 16), (9, 60)):
+        governor._pause_ns, governor._unanswered = 0, unanswered
+        governor._plan_pause()
+        assert governor._pause_ns == pause_s * SECOND
 
 
 def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
@@ -448,19 +445,7 @@ def test_a_first_look_without_a_whole_step_is_followed_at_once_by_one_with_some(
     assert second_look(governor, 3) == (0.5, "the first look held no whole step")
 
 
-def test_the_second_look_of_two_is_paid_for_like_the_first() -> None:
-    governor = Governor()
-    looked_for_2_ms(governor)
-    assert second_look(governor, 3) is not None
-    at = START + SECOND // 2
-    governor.add_observed(at, at + SECOND // 2)
-    governor.add_traced()
-    governor.decide(START + 2 * SECOND)
-    charged_ns = 0.10 * 200_000_000 + 2 * 15_000_000  # by time, and twice the worst stall
-    assert governor._pause_ns >= charged_ns / Limits().credit_rate - 2 * SECOND
-
-
-def test_only_the_first_look_is_followed_at_once() -> None:
+def test_the_second_look_of_two_is_paid_for_like_the_first_and_none_follows_at_once() -> None:
     governor = Governor()
     looked_for_2_ms(governor)
     assert second_look(governor, 3) is not None
@@ -468,6 +453,8 @@ def test_only_the_first_look_is_followed_at_once() -> None:
     governor.add_observed(at, at + 1_000_000)
     governor.add_traced()
     assert governor.decide(START + SECOND) is None
+    charged_ns = 0.10 * 200_000_000 + 2 * 15_000_000  # by time, and twice the worst stall
+    assert governor._pause_ns >= charged_ns / Limits().credit_rate - 2 * SECOND
     assert governor.decide(START + 4 * SECOND) is None
 
 

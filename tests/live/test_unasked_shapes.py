@@ -134,6 +134,23 @@ def test_a_burst_before_its_time_records_no_step() -> None:
     assert after is not None and not after.shapes
 
 
+def test_steps_that_change_again_and_again_keep_no_burst_from_its_time() -> None:
+    """On a host that others load: the shapes came after minutes, or never."""
+    governor, now_ns = Governor(), START_NS
+    governor.shapes_when_due = True
+    rng, reasons = np.random.default_rng(1), list[str]()
+    while governor.shapes_when_due and now_ns < START_NS + 60 * SECOND:
+        now_ns += int(STEP_NS * rng.uniform(1.0, 1.3) * (1 + now_ns // (5 * SECOND) % 2))
+        governor.add_steps(np.array([now_ns], np.int64))
+        decision = governor.decide(now_ns)
+        if decision is not None:
+            reasons.append(decision.message)
+            governor.add_observed(now_ns, now_ns + decision.steps * STEP_NS)
+            governor.add_traced()
+    assert reasons[-1] == "its time has come, with the shapes of one step", reasons
+    assert "the step time changed" in reasons
+
+
 def test_what_a_recorded_step_took_longer_is_paid_for() -> None:
     gaps = []
     for recorded_ns in (0, 2 * STEP_NS, 200 * STEP_NS):
@@ -225,9 +242,9 @@ def test_what_came_to_nothing_is_tried_again_after_a_rest_and_not_for_ever() -> 
         run.go(10, Regime.COMPUTE)
         assert run.due
         run.unasked.ordered(run.now_ns)
-        run.go(60, Regime.COMPUTE)
+        run.go(50, Regime.COMPUTE)
         assert not run.due
-        run.go(REST_NS / SECOND, Regime.COMPUTE)
+        run.go(10, Regime.COMPUTE)
     assert not run.due
 
 

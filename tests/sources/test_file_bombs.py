@@ -19,7 +19,6 @@ from brrrtop.errors import BadInput
 from brrrtop.sources import files
 from brrrtop.sources.files import Budget
 from brrrtop.sources.importers.jax import profile as xplane
-from brrrtop.sources.importers.kineto import source as kineto
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import columns, reader
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
@@ -108,20 +107,20 @@ def test_an_event_with_a_list_without_end_is_given_up() -> None:
     assert read <= 8 * reader.MOST_RUN_BYTES
 
 
-def test_what_is_read_to_save_a_damaged_run_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto, "_MOST_SALVAGED_BYTES", 4 * MB)
+@pytest.mark.parametrize("event", [b'{"a":!}', b'{"a":1}'])
+def test_what_is_read_to_save_a_damaged_run_is_bounded(event: bytes) -> None:
     read = 0
-    real = kineto.take
 
-    def counted(collected: columns.Collected, text: bytes) -> None:
+    def counted(text: bytes) -> None:
         nonlocal read
         read += len(text)
-        real(collected, text)
+        columns.decode_run(text)
 
-    monkeypatch.setattr(kineto, "take", counted)
-    run = b'{"ph":"X","args":{"a":[' + b'{"a":1},' * (MB // 8) + b"!!"
-    kineto._read_start(run, columns.Collected(), "damaged")
-    assert read <= 8 * MB
+    runs = reader.Runs(iter(()), "x")
+    runs.rest = b'{"ph":"X","args":{"a":[' + b",".join([event] * (MB // 8)) + b"!!"
+    events = reader.Events(counted, lambda: 0)
+    events.read(runs, reader.Inflater(io.BytesIO(), 0))
+    assert read <= 10 * MB and events.are_torn
 
 
 def test_thread_names_are_told_apart_without_a_walk_over_all() -> None:

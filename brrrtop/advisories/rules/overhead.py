@@ -3,12 +3,9 @@ parameter, a small batch."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from brrrtop.advisories.context import FORWARD, SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
-from brrrtop.analysis.facts.transfers import Copies
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
 from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import WhatIf
@@ -95,14 +92,8 @@ def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
         alone = context.compiled or _compile_is_worth_it(context)
         if alone or not _graphs_beat_compile(context, row):
             return None
-        return _launching(context, _graph_line(context))
+        return _launching(context, context.with_line(row).line)
     return _launching(context, compile_line(context))
-
-
-def _graph_line(context: Context) -> str:
-    if context.serves:
-        return SERVING["compile-reduce-overhead"]
-    return 'model = torch.compile(model, mode="reduce-overhead")'
 
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
@@ -128,12 +119,12 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
     if not _graphs_beat_compile(context, row):
         return None
     if context.compiled:
-        return _launching(context, _graph_line(context), "the model is compiled, and still ")
+        return _launching(context, context.with_line(row).line, "the model is compiled, and still ")
     if context.host_sets_the_pace and not (
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return _launching(context, _graph_line(context))
+    return _launching(context, context.with_line(row).line)
 
 
 def _launching(context: Context, line: str, first: str = "") -> Finding:
@@ -283,18 +274,20 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     )  # fmt: skip
 
 
-def _uploads(context: Context, pageable: bool) -> tuple[Copies, dict[str, Any]] | None:
-    """Uploads from that kind of memory, with the evidence, where most time of uploads is theirs."""
+def _uploads(context: Context, pageable: bool, says: str, then: str) -> Finding | None:
+    """Uploads from that kind of memory, where most time of uploads is theirs."""
     moved = context.transfers
     if (moved.pageable_up.total_ns > moved.pinned_up.total_ns) is not pageable:
         return None
     up = moved.pageable_up if pageable else moved.pinned_up
-    evidence = {
-        "bytes_a_step": context.a_step(up.size_bytes),
-        "bytes_per_s": up.bytes_per_s,
-        "exposed_share": context.share(up.exposed_ns),
-    }
-    return up, evidence
+    size_bytes, exposed = context.a_step(up.size_bytes), context.share(up.exposed_ns)
+    rate = units.rate(up.bytes_per_s or 0.0, "B/s")
+    says = says.format(rate=rate, exposed=units.share(exposed))
+    return finding(
+        f"{units.size(size_bytes)} {context.per} {says}",
+        then,
+        bytes_a_step=size_bytes, bytes_per_s=up.bytes_per_s, exposed_share=exposed,
+    )  # fmt: skip
 
 
 @edit(
@@ -303,16 +296,10 @@ def _uploads(context: Context, pageable: bool) -> tuple[Copies, dict[str, Any]] 
     unless="scalars and labels; uploads hidden behind kernels",
 )  # fmt: skip
 def pin_memory(context: Context, row: WhatIf) -> Finding | None:
-    if (seen := _uploads(context, pageable=True)) is None:
-        return None
-    up, evidence = seen
-    return finding(
-        f"{units.size(context.a_step(up.size_bytes))} {context.per} from pageable memory at "
-        f"{units.rate(up.bytes_per_s or 0.0, 'B/s')}, "
-        f"{units.share(context.share(up.exposed_ns))} of the time with the GPU idle",
+    return _uploads(
+        context, True, "from pageable memory at {rate}, {exposed} of the time with the GPU idle",
         "DataLoader(..., pin_memory=True), or tensor.pin_memory(), and .to(device, non_blocking=True)",
-        **evidence,
-    )
+    )  # fmt: skip
 
 
 @edit(
@@ -321,16 +308,11 @@ def pin_memory(context: Context, row: WhatIf) -> Finding | None:
     unless="copies beside kernels",
 )  # fmt: skip
 def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
-    if (seen := _uploads(context, pageable=False)) is None:
-        return None
-    up, evidence = seen
-    return finding(
-        f"{units.size(context.a_step(up.size_bytes))} {context.per} are uploaded while no kernel "
-        f"runs: {units.share(context.share(up.exposed_ns))} of the time",
+    return _uploads(
+        context, False, "are uploaded while no kernel runs: {exposed} of the time",
         "prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
         "batch = batch.to(device, non_blocking=True)",
-        **evidence,
-    )
+    )  # fmt: skip
 
 
 @rule(

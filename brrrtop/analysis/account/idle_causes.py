@@ -249,12 +249,11 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
 def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
     """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch.
 
-    Long ops that began and ended while the host was late are not: what launched nothing ran on the CPU.
+    Ops that began and ended while the host was late are not: what launched nothing ran on the CPU.
     """
     at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
     within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])
-    long = marks.ends_ns - marks.starts_ns > REFILL_NS
-    on_host = (marks.classes == MarkClass.OP) & within & long
+    on_host = (marks.classes == MarkClass.OP) & within
     dispatch = Cover(*marks.take(~on_host).union(MarkClass.OP, MarkClass.OPTIMIZER)).between(
         starts, ends
     )

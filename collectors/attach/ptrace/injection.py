@@ -128,6 +128,8 @@ class Injection:
             self._where = where
             if time.monotonic() > deadline:
                 raise calls.TimedOut("signals came instead of the stop")
+            # A stop of another kind takes the interrupt back: a call that sleeps ends in one of its own.
+            calls.request(calls.INTERRUPT, self._tid)
             self._resume(calls.CONT)
 
     def _resume(self, how: int) -> None:
@@ -234,8 +236,8 @@ class Injection:
         if self._where == "entry":
             self._skip_syscall()
         if self._where in ("entry", "exit"):
-            calls.request(calls.INTERRUPT, self._tid)
             while self._where not in ("event", "group"):
+                calls.request(calls.INTERRUPT, self._tid)
                 self._resume(calls.CONT)
                 self._where = self._next_stop(deadline)
 
@@ -286,27 +288,22 @@ class Injection:
             os.kill(self._pid, self._held_signal)
 
     def _return(self) -> None:
-        deadline = time.monotonic() + _STOP_LIMIT_S
-        if self._where == "running" and not self._aimed:
+        deadline, number = time.monotonic() + _STOP_LIMIT_S, 0
+        running = self._where == "running"
+        if running and not self._aimed:
             raise calls.TimedOut("the thread could not be stopped; ending lets go of it")
-        if self._where == "running" and self._tid == self._pid:
-            self._halt(deadline)
-        elif self._tid != self._pid and (self._where == "running" or self._overdue):
-            self._leave_to_itself(deadline)
-            return
+        if self._tid != self._pid and (running or self._overdue):
+            # In the middle of a call: the frame on its stack takes it home.
+            if running:
+                calls.request(calls.INTERRUPT, self._tid)
+                self._where = self._next_stop(deadline)
         elif self._where == "signal" and not self._aimed:
-            calls.request(calls.DETACH, self._tid, 0, self._held_signal)
-            self._where = "free"
-            return
-        elif self._takes_the_way_back():
-            calls.request(calls.DETACH, self._tid)
-            self._where = "free"
-            return
-        else:
-            self._settle(deadline)
-        if self._aimed:
-            x86_64.put_back(self._tid, self._state)
-        calls.request(calls.DETACH, self._tid)
+            number = self._held_signal
+        elif not self._takes_the_way_back():
+            (self._halt if running else self._settle)(deadline)
+            if self._aimed:
+                x86_64.put_back(self._tid, self._state)
+        calls.request(calls.DETACH, self._tid, 0, number)
         self._where = "free"
 
     def _takes_the_way_back(self) -> bool:
@@ -316,11 +313,3 @@ class Injection:
             and x86_64.returns_alone(self._state)
             and x86_64.syscall_number(self._tid) == x86_64.SIGRETURN
         )
-
-    def _leave_to_itself(self, deadline: float) -> None:
-        """Lets a thread go in the middle of a call; the frame on its stack takes it home."""
-        if self._where == "running":
-            calls.request(calls.INTERRUPT, self._tid)
-            self._where = self._next_stop(deadline)
-        calls.request(calls.DETACH, self._tid)
-        self._where = "free"

@@ -79,7 +79,6 @@ def parked_threads(
         if not number.isdigit() or int(number) not in calls or place(pid, tid) != first:
             continue
         if int(number) not in reads or _reads_on(pid, int(first.split()[1], 16)):
-            threads.append((tid == pid, _driver_owned(pid, tid), calls.index(int(number)), tid))
-    ordered = [entry[-1] for entry in sorted(threads)]
-    main = [tid for tid in ordered if tid == pid]
-    return [tid for tid in ordered if tid != pid][:at_most] + main
+            threads.append((_driver_owned(pid, tid), calls.index(int(number)), tid))
+    others = [tid for *_, tid in sorted(threads) if tid != pid][:at_most]
+    return others + [tid for *_, tid in threads if tid == pid]

@@ -14,7 +14,6 @@ browsers: times in microseconds, and at most a million events.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from brrrtop.sources.importers.trace import columns, reader
-from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected, Torn
+from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
 _STREAM = re.compile(r"Stream #(\d{1,9})")
@@ -261,6 +260,7 @@ def read_xplane(data: bytes, check: Callable[[], None] = lambda: None) -> Profil
         if not profile.planes:
             raise
         profile.broken_off = True
+        profile.notes.append("the file breaks off: what came after is missing")
     return profile
 
 
@@ -380,13 +380,11 @@ def read_chrome(path: Path, force: bool = False) -> Profile:
     builder = _Builder()
     with reader.opened(path, force) as (runs, inflater):
         runs.start()
-        for run in runs:
-            with contextlib.suppress(Torn):
-                builder.take(run)
-                continue
-            runs.refuse(run)
-        builder.take_rest(runs.rest, inflater.fault)
-    return builder.profile()
+        events = reader.Events(builder.take, lambda: builder.count)
+        events.read(runs, inflater)
+    profile = builder.profile()
+    profile.broken_off, profile.notes = events.are_torn, events.notes + profile.notes
+    return profile
 
 
 class _Builder:
@@ -395,7 +393,7 @@ class _Builder:
         self._planes: dict[int | str, str] = {}
         self._names: dict[tuple[int | str, int | str], str] = {}
         self._lines: dict[tuple[int | str, int | str], Line] = {}
-        self._count = 0
+        self.count = 0
 
     def take(self, run: bytes) -> None:
         """Adds the events of a run. Raises: Torn: It is no list of whole values."""
@@ -411,23 +409,8 @@ class _Builder:
             elif event.ph == "M" and event.name == "thread_name":
                 self._names[event.pid, event.tid] = str(event.args.get("name", ""))
 
-    def take_rest(self, rest: bytes, fault: str | None) -> None:
-        """The last events, and what follows them."""
-        try:
-            run, _ = columns.decode_rest(rest)
-            self.take(run)
-        except Torn:
-            self._profile.broken_off = True
-            self._profile.notes.append(
-                f"{fault or 'the text breaks off'}: what came after is missing"
-            )
-            for start in reader.without_torn_end(rest):
-                with contextlib.suppress(Torn):
-                    self.take(start)
-                    break
-
     def _add(self, event: columns.Event) -> None:
-        self._count += 1
+        self.count += 1
         if columns.BAD_NS in (event.start_ns, event.span_ns):
             return
         key = event.pid, event.tid
@@ -447,9 +430,9 @@ class _Builder:
             line.name = self._names.get((pid, tid), "")
         self._profile.lines = list(self._lines.values())
         self._profile.planes = {name: {} for name in self._planes.values()}
-        if self._count >= MOST_EVENTS:
+        if self.count >= MOST_EVENTS:
             self._profile.notes.append(
-                f"{self._count:,} events: such a file holds no more, and may lack some; give the xplane.pb "
+                f"{self.count:,} events: such a file holds no more, and may lack some; give the xplane.pb "
                 "beside it"
             )
         return self._profile

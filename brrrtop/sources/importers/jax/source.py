@@ -36,8 +36,6 @@ class JaxSource(TraceSource):
             raise self._without_gpu(profile)
         amd = any(facts.get("device_vendor") == "AMD" for facts in profile.planes.values())
         notes = [_NO_ADVICE, *profile.notes]
-        if profile.broken_off and not profile.notes:
-            notes.append("the file breaks off: what came after is missing")
         if amd or names.is_rocm({}, collected.names):
             notes.append(names.ROCM_NOTE)
         starts = [line.events[0].start_ns for line in profile.lines if line.events]

@@ -11,7 +11,6 @@ from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import columns, names, reader
-from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected, Torn
 from brrrtop.sources.importers.trace.source import TraceSource
 from collectors.protocol import bodies
@@ -19,8 +18,6 @@ from collectors.protocol.frames import Frame
 from collectors.vocabulary import CallClass
 
 _DEEPEST = 8
-_MOST_SALVAGED_BYTES = 256 << 20
-"""What is read of a run, again and again, to find its last whole event."""
 _DEVICE_FIELDS = {
     "name": "name",
     "numSms": "sm_count",
@@ -73,52 +70,34 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     Raises:
         BadInput: Not a trace, or one that is too large without `force`.
     """
-    with reader.opened(path, force) as (runs, inflater):
-        return _read_runs(runs, inflater, path.name)
-
-
-def _read_runs(
-    runs: reader.Runs, inflater: reader.Inflater, label: str
-) -> tuple[Collected, dict[str, Any], list[str]]:
-    collected = Collected()
+    collected, label = Collected(), path.name
     library = scanner_library()
     scanned = Scanned(library, collected) if library is not None else None
-    facts: dict[str, Any] = {}
-    try:
-        runs.start()
-        if not runs.bare:
-            facts.update(columns.decode_object(runs.head + b"]}"))
-    except Torn:
-        if _is_inside(runs.head):
-            raise BadInput(
-                f"{label} holds its trace inside another object",
-                "save the object that has traceEvents as a file of its own",
-            ) from None
-        raise BadInput(
-            f"{label} is not JSON before its traceEvents", "export the trace again"
-        ) from None
-    except BadInput as fault:
-        if inflater.fault:
-            raise BadInput(
-                f"{label}: {inflater.fault}, before any event", "copy it again"
-            ) from fault
-        raise
-    facts.pop("traceEvents", None)
-    damaged = None
-    for run in runs:
+    events = reader.Events(lambda run: take(collected, run), lambda: collected.event_count)
+    with reader.opened(path, force) as (runs, inflater):
         try:
-            take(collected, run)
-        except Torn as torn:
-            if torn.at is not None:
-                damaged = run
-                break
-            runs.refuse(run)
-    if damaged is None:
-        notes = _read_rest(runs, collected, facts, inflater.fault)
-    else:
-        notes = _read_start(damaged, collected, "the text is damaged")
+            runs.start()
+            facts = {} if runs.bare else columns.decode_object(runs.head + b"]}")
+        except Torn:
+            if _is_inside(runs.head):
+                raise BadInput(
+                    f"{label} holds its trace inside another object",
+                    "save the object that has traceEvents as a file of its own",
+                ) from None
+            raise BadInput(
+                f"{label} is not JSON before its traceEvents", "export the trace again"
+            ) from None
+        except BadInput as fault:
+            if inflater.fault:
+                raise BadInput(
+                    f"{label}: {inflater.fault}, before any event", "copy it again"
+                ) from fault
+            raise
+        facts.pop("traceEvents", None)
+        facts.update(events.read(runs, inflater))
     if scanned is not None:
         scanned.finish()
+    collected.broken_off, notes = events.are_torn, events.notes
     if not collected.event_count:
         if notes:
             raise BadInput(f"{label} breaks off before its first whole event", "record it again")
@@ -148,45 +127,6 @@ def take(collected: Collected, run: bytes) -> None:
     collected.lose("not understood", odd)
 
 
-def _read_start(text: bytes, collected: Collected, why: str) -> list[str]:
-    """The whole events before the place where a text breaks off or is damaged; returns notes."""
-    collected.broken_off = True
-    text, left_bytes = columns.repair(text), _MOST_SALVAGED_BYTES
-    for start in reader.without_torn_end(text[: columns.broken_at(text)]):
-        left_bytes -= len(start)
-        if left_bytes < 0:
-            break
-        with contextlib.suppress(Torn):
-            take(collected, start)
-            break
-    return [f"{why}: what came after event {collected.event_count:,} is missing"]
-
-
-def _read_rest(
-    runs: reader.Runs, collected: Collected, facts: dict[str, Any], fault: str | None
-) -> list[str]:
-    """The last events and what follows them; returns notes."""
-    rest = runs.rest
-    try:
-        if runs.bare:
-            take(collected, _without_end(rest))
-        else:
-            run, after = columns.decode_rest(rest)
-            take(collected, run)
-            facts.update(after)
-        return [] if fault is None else [f"{fault}; nothing seems to be missing"]
-    except Torn:
-        pass
-    return _read_start(rest, collected, fault or "the text breaks off")
-
-
-def _without_end(text: bytes) -> bytes:
-    """A bare list's rest without its bracket or last comma, which Chrome lets writers leave out."""
-    text = text.rstrip()
-    text = text[:-1].rstrip() if text.endswith(b"]") else text
-    return text[:-1] if text.endswith(b",") else text
-
-
 def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
     for prefix, maker in _OTHER_ACCELERATORS.items():
         if any(category.startswith(prefix) for category in collected.categories):
@@ -205,7 +145,8 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 "(browsers and other programs write such traces too)",
                 reader.HOW_TO_TRACE,
             )
-        if any(map(_launches, collected.names)):
+        launching = {CallClass.LAUNCH, CallClass.GRAPH_LAUNCH}
+        if not launching.isdisjoint(map(names.call_class, collected.names)):
             api = "HIP" if names.is_rocm({}, collected.names) else "CUDA"
             raise BadInput(
                 f"{label} has {api} launches and no GPU activity: what ran on the GPU was not recorded",
@@ -213,10 +154,6 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
                 "and the loop inside the profiled part until torch.cuda.synchronize()",
             )
         raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
-
-
-def _launches(name: str) -> bool:
-    return kineto_names.call_class(name) in (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)
 
 
 def _int(value: Any) -> int | None:

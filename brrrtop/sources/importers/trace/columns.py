@@ -119,11 +119,11 @@ _LONE_LOW = re.compile(
 
 
 class Torn(Exception):
-    """The text is not a list of whole events: it ends too early, or is damaged at byte `at`."""
+    """The text is not a list of whole events: it ends too early, or is damaged."""
 
-    def __init__(self, at: int | None = None) -> None:
+    def __init__(self, is_damaged: bool = False) -> None:
         super().__init__()
-        self.at = at
+        self.is_damaged = is_damaged
 
 
 def decode_run(run: bytes) -> tuple[list[Event], int]:
@@ -141,19 +141,19 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
         try:
             values = _values.decode(repair(text))
         except FAULTS as again:
-            place = _BYTE.search(str(again))
-            raise Torn(min(int(place[1]) - 1, len(run)) if place else None) from again
+            raise Torn(_BYTE.search(str(again)) is not None) from again
     events = list(filter(None, map(_event, values)))
     return events, len(values) - len(events)
 
 
-def broken_at(run: bytes) -> int | None:
-    """Where in the run the first thing is that cannot be; None: nowhere, or past its end."""
+def first_end(text: bytes) -> int:
+    """Where the first value of a text ends; where it is damaged before that, any place."""
     try:
-        decode_run(run)
-    except Torn as torn:
-        return torn.at
-    return None
+        _anything.decode(text)
+    except FAULTS as fault:
+        place = _BYTE.search(str(fault))
+        return int(place[1]) - 1 if place else 0
+    return len(text)
 
 
 def _event(value: Any) -> Event | None:

@@ -1,4 +1,4 @@
-"""A trace file as a head, runs of whole events, and a tail. Knows gzip and brackets, not events.
+"""A trace file as a head, runs of whole events, and a tail. Knows gzip and brackets, not what events say.
 
 A trace is `{..., "traceEvents": [EVENT, EVENT, ...], ...}` or, as Chrome allows, a bare list.
 It is never held as a whole: a thread inflates one block ahead while the events of the block
@@ -10,21 +10,24 @@ for a longer one.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import zstandard
 from zlib_ng import zlib_ng  # three times as fast as zlib
 
 from brrrtop.errors import BadInput
 from brrrtop.sources.files import Budget, open_input
+from brrrtop.sources.importers.trace.columns import Torn, decode_rest, first_end
+from brrrtop.text import units
 
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
@@ -32,6 +35,8 @@ MOST_HEAD_BYTES = 64 << 20
 """Nothing before the events of a trace is this long."""
 MOST_RUN_BYTES = 16 << 20
 """No event is this long; a file that never shows a cut is not a trace."""
+_SALVAGE_READS = 8
+"""How often all of a damaged run may be read to find its whole events: some 3 times for one damaged place."""
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"[\w ]+"\s*:)')
 _EVENTS = re.compile(rb'"traceEvents"\s{0,64}:\s{0,64}\[')
 _EVENTS_BYTES = 200
@@ -279,18 +284,103 @@ def last_cut(text: bytes) -> int | None:
         reach *= 8
 
 
-def without_torn_end(text: bytes) -> Iterator[bytes]:
-    """Shorter and shorter starts of `text` that may be whole events, longest first.
+def _halves(text: bytes) -> list[bytes]:
+    """The text in two, cut between objects next to its middle; empty: there is no such place."""
+    cut = _CUT.search(text, len(text) // 2)
+    if cut is None and (last := last_cut(text)) is not None:
+        cut = _CUT.match(text, last)
+    return [] if cut is None else [text[: cut.start() + 1], text[cut.end() :]]
 
-    The true end of an event is among the last few `}`; one more cut reaches back past an event
-    with unusually many objects inside.
+
+class Events:
+    """Reads all events of a file that are whole, also those behind places where it is damaged.
+
+    Args:
+        take: Adds the events of a run. Raises: Torn: It is no list of whole values; none was added.
+        count: Of the events so far.
     """
-    at = len(text)
-    for _ in range(64):
-        at = text.rfind(b"}", 0, at)
-        if at < 0:
-            return
-        yield text[: at + 1]
-    cut = last_cut(text[:at])
-    if cut is not None:
-        yield text[: cut + 1]
+
+    def __init__(self, take: Callable[[bytes], None], count: Callable[[], int]) -> None:
+        self._take = take
+        self._count = count
+        self._lost: list[tuple[int, int]] = []
+        """Of each place that could not be read: the events before it, and its bytes."""
+        self.are_torn = False
+        """Some are missing."""
+        self.notes: list[str] = []
+        """What is missing, in sentences."""
+
+    def read(self, runs: Runs, inflater: Inflater) -> dict[str, Any]:
+        """What follows the events.
+
+        Raises:
+            BadInput: It is no trace.
+        """
+        for run in runs:
+            try:
+                self._take(run)
+            except Torn as torn:
+                if torn.is_damaged:
+                    self._lose(self._salvage(run))
+                else:
+                    runs.refuse(run)
+        facts: dict[str, Any] = {}
+        end = "nothing seems to be missing" if inflater.fault else ""
+        try:
+            last, facts = (_without_end(runs.rest), facts) if runs.bare else decode_rest(runs.rest)
+            self._take(last)
+        except Torn:
+            tail = self._salvage(runs.rest).lstrip(b"," + _SPACE)
+            try:
+                facts = decode_rest(tail + b"}" if runs.bare else tail)[1]
+            except Torn:
+                self.are_torn = True
+                end = f"what came after event {self._count():,} is missing"
+        if self._lost:
+            self.are_torn = True
+            self._say_what_is_lost()
+        if end:
+            self.notes.append(f"{inflater.fault or 'the text breaks off'}: {end}")
+        return facts
+
+    def _salvage(self, text: bytes) -> bytes:
+        """What does not parse is halved until it does. Returns what follows the last event."""
+        parts, left_bytes, tail = [text], _SALVAGE_READS * len(text), b""
+        while parts:
+            self._lose(tail)
+            part, tail = parts.pop(), b""
+            left_bytes -= len(part)
+            if left_bytes < 0:
+                self._lose(b",".join([part, *reversed(parts)]))
+                break
+            with contextlib.suppress(Torn):
+                self._take(part)
+                continue
+            if halves := _halves(part):
+                parts += reversed(halves)
+                continue
+            end = first_end(part)
+            try:
+                self._take(part[:end])
+            except Torn:
+                end = 0
+            tail = part[end:]
+        return tail
+
+    def _lose(self, text: bytes) -> None:
+        if text.strip(b"," + _SPACE):
+            self._lost.append((self._count(), len(text)))
+
+    def _say_what_is_lost(self) -> None:
+        place = f"after event {self._lost[0][0]:,}"
+        if len(self._lost) > 1:
+            place = f"in {len(self._lost):,} places, the first {place}"
+        size = units.size(sum(size_bytes for _, size_bytes in self._lost))
+        self.notes.append(f"the text is damaged {place}: {size} of it could not be read")
+
+
+def _without_end(text: bytes) -> bytes:
+    """A bare list's rest without its bracket or last comma, which Chrome lets writers leave out."""
+    text = text.rstrip()
+    text = text[:-1].rstrip() if text.endswith(b"]") else text
+    return text[:-1] if text.endswith(b",") else text
