@@ -50,7 +50,7 @@ struct wait {
     atomic_long calls, cut_short, early, odd, longest_us;
 };
 
-static atomic_bool over;
+static atomic_bool over, woken;
 static long limit_ms = 5; /* below a second */
 static struct timespec limit = {0, 5000000};
 static char bytes[1 << 16];
@@ -270,8 +270,6 @@ static void wake_open(struct wait *w)
     int fd = open(w->more, O_WRONLY | O_NONBLOCK);
     if (fd >= 0)
         close(fd);
-    if (atomic_load(&over))
-        unlink(w->more);
 }
 
 /* --- children --- */
@@ -371,8 +369,7 @@ static pthread_t waker;
 static void *wake(void *given)
 {
     (void)given;
-    for (bool last = false; !last;) {
-        last = atomic_load(&over);
+    while (!atomic_load(&woken)) {
         usleep(5000);
         for (int i = 0; i < COUNT; i++)
             if (waits[i].there && waits[i].wake)
@@ -395,6 +392,7 @@ EXPORT int waits_begin(void)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_store(&over, false);
+    atomic_store(&woken, false);
     for (int i = 0; i < COUNT; i++)
         if ((waits[i].there = waits[i].prepare == NULL || waits[i].prepare(&waits[i])))
             there += pthread_create(&waits[i].thread, NULL, loop, &waits[i]) == 0;
@@ -418,13 +416,16 @@ EXPORT int waits_report(char *out, int size)
 EXPORT void waits_end(void)
 {
     atomic_store(&over, true);
-    pthread_join(waker, NULL);
     for (int i = 0; i < COUNT; i++)
         if (waits[i].there)
-            pthread_join(waits[i].thread, NULL);
+            pthread_join(waits[i].thread, NULL); /* woken until it has ended: one round may miss it */
+    atomic_store(&woken, true);
+    pthread_join(waker, NULL);
     for (int i = 0; i < COUNT; i++)
         if (waits[i].there && waits[i].wake == wake_wait)
             kill(waits[i].a, SIGKILL), waitpid(waits[i].a, NULL, 0);
+        else if (waits[i].there && waits[i].wake == wake_open)
+            unlink(waits[i].more);
 }
 
 static void *write_report(void *path)
