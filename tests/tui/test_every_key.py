@@ -106,7 +106,7 @@ ANYWHERE = tour(
             ("3", "most worth taking first"), ("a", "most worth taking first"),
             ("4", "newest first"), ("l", "newest first"), ("5", "── before and after"),
             ("b", "── before and after"), ("6", "each edit simulated"), ("w", "each edit simulated"),
-            ("p", "the step before and after an edit"), ("C", "code: where the training thread is"),
+            ("p", "the step before and after an edit"), ("C", "your code: share of"),
             ("T", "── ops, modules and memory"), ("L", "Where the loop makes the batches"),
         )
         for step in (("BrrrtopApp", key, shows(words)), ("-", "1", MAIN))
@@ -175,6 +175,9 @@ VIEWS = tour(
     ("-", "k", chooses("next batch in 42%")),
     ("AllAdvice", "y", shows("for dataloader-stall went to")),
     ("AllAdvice", "x", shows("Silenced: 1")),
+    ("-", "C", shows("your code: share of")),
+    ("Code", "e", shows("edit 1 of")),
+    ("Code", "y", shows("there is no patch to copy")),
     ("-", "question_mark", shows("── help")),
     *(("Scrolled", key, grows(SCROLLED)) for key in ("down", "j", "enter", "pagedown", "end")),
     *(("Scrolled", key, shrinks(SCROLLED)) for key in ("up", "k", "pageup", "home")),

@@ -201,7 +201,6 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert (
             "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s, excluding" in text
         )
-        assert "waits for data  waiting for the next batch" in text
     for given, why in (
         (snapshots.snapshot(), "No line stands out yet: the agent samples"),
         (snapshots.replayed(), "No line stands out: stacks are sampled by the agent only"),

@@ -226,12 +226,6 @@ async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() ->
         assert "py-spy top --pid 4711" in text
 
 
-async def test_the_code_view_leads_from_the_wait_to_the_line_that_makes_the_batch() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        text = await screen.press("C")
-    assert re.search(r"waits for data .*\n +72% of it at data/images.py:45, L: more", text)
-
-
 @pytest.mark.parametrize("ascii_only", [False, True])
 async def test_a_term_of_the_help_never_runs_into_its_meaning(ascii_only: bool) -> None:
     palette = Palette(ascii=ascii_only)
