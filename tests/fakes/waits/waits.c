@@ -50,7 +50,8 @@ struct wait {
     atomic_long calls, cut_short, early, odd, longest_us;
 };
 
-static atomic_bool over, woken;
+static atomic_bool over;
+static atomic_int running; /* of them, those that have not ended */
 static long limit_ms = 5; /* below a second */
 static struct timespec limit = {0, 5000000};
 static char bytes[1 << 16];
@@ -270,6 +271,8 @@ static void wake_open(struct wait *w)
     int fd = open(w->more, O_WRONLY | O_NONBLOCK);
     if (fd >= 0)
         close(fd);
+    if (atomic_load(&over))
+        unlink(w->more);
 }
 
 /* --- children --- */
@@ -362,6 +365,7 @@ static void *loop(void *given)
         if (took > atomic_load(&self->longest_us))
             atomic_store(&self->longest_us, took);
     }
+    atomic_fetch_sub(&running, 1);
     return NULL;
 }
 
@@ -369,7 +373,7 @@ static pthread_t waker;
 static void *wake(void *given)
 {
     (void)given;
-    while (!atomic_load(&woken)) {
+    while (!atomic_load(&over) || atomic_load(&running)) { /* one may yet begin a call that nothing else ends */
         usleep(5000);
         for (int i = 0; i < COUNT; i++)
             if (waits[i].there && waits[i].wake)
@@ -392,10 +396,10 @@ EXPORT int waits_begin(void)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_store(&over, false);
-    atomic_store(&woken, false);
     for (int i = 0; i < COUNT; i++)
         if ((waits[i].there = waits[i].prepare == NULL || waits[i].prepare(&waits[i])))
             there += pthread_create(&waits[i].thread, NULL, loop, &waits[i]) == 0;
+    atomic_store(&running, there);
     pthread_create(&waker, NULL, wake, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return there;
@@ -416,16 +420,13 @@ EXPORT int waits_report(char *out, int size)
 EXPORT void waits_end(void)
 {
     atomic_store(&over, true);
+    pthread_join(waker, NULL);
     for (int i = 0; i < COUNT; i++)
         if (waits[i].there)
-            pthread_join(waits[i].thread, NULL); /* woken until it has ended: one round may miss it */
-    atomic_store(&woken, true);
-    pthread_join(waker, NULL);
+            pthread_join(waits[i].thread, NULL);
     for (int i = 0; i < COUNT; i++)
         if (waits[i].there && waits[i].wake == wake_wait)
             kill(waits[i].a, SIGKILL), waitpid(waits[i].a, NULL, 0);
-        else if (waits[i].there && waits[i].wake == wake_open)
-            unlink(waits[i].more);
 }
 
 static void *write_report(void *path)
