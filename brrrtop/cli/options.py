@@ -68,8 +68,6 @@ class Options:
     after: str = ""
     scenario: str | None = None
     list: bool = False
-    python: str | None = None
-    """An interpreter with torch."""
     speed: float | None = None
     force: bool = False
     """Files are read however large they are."""

@@ -1,8 +1,7 @@
-"""Loggers and callbacks with the real frameworks, where these are installed."""
+"""Loggers of the real frameworks, where these are installed."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -71,49 +70,3 @@ def test_wandb_has_figures_with_the_loops_own_next_log(
         run.finish()
     assert summary["brrrtop/step_ms"] == figures["brrrtop/step_ms"]
     assert "bigger-batch" in summary["brrrtop/says"]
-
-
-def test_lightning_watches_a_fit(tmp_path: Path) -> None:
-    pl = pytest.importorskip("lightning.pytorch")
-    import torch
-
-    class Model(pl.LightningModule):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(8, 1)
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            return self.layer(batch).square().mean()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), 0.1)
-
-    callback = brrrtop.lightning_callback(when="cuda")
-    trainer = pl.Trainer(
-        max_steps=3, accelerator="cpu", callbacks=[callback], logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, default_root_dir=tmp_path,
-    )  # fmt: skip
-    trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(32, 8), batch_size=8))
-    assert callback.watch is not None and callback.watch.problem is None
-    assert callback.watch._steps == 3 and callback.watch._thread is None
-
-
-def test_transformers_watches_a_training(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    os.environ.setdefault("WANDB_DISABLED", "true")
-    import torch
-
-    config = transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2)
-    model = transformers.GPT2LMHeadModel(config)
-    rows = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(6)]
-    callback = brrrtop.transformers_callback(when="cuda")
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2, report_to=[],
-        use_cpu=True, save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
-    transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, callbacks=[callback]
-    ).train()
-    assert callback.watch is not None and callback.watch._steps == 3
-    assert callback.watch._thread is None
