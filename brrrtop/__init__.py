@@ -8,15 +8,12 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from brrrtop.api.report import Report, analyze
-    from brrrtop.api.watching import Watch, to_mlflow, to_tensorboard, to_wandb, watch
+    from brrrtop.api.watching import Watch, watch
 
 __all__ = [
     "Report",
     "Watch",
     "analyze",
-    "to_mlflow",
-    "to_tensorboard",
-    "to_wandb",
     "watch",
 ]
 _HOMES = {
@@ -24,9 +21,6 @@ _HOMES = {
     "analyze": "report",
     "Watch": "watching",
     "watch": "watching",
-    "to_mlflow": "watching",
-    "to_tensorboard": "watching",
-    "to_wandb": "watching",
 }
 
 

@@ -20,7 +20,6 @@ from brrrtop.session.events import noted
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
-from brrrtop.text import units
 from collectors.protocol.frames import Frame, Kind
 
 LOOK_S = 5.0
@@ -100,7 +99,7 @@ class Live(Driver):
         more = {"ranks"} if self.of_job else set()
         if self.shown.tier != "nvml":
             more.add("continuous")
-        return frozenset({"save"} | more)
+        return frozenset(more)
 
     @property
     def ended(self) -> str | None:
@@ -293,11 +292,6 @@ class Live(Driver):
     def shapes(self) -> str:
         """Has the op shapes of one step recorded; what came of it is told in the log."""
         return self.shown.shapes()
-
-    def save(self, path: str) -> str:
-        """Writes the last minutes of the rank shown to a new file."""
-        count = self.shown.source.tee.save(path)
-        return f"saved {units.count(count)} frames to {path}"
 
 
 def _close(source: LiveSource) -> BrrrtopError | OSError | None:

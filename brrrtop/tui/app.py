@@ -115,7 +115,7 @@ class BrrrtopApp(ThemedApp[int]):
         key("c", "continuous", "",
             "trace without pauses, or in bursts again; costs the trainer more"),
         key("S", "save", "",
-            "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
+            "save a picture of the screen (.svg) or the report (.html)"),
         key("left,comma", "step(-1)", "", _STEP),
         key("right,full_stop", "step(1)", "", _STEP),
         key("left_square_bracket", "seek(-0.1)", "", _SEEK),
@@ -342,7 +342,7 @@ class BrrrtopApp(ThemedApp[int]):
         from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        dialog = SaveDialog("save" in self._capabilities, self.page is not None)
+        dialog = SaveDialog(self.page is not None)
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def action_theme(self, name: str = "") -> None:

@@ -16,11 +16,11 @@ from collectors.gpu.devices import (
     match_uuids,
     visible_to,
 )
-from collectors.gpu.feed import SamplerThread, time_of_gauges
+from collectors.gpu.feed import SamplerThread
 from collectors.gpu.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.gpu.sampler import NvmlSampler
 from collectors.process import proc
-from collectors.protocol.frames import Frame, Kind
+from collectors.protocol.frames import Frame, Kind, time_of_gauges
 
 FAST_EVERY_NS = devices.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
