@@ -434,7 +434,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_log = _opening("pages", "Log")
     action_step_picture = _opening("step", "StepPane")
     action_details = _opening("details", "Details")
-    action_code = _opening("pages", "Code")
+    action_code = _opening("code", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")
     action_compare = _opening("compare", "BeforeAfter")

@@ -65,6 +65,9 @@ def test_no_color_means_no_colour_and_ascii_is_ascii(
 ) -> None:
     with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
         terminal.read_until(b"WAITS FOR DATA")
+        for key, words in ((b"?", b"Ctrl-C"), (b"r", b"FLOP/byte")):
+            terminal.type(key)
+            terminal.read_until(words)
         assert b"\x1b[38;" not in terminal.seen
         assert b";38;5;" not in terminal.seen
         assert terminal.seen.isascii() is ("--ascii" in options)

@@ -177,16 +177,6 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
     assert not thread.active and "delivers no samples" in thread.remarks[0]
 
 
-def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
-    """A burst that began then held its trainer for 110 ms (H200)."""
-    thread = CounterThread(Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
-    assert thread.settling
-    thread.start()
-    thread.match({0: "GPU-aa-bb"})
-    until(lambda: not thread.settling)
-    assert thread.active and thread.close()
-
-
 def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
     hardware = Hardware()
     thread = started(hardware)
@@ -223,16 +213,6 @@ def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start
     assert 0 < hardware.evaluated < 0.4 * hardware.decoded
 
 
-def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
-    device = DeviceCounters(Hardware(fits=3), 0, MS)
-    time.sleep(0.01)
-    rows = device.drain(0)
-    assert device.columns == list(COUNTERS)[:3]
-    assert np.isfinite(rows["tensor"]).all()
-    assert np.isnan(rows["warps"]).all()
-    device.close()
-
-
 def test_a_metric_that_is_more_than_the_pass_takes_costs_itself_alone() -> None:
     fewer = ["sm", "tensor", "dram", "gr", "warps", "issue"]
     for fits, issue_fits, columns in (
@@ -250,17 +230,6 @@ def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
     until(lambda: "decode" in hardware.calls)
     thread.close()
     assert hardware.calls[-2:] == ["stop", "disable"]
-
-
-def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
-    hardware = Hardware()
-    device = DeviceCounters(hardware, 0, MS)
-    decode, hardware.decode = hardware.decode, _overflowing  # type: ignore[method-assign]
-    assert len(device.drain(0)) == 0
-    hardware.decode = decode  # type: ignore[method-assign]
-    time.sleep(0.01)
-    assert len(device.drain(0)) > 0
-    device.close()
 
 
 def test_a_decode_that_fails_now_and_then_is_started_anew_and_one_that_always_fails_is_an_end() -> (

@@ -16,6 +16,7 @@ from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.home import HomeApp
+from tests.cli.terminal import LEAVES_THE_SCREEN, on_a_terminal
 from tests.tui import snapshots
 from tests.tui.drivers import ALL, ListDriver
 from tests.tui.keys import (
@@ -30,7 +31,6 @@ from tests.tui.keys import (
     shows,
     shrinks,
 )
-from tests.tui.test_terminal import LEFT, terminal
 
 PRESSED: dict[str, set[Bound]] = {}
 """By tour: what it presses, collected as the tables below are read."""
@@ -106,7 +106,7 @@ ANYWHERE = tour(
             ("3", "most worth taking first"), ("a", "most worth taking first"),
             ("4", "newest first"), ("l", "newest first"), ("5", "── before and after"),
             ("b", "── before and after"), ("6", "each edit simulated"), ("w", "each edit simulated"),
-            ("p", "the step before and after an edit"), ("C", "code: where the training thread is"),
+            ("p", "the step before and after an edit"), ("C", "your code: share of"),
             ("T", "── ops, modules and memory"), ("L", "Where the loop makes the batches"),
         )
         for step in (("BrrrtopApp", key, shows(words)), ("-", "1", MAIN))
@@ -175,6 +175,9 @@ VIEWS = tour(
     ("-", "k", chooses("next batch in 42%")),
     ("AllAdvice", "y", shows("for dataloader-stall went to")),
     ("AllAdvice", "x", shows("Silenced: 1")),
+    ("-", "C", shows("your code: share of")),
+    ("Code", "e", shows("edit 1 of")),
+    ("Code", "y", shows("there is no patch to copy")),
     ("-", "question_mark", shows("── help")),
     *(("Scrolled", key, grows(SCROLLED)) for key in ("down", "j", "enter", "pagedown", "end")),
     *(("Scrolled", key, shrinks(SCROLLED)) for key in ("up", "k", "pageup", "home")),
@@ -353,18 +356,16 @@ async def test_keys_that_choose_a_trainer(key: str, agent: bool) -> None:
 
 
 def test_keys_of_a_terminal_draw_it_anew_stop_it_and_go_on() -> None:
-    with terminal(process_group=0) as screen:
-        screen.until(b"COMPUTE-BOUND")
-        screen.press(b" ")
-        screen.until(b"PAUSED")
+    with on_a_terminal("demo", "healthy", job=True) as screen:
+        screen.read_until(b"COMPUTE-BOUND")
+        screen.answer(b" ", b"PAUSED")
         for key in (b"\x0c", b"\x12", b"\x1b[15~"):
-            screen.press(key)
-            screen.until(b"COMPUTE-BOUND")
-        screen.press(b"\x1a")
-        screen.until(LEFT)
-        stopped = os.waitid(os.P_PID, screen.program.pid, os.WSTOPPED | os.WNOWAIT)
+            screen.answer(key, b"COMPUTE-BOUND")
+        screen.answer(b"\x1a", LEAVES_THE_SCREEN)
+        stopped = os.waitid(os.P_PID, screen.pid, os.WSTOPPED | os.WNOWAIT)
         assert stopped is not None and stopped.si_status in (signal.SIGSTOP, signal.SIGTSTP)
-        os.kill(screen.program.pid, signal.SIGCONT)
-        screen.until(b"COMPUTE-BOUND")
-        screen.press(b"q")
+        screen.seen = b""
+        os.kill(screen.pid, signal.SIGCONT)
+        screen.read_until(b"COMPUTE-BOUND")
+        screen.type(b"q")
         assert screen.ended() == 0

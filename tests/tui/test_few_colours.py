@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +16,7 @@ from brrrtop.cli import settings, show
 from brrrtop.model.settings import Settings
 from brrrtop.tui.painted import mapped
 from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
+from tests.cli.terminal import on_a_terminal
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -27,63 +24,54 @@ REGIMES = ("compute", "memory", "overhead", "unknown")
 PAIRS = tuple(itertools.combinations(REGIMES, 2))
 
 
-def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
+def _as_sent(style: Style, theme: str, system: str) -> tuple[str, ...]:
     """The codes of the style's own colours, text and field, on such a terminal."""
     if system in ("16", "8"):
-        style = mapped(style, THEMES["dark" if dark else "light"])
+        style = mapped(style, THEMES[theme])
     numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
     codes = []
     for colour in (style.color, style.bgcolor):
         if colour is None:
             continue
         sent = Color.downgrade(colour, numbered)
-        assert sent.number is not None
         codes.append(str(sent.number % 8 if system == "8" else sent.number))
     return tuple(codes)
 
 
 @pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_regimes_differ_on_terminals_of_few_colours(
-    one: str, other: str, dark: bool, system: str
+    one: str, other: str, theme: str, system: str
 ) -> None:
-    palette = Palette("dark" if dark else "light")
-    assert _as_sent(palette.style(one), dark, system) != _as_sent(
-        palette.style(other), dark, system
+    palette = Palette(theme)
+    assert _as_sent(palette.style(one), theme, system) != _as_sent(
+        palette.style(other), theme, system
     )
-    first, second = (_as_sent(palette.filled(name), dark, system) for name in (one, other))
+    first, second = (_as_sent(palette.filled(name), theme, system) for name in (one, other))
     assert first[1] != second[1], "the fields"
     assert first[0] != first[1], "text on its field"
 
 
 @pytest.mark.parametrize("system", ["16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
-def test_names_on_the_cursor_have_the_colour_of_text(dark: bool, system: str) -> None:
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_names_on_the_cursor_have_the_colour_of_text(theme: str, system: str) -> None:
     """Cyan on blue, as of a compute-bound kernel's name, is hard to read."""
-    palette = Palette("dark" if dark else "light")
-    text = _as_sent(palette.style("text") + palette.cursor, dark, system)
+    palette = Palette(theme)
+    text = _as_sent(palette.style("text") + palette.cursor, theme, system)
     for hue in MARKS:
-        assert _as_sent(palette.style(hue) + palette.cursor, dark, system) == text
+        assert _as_sent(palette.style(hue) + palette.cursor, theme, system) == text
     assert text[0] != text[1]
 
 
 @pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
-def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, system: str) -> None:
-    palette = Palette("dark" if dark else "light")
+def test_every_meaning_stands_out_from_the_background(hue: str, theme: str, system: str) -> None:
+    palette = Palette(theme)
     for under in ("background", "raised"):
         field = Style(bgcolor=palette.palette[under])
-        assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
-
-
-@pytest.mark.parametrize("ascii_only", [True, False])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:
-    palette = Palette(colour=False, ascii=ascii_only)
-    assert palette.fill(one) != palette.fill(other)
-    assert MARKS[one].letter != MARKS[other].letter
+        assert _as_sent(palette.style(hue), theme, system) != _as_sent(field, theme, system)
 
 
 @pytest.mark.parametrize("dark", [True, False])
@@ -125,27 +113,10 @@ async def test_below_a_dialog_the_sixteen_stay_what_they_are(
 
 def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
     """The bytes that reach the terminal, of the program itself."""
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "TERM": "xterm",
-        "LC_ALL": "C.UTF-8",
-        "COLUMNS": "120",
-        "LINES": "40",
-    }
-    environment.pop("COLORTERM", None)
-    command = [sys.executable, "-m", "brrrtop", "demo", "sync-bound"]
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    ) as one:
-        os.close(theirs)
-        try:
-            written = b""
-            while len(fields := _fields(written)) < 3:
-                written += os.read(ours, 1 << 16)
-        finally:
-            one.kill()
-    os.close(ours)
+    with on_a_terminal("demo", "sync-bound", TERM="xterm", COLORTERM="") as screen:
+        screen.resize(40, 120)
+        while len(fields := _fields(screen.seen)) < 3:
+            screen.read_for(0.05)
     assert len(set(fields.values())) == 3, fields
 
 

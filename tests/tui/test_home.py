@@ -22,7 +22,6 @@ from brrrtop.model.settings import Settings
 from brrrtop.tui.app import BACK
 from brrrtop.tui.home import HomeApp, HomeList
 from brrrtop.tui.keys import meanings
-from brrrtop.tui.palette import Palette
 from collectors.vocabulary import HostGpu, Metric
 from tests.tui import snapshots
 from tests.tui.shown import PATIENCE_S, shown
@@ -93,23 +92,6 @@ def test_gpus_and_trainers_are_shown_with_the_real_use_beside_nvidia_smi() -> No
     assert "belongs to user eve" in text
 
 
-@pytest.mark.parametrize(
-    ("keys", "chosen"),
-    [
-        (("enter",), (4711, True)),
-        (("down", "enter"), (4712, True)),
-        (("j", "j", "k", "c"), (4712, False)),
-        (("G", "enter"), (4713, True)),
-        (("end", "home", "enter"), (4711, True)),
-        (("down", "q"), None),
-        (("escape",), None),
-        (("ctrl+c",), None),
-    ],
-)
-def test_keys_choose_a_trainer_or_leave(keys: tuple[str, ...], chosen: Any) -> None:
-    assert run(keys)[0] == chosen
-
-
 def test_help_explains_the_keys_and_columns_and_escape_closes_it_before_it_leaves() -> None:
     async def pressed() -> None:
         app = HomeApp(lambda: HOST)
@@ -153,11 +135,6 @@ def test_the_chosen_one_stays_chosen_when_others_come_and_go() -> None:
 
     asyncio.run(pressed())
     assert app.return_value == (4712, True)
-
-
-def test_without_colour_and_in_ascii_it_says_the_same() -> None:
-    _, text = run(("t", "q"), palette=Palette(colour=False, ascii=True))
-    assert "4711" in text and "SMs busy" in text
 
 
 def test_a_theme_chosen_here_is_kept_for_what_is_opened_next(

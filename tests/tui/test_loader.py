@@ -10,12 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
-from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import loader
-from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from tests.tui import snapshots
@@ -102,14 +100,6 @@ async def test_L_opens_all_of_it_a_click_too_and_escape_leads_back() -> None:
         assert "Where the loop makes the batches" in await screen.text()
 
 
-async def test_it_can_be_hidden() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        view = screen.app.screen
-        assert isinstance(view, MainView)
-        view._choose(Settings(hidden=("loader",)))
-        assert "── loader" not in await screen.text()
-
-
 async def test_without_waits_it_says_where_they_would_come_from() -> None:
     async with shown(snapshots.snapshot(tables=NO_TABLES)) as screen:
         assert "No wait for a loader was recorded" in await screen.press("L")
@@ -155,7 +145,6 @@ async def test_the_pane_the_advice_and_the_edit_name_the_same_number_of_workers(
         advised = re.search(
             r"DataLoader\(\.\.\., num_workers=(\d+), persistent_workers=True\)", text
         )
-        assert enough is not None and advised is not None
         assert enough[1] == advised[1]
         edits = " ".join((await screen.press("w")).split())
     assert f"num_workers={enough[1]}," in edits

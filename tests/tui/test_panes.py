@@ -25,7 +25,7 @@ from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.time_spent import HistoryGraph
 from brrrtop.tui.widgets.verdict import Figures, Headline
 from tests.tui import snapshots
-from tests.tui.shown import SIZES, Shown, shown
+from tests.tui.shown import Shown, shown
 
 SHAPES = scenarios()["healthy"]
 SAMPLES = StackSamples(
@@ -36,17 +36,6 @@ SAMPLES = StackSamples(
 def visible(screen: Shown, pane: type) -> bool:
     widget = screen.app.query_one(pane)
     return bool(widget.display and widget.size.height)
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), size=size) as screen:
-        text = await screen.text()
-    places = [
-        text.index(words)
-        for words in ("WAITS FOR DATA", "GPU idle 47%", "≤1.7× faster", "── kernels", "nvjet")
-    ]
-    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 20)])
@@ -89,31 +78,6 @@ async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
         assert visible(screen, KernelTable)
 
 
-async def test_a_command_is_chosen_by_a_part_of_its_name() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        assert "Search for commands" in await screen.press("colon")
-        await screen.press(*"roofline")
-        assert "all advice" not in await screen.until("kernels under the roofs")
-        await screen.press("enter")
-        await screen.until("FLOP/byte")
-        await screen.press("ctrl+p", *"hide pane fig")
-        await screen.until("hide pane figures")
-        await screen.press("enter")
-        for _ in range(100):
-            if not visible(screen, Figures):
-                break
-            await screen.pilot.pause(0.02)
-        assert isinstance(screen.app.screen, MainView) and not visible(screen, Figures)
-        await screen.press("ctrl+p", *"show pane fig")
-        await screen.until("show pane figures")
-        await screen.press("enter")
-        for _ in range(100):
-            if visible(screen, Figures):
-                break
-            await screen.pilot.pause(0.02)
-        assert visible(screen, Figures)
-
-
 async def test_the_dialog_is_left_without_doing_anything() -> None:
     async with shown(snapshots.snapshot()) as screen:
         await screen.press("colon", *"xyzzy")
@@ -151,7 +115,7 @@ async def test_every_pane_can_be_hidden() -> None:
         view._choose(everything)
         text = await screen.text()
     assert "GPU idle 47%" in text
-    for words in ("── kernels", "── what to do", "── history", "── one step", "512 W"):
+    for words in ("── kernels", "── what to do", "── loader", "── history", "── one step", "512 W"):
         assert words not in text
 
 
@@ -201,7 +165,6 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert (
             "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s, excluding" in text
         )
-        assert "waits for data  waiting for the next batch" in text
     for given, why in (
         (snapshots.snapshot(), "No line stands out yet: the agent samples"),
         (snapshots.replayed(), "No line stands out: stacks are sampled by the agent only"),

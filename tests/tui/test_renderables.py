@@ -322,7 +322,6 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     assert "a step▼" in header_line(table, Palette(), 80, "total").plain
     assert "total▼" in header_line(tables.kernels(without), Palette(), 80, "total").plain
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
-    assert step_ns is not None
     message = replace(estimate, steps=replace(estimate.steps, spans=()))
     assert message.steps_covered == pytest.approx(duration_ns / step_ns)
     slow = replace(estimate.steps, spans=(Span(0, 2 * step_ns),))
@@ -332,7 +331,6 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
 
 def test_the_whole_step_lies_between_its_kernels() -> None:
     point = whole_step(snapshots.KERNELS)
-    assert point is not None
     known = [intensity(kernel) for kernel in snapshots.KERNELS]
     inside = [value for value in known if value is not None]
     assert min(inside) < point[0] < max(inside)
@@ -396,7 +394,6 @@ def test_figures_of_advice_carry_their_units() -> None:
 
 def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     estimate = snapshots.snapshot().estimate
-    assert estimate is not None
     bare = tuple(
         replace(row, flop_per_s=None, bytes_per_s=None, evidence="L1") for row in estimate.kernels
     )
@@ -454,7 +451,6 @@ def test_the_title_names_the_script_and_not_where_python_lies() -> None:
 
 async def test_steps_that_hardly_differ_are_told_as_such() -> None:
     snapshot = snapshots.snapshot()
-    assert snapshot.estimate is not None
     spans = tuple(Span(n * 1_000_000, (n + 1) * 1_000_000 + n) for n in range(4))
     steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
     message = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))

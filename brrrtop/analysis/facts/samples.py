@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def _passes(facts: Facts, rows: np.ndarray) -> int:
 
 def _leading(op: OpSignature) -> float | None:
     """First dimension of the first tensor that is no bias."""
-    first = next(iter(op.dims[op.name == "aten::addmm" :]), ())
+    first: Any = next(iter(op.dims[op.name == "aten::addmm" :]), ())
     known = isinstance(first, tuple) and len(first) > 1 and isinstance(first[0], int)
     return float(first[0]) if known and first[0] else None
 
