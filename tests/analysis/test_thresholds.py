@@ -189,7 +189,7 @@ def judged(path: Path | str) -> Any:
     analysis = estimate(window_of(path))
     result, advice = analysis.estimate, advise(analysis)
     return (
-        result.regime, result.cause, round(result.confidence, 3), result.account,
+        result.regime, result.cause, round(result.confidence, 3), result.account, result.batch,
         [(row.name, row.side) for row in result.kernels],
         [(one.kind, one.saves, one.saves_at_most) for one in advice.given],
         [(row.edit, row.saves) for row in advice.whatif],

@@ -55,6 +55,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "t trainer) and the slowest step of each column"),
     ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
      "are none, why. A bar is as high as the part of the time that it covers"),
+    ("ghost", "your step with the best edit that is advised, or the one chosen on w, as simulated; how many "
+     "steps it would be ahead by now. After a change that was predicted: the prediction"),
     ("run, now", "where the time went since attaching, and in the last seconds. What no burst has seen is "
      "unknown, active or idle by the GPU's counter"),
     ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
