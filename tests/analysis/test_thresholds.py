@@ -123,6 +123,7 @@ SCENES = {
 """By name: windows near numbers that no recording comes near."""
 NOT_REACHED = {
     "facts.ranges": "WARM_UP",
+    "facts.samples": "SEEN",
     "facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "account.regimes": "",
     "account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES",
