@@ -13,7 +13,7 @@ from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.host_tables import NO_TABLES
-from brrrtop.model.snapshot import Freshness, SourceInfo
+from brrrtop.model.snapshot import Freshness
 from brrrtop.model.tables import Device
 from brrrtop.text import units
 from brrrtop.tui.app import BrrrtopApp
@@ -174,7 +174,7 @@ async def test_a_source_that_cannot_do_something_says_so() -> None:
     async with shown(snapshots.snapshot(), capabilities=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
         await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
-        await screen.until("a recording is not saved again")
+        await screen.until("end the name in .svg or .html")
         assert not screen.driver.asked
 
 
@@ -212,16 +212,6 @@ async def test_the_end_of_the_name_to_save_under_is_all_that_must_be_typed() -> 
     async with shown(snapshots.snapshot(), capabilities=frozenset()) as screen:
         text = await screen.press("S", *["backspace"] * 3, *"html")
         assert re.search(r"brrrtop-\d{8}-\d{6}\.html", text)
-
-
-async def test_saving_asks_for_a_name_and_reports_failure() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        assert "Save what was seen so far" in await screen.press("S")
-        for _ in range(40):
-            await screen.pilot.press("backspace")
-        await screen.press(*"taken.brrr", "enter")
-        text = await screen.until("is there already")
-        assert "choose another name" in text
 
 
 async def test_the_next_gpu_and_the_one_before_are_asked_for_by_their_numbers() -> None:
@@ -267,25 +257,6 @@ async def test_a_failing_source_closes_the_screen_and_is_handed_on() -> None:
     assert screen.app.return_code == 1
 
 
-async def test_the_label_is_there_before_the_first_snapshot() -> None:
-    from brrrtop.tui.app import BrrrtopApp
-    from tests.tui.drivers import ListDriver
-
-    app = BrrrtopApp(ListDriver([snapshots.waiting()]), label="run.brrr")
-    assert app.snapshot.source == SourceInfo("", "run.brrr", notes=("opening",))
-
-
-async def test_an_unchanged_snapshot_draws_nothing() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.text()
-        drawn: list[object] = []
-        for pane in screen.app.screen.query("Pane"):
-            pane.refresh = lambda *regions, **_: drawn.append(regions)  # type: ignore[method-assign]
-        for pane in screen.app.screen.query("Pane"):
-            pane.show(replace(snapshots.snapshot()))  # type: ignore[attr-defined]
-        assert not drawn
-
-
 @pytest.mark.parametrize("name", THEMES)
 async def test_a_screen_opens_in_its_theme_with_every_style_sheet_parsed_once(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -307,20 +278,6 @@ async def test_the_details_have_phases_witnesses_and_trends_of_counters() -> Non
     assert "evaluation evaluate() train.py:120 10% 18:00 3 9,000 120 ms 0% 81%" in flat
     assert "55% by its counter, 53% by traced kernels" in flat
     assert "▃▄▅▆▇" in flat and "▆▅▄▃▂" in flat and "a kernel starts 184 µs after its launch" in flat
-
-
-async def test_an_ended_trainer_offers_its_successor_and_enter_takes_it() -> None:
-    notice = "pid 4712 runs the same command: Enter to watch it; 12:04:31 the trainer exited"
-    ended = snapshots.snapshot(freshness=Freshness.ENDED, notice=notice, successor=4712)
-    async with shown(ended) as screen:
-        text = await screen.text()
-        assert notice in text
-        assert " enter watch its successor" in text.splitlines()[-1]
-        await screen.press("slash", *"gemm", "enter")
-        assert "follow" not in screen.driver.asked, "Enter ends the filter"
-        await screen.press("escape", "enter")
-        assert "watching pid 4712" in await screen.until("watching")
-        assert screen.driver.asked == ["follow"]
 
 
 async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told() -> None:
