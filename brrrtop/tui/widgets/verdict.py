@@ -10,7 +10,7 @@ from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text.figures import alarms, figures
-from brrrtop.text.hero import remedy, symptom
+from brrrtop.text.hero import recoverable, remedy, symptom
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import booked, reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
@@ -162,7 +162,7 @@ class Figures(Pane):
     """How fast the run steps, and what it takes: one line."""
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (figures(snapshot), alarms(snapshot))
+        return (figures(snapshot), alarms(snapshot), recoverable(snapshot, self.app.settings))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -173,7 +173,12 @@ class Figures(Pane):
         for value, unit in figures(snapshot):
             piece = palette.text(value, "text", bold=True)
             pieces.append(piece.append(unit, palette.style("muted")))
-        return [joined(pieces, width, " · " if not palette.ascii else " | ")] if pieces else []
+        gap = " · " if not palette.ascii else " | "
+        won = palette.text(recoverable(snapshot, self.app.settings), "good")
+        if joined(pieces, width, gap).cell_len + won.cell_len + len(gap) > width:
+            pieces.insert(3, won)  # it says more than clocks and degrees
+            return [joined(filter(None, pieces), width, gap)]
+        return [sided(joined(pieces, width, gap), won, width)] if pieces else []
 
 
 class DeviceStrip(Pane):
