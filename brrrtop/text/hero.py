@@ -45,6 +45,30 @@ GAIN_PHRASES: Mapping[str, str] = {
     "tensor-core-alignment": "with padded sizes",
     "exposed-communication": "with communication hidden behind compute",
     "straggler": "if the late rank kept up",
+    "fusion-ceiling": "with kernels of this generation",
+    "skinny-products": "with more rows a product",
+    "cudnn-benchmark": "with cudnn.benchmark",
+    "double-precision": "without fp64",
+    "tiny-collectives": "with fewer, larger collectives",
+    "recompilation": "without recompiling",
+    "graph-breaks": "without graph breaks",
+    "unknown-kernel": "with a faster kernel of yours",
+    "cast-churn": "without repeated casts",
+    "needless-copies": "without copies on the GPU",
+    "inefficient-kernel": "with that kernel at the roof",
+    "activation-checkpointing": "with room for a larger batch",
+    "remove-checkpointing": "without recomputing activations",
+    "embedding-sort": "without sorted indices",
+    "zero-grad-fill": "with set_to_none=True",
+    "evaluation-idle": "if evaluations kept the GPU busy",
+    "evaluation-share": "without evaluations",
+    "generation-share": "without generation",
+    "rollout-share": "without rollouts",
+    "other-share": "without what is not training",
+    "throttled": "at full clocks",
+    "idle-clocks": "at full clocks",
+    "shared-gpu": "with the GPU to itself",
+    "monitor-cost": "without watching",
 }
 """What makes a run faster, by the id of the advice."""
 
@@ -123,8 +147,8 @@ def promised(advisory: Advisory) -> str:
     if saves is None or not WORTH_SAYING <= saves < 1 or advisory.may_lose:
         return ""
     about = "about" if advisory.saves is not None else "at most"
-    phrase = GAIN_PHRASES.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")
-    return f"{about} {units.times_as_fast(saves)} faster {phrase}"
+    speed = units.times_as_fast(saves)
+    return f"{about} {speed} faster {GAIN_PHRASES.get(advisory.kind, '')}".rstrip()
 
 
 def recoverable(snapshot: Snapshot, settings: Settings) -> str:
