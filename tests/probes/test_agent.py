@@ -156,25 +156,6 @@ def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer: Trainer)
     assert trainer.ask("stop") == "stopped" and trainer.ask("hooks") == "0"
 
 
-def test_the_agent_loads_only_the_standard_library(tmp_path: Path, library: Path) -> None:
-    program = f"""
-import sys
-before = set(sys.modules)
-sys.path.insert(0, {str(HERE)!r})
-from trainer import load_agent
-load_agent()
-from _brrrtop_agent import entry
-assert entry.start({str(library)!r}, {str(tmp_path / "s")!r}) == ""
-c = entry._control; c.hook(); c._round(1); c.unhook(); entry.stop()
-new = {{name.partition(".")[0] for name in set(sys.modules) - before}} - {{"trainer"}}
-print(sorted(new - set(sys.stdlib_module_names)))
-"""
-    out = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20
-    )
-    assert out.stdout.strip() == "['_brrrtop_agent']", out.stderr
-
-
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
 def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
     hello, faults, marks, collections = script(

@@ -15,7 +15,6 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import loader
 from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
-from brrrtop.tui.widgets.loader import Loader
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -68,18 +67,6 @@ async def test_what_matters_most_stays_and_kernels_are_three_or_none(cause: str)
             ):
                 assert words in text, height
             assert ("── loader" in text) is (height >= 24 and cause == "input")
-
-
-async def test_it_takes_the_lines_of_the_height_that_the_screen_has_now() -> None:
-    async with shown(snapshots.snapshot(), size=(120, 24)) as screen:
-        pane = screen.app.query_one(Loader)
-        assert pane.size.height == 4
-        await screen.resize(120, 50)
-        await screen.settle()
-        assert pane.size.height == 8
-        await screen.resize(120, 24)
-        await screen.settle()
-        assert pane.size.height == 4
 
 
 async def test_why_nothing_is_judged_is_said_on_a_flat_screen_too() -> None:

@@ -18,7 +18,6 @@ from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import THEMES
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -36,14 +35,6 @@ SAMPLES = StackSamples(
 def visible(screen: Shown, pane: type) -> bool:
     widget = screen.app.query_one(pane)
     return bool(widget.display and widget.size.height)
-
-
-@pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 20)])
-async def test_small_screens_keep_verdict_hero_and_first_advice(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), size=size) as screen:
-        text = await screen.text()
-    assert "WAITS FOR DATA" in text and "GPU idle 47%" in text and "≤1.7× faster" in text
-    assert ("nvjet" in text) is (size[1] >= 16)
 
 
 async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much() -> None:
@@ -76,14 +67,6 @@ async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
         assert visible(screen, Headline), "the sentence stays"
         await screen.press("Z")
         assert visible(screen, KernelTable)
-
-
-async def test_the_dialog_is_left_without_doing_anything() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.press("colon", *"xyzzy")
-        await screen.until("No matches found")
-        await screen.press("escape", "colon", "q", "escape")
-        assert isinstance(screen.app.screen, MainView)
 
 
 async def test_every_command_does_something_and_nothing_fails() -> None:
@@ -183,31 +166,6 @@ async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() 
         assert "nowhere" in await screen.press("slash", *"xyzzy")
     async with shown(snapshots.snapshot()) as screen:
         assert "Nothing to show" in await screen.press("T")
-
-
-async def test_only_the_first_words_of_advice_are_bold() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.press("a")
-        bold = plain = ""
-        for line in screen.strips():
-            for segment in line:
-                if segment.style and segment.style.bold:
-                    bold += segment.text
-                else:
-                    plain += segment.text
-    assert "GPU waits for the next batch" in bold
-    assert "or keep decoded samples" in plain
-
-
-async def test_a_theme_is_chosen_by_name() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        for name in THEMES:
-            screen.app.action_theme(name)
-            await screen.settle()
-            assert screen.app.palette.theme == name
-            assert screen.app.theme == f"brrrtop-{name}"
-            background = screen.app.screen.styles.background.hex.lower()
-            assert background == THEMES[name].colours["background"]
 
 
 def test_what_stays_after_leaving_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

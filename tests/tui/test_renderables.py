@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rich.style import Style
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import short_name
@@ -25,7 +24,6 @@ from brrrtop.tui.renderables.line import (
     clipped,
     fitted,
     joined,
-    painted,
     rows,
     rule,
     sided,
@@ -135,14 +133,6 @@ def test_history_stacks_compute_below_memory_below_overhead() -> None:
     bottom_up = "".join(line.plain[0] for line in reversed(lines))
     assert bottom_up == "######==.:", "waits for data, and other idle time"
     assert {line.plain[1] for line in lines} == {" "}
-
-
-def test_neighbours_of_one_style_are_one_piece() -> None:
-    red, blue = Style(color="red"), Style(color="blue")
-    line = painted([("a", red), ("b", red), ("c", blue), ("d", red)])
-    pieces = [(line.plain[span.start : span.end], span.style) for span in line.spans]
-    assert pieces == [("ab", red), ("c", blue), ("d", red)]
-    assert painted([]).plain == ""
 
 
 def test_lines_that_follow_each_other_are_drawn_as_one_region() -> None:
@@ -257,14 +247,6 @@ def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, word
     assert result is not None
     late = replace(result, account=snapshots.account(compute=1 - waited, input=waited))
     assert dict(launch_facts(late))["the host"].startswith(words)
-
-
-def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
-    result = snapshots.snapshot().estimate
-    assert result is not None
-    said = dict(launch_facts(result))
-    assert "88% of the kernel time" in said["the host"] and "12% of launches" in said["late"]
-    assert "184 µs" in said["lead"]
 
 
 @pytest.mark.parametrize("palette", LOOKS)

@@ -13,7 +13,7 @@ from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.host_tables import NO_TABLES
-from brrrtop.model.snapshot import Freshness, SourceInfo
+from brrrtop.model.snapshot import Freshness
 from brrrtop.model.tables import Device
 from brrrtop.text import units
 from brrrtop.tui.app import BrrrtopApp
@@ -265,25 +265,6 @@ async def test_a_failing_source_closes_the_screen_and_is_handed_on() -> None:
         await screen.wait(lambda: screen.app.fault is not None)
         assert screen.app.fault is fault
     assert screen.app.return_code == 1
-
-
-async def test_the_label_is_there_before_the_first_snapshot() -> None:
-    from brrrtop.tui.app import BrrrtopApp
-    from tests.tui.drivers import ListDriver
-
-    app = BrrrtopApp(ListDriver([snapshots.waiting()]), label="run.brrr")
-    assert app.snapshot.source == SourceInfo("", "run.brrr", notes=("opening",))
-
-
-async def test_an_unchanged_snapshot_draws_nothing() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.text()
-        drawn: list[object] = []
-        for pane in screen.app.screen.query("Pane"):
-            pane.refresh = lambda *regions, **_: drawn.append(regions)  # type: ignore[method-assign]
-        for pane in screen.app.screen.query("Pane"):
-            pane.show(replace(snapshots.snapshot()))  # type: ignore[attr-defined]
-        assert not drawn
 
 
 @pytest.mark.parametrize("name", THEMES)
