@@ -176,7 +176,9 @@ class Figures(Pane):
         gap = " · " if not palette.ascii else " | "
         won = palette.text(recoverable(snapshot, self.app.settings), "good")
         if joined(pieces, width, gap).cell_len + won.cell_len + len(gap) > width:
-            pieces.insert(3, won)  # it says more than clocks and degrees
+            names = [piece.plain for piece in pieces]
+            at = next((i for i, name in enumerate(names) if name.startswith("GPU active")), -1)
+            pieces.insert(at + 1, won)  # it says more than clocks and degrees
             return [joined(filter(None, pieces), width, gap)]
         return [sided(joined(pieces, width, gap), won, width)] if pieces else []
 
