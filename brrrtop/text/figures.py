@@ -28,8 +28,12 @@ Figure = tuple[str, str]
 """The number with its unit, and what it is of."""
 
 
-def figures(snapshot: Snapshot) -> list[Figure]:
-    """`118 ms/step`, `8.5 steps/s`, `MFU 12%` and so on: those that are known, most telling first."""
+def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
+    """`118 ms/step`, `8.5 steps/s`, `MFU 12%` and so on: those that are known, most telling first.
+
+    Args:
+        won: What could be recovered; it says more than clocks and degrees.
+    """
     estimate, gauges = snapshot.estimate, snapshot.gauges
     found: list[tuple[str | None, str]] = []
     step_ns = mean_step_ns(snapshot)
@@ -40,6 +44,7 @@ def figures(snapshot: Snapshot) -> list[Figure]:
     found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
     active = active_share(snapshot)
     found.append((f"GPU active {units.share(active)}" if active is not None else None, ""))
+    found.append((won or None, ""))
     memory = gauges.get(Metric.MEMORY_USED_BYTES)
     if memory is not None:
         used_text, total = units.size(memory), units.size(gauges.get(Metric.MEMORY_TOTAL_BYTES))

@@ -162,7 +162,8 @@ class Figures(Pane):
     """How fast the run steps, and what it takes: one line."""
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (figures(snapshot), alarms(snapshot), recoverable(snapshot, self.app.settings))
+        won = recoverable(snapshot, self.app.settings)
+        return (figures(snapshot, won), alarms(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -170,17 +171,10 @@ class Figures(Pane):
             palette.text(f"⚠ {words}", "memory" if chosen else "alarm", bold=True)
             for words, chosen in alarms(snapshot)
         ]
-        for value, unit in figures(snapshot):
+        for value, unit in figures(snapshot, recoverable(snapshot, self.app.settings)):
             piece = palette.text(value, "text", bold=True)
             pieces.append(piece.append(unit, palette.style("muted")))
-        gap = " · " if not palette.ascii else " | "
-        won = palette.text(recoverable(snapshot, self.app.settings), "good")
-        if joined(pieces, width, gap).cell_len + won.cell_len + len(gap) > width:
-            names = [piece.plain for piece in pieces]
-            at = next((i for i, name in enumerate(names) if name.startswith("GPU active")), -1)
-            pieces.insert(at + 1, won)  # it says more than clocks and degrees
-            return [joined(filter(None, pieces), width, gap)]
-        return [sided(joined(pieces, width, gap), won, width)] if pieces else []
+        return [joined(pieces, width, " · " if not palette.ascii else " | ")] if pieces else []
 
 
 class DeviceStrip(Pane):
