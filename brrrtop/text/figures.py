@@ -39,7 +39,9 @@ def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
     step_ns = mean_step_ns(snapshot)
     if step_ns:
         found.append((units.duration(step_ns), "/step"))
-        found.append((units.figure(1e9 / step_ns), " steps/s"))
+        each = snapshot.run.samples_per_s if snapshot.run is not None else None
+        rate = (units.figure(1e9 / step_ns), " steps/s")
+        found.append((f"{each:,.0f}", " samples/s") if each is not None and each >= 10 else rate)
     used = flops_share(estimate, step_ns) if estimate else None
     found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
     active = active_share(snapshot)
