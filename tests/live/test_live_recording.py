@@ -67,20 +67,6 @@ def test_a_recording_holds_what_was_on_its_way_when_the_monitor_left(tmp_path: P
     )
 
 
-def test_what_is_in_memory_can_be_saved_and_replayed(tmp_path: Path, bench: Bench) -> None:
-    seen = bench.watch(12)
-    path = tmp_path / "saved.brrr"
-    assert str(path) in bench.driver.save(str(path))
-    replayed = RecordingSource(path)
-    session = Session(replayed)
-    for now_ns, _ in seen[:-1]:
-        session.advance(now_ns)
-    assert plain(session.advance(seen[-1][0])) == plain(seen[-1][1])
-    replayed.close()
-    with pytest.raises(BrrrtopError, match="exists"):
-        bench.driver.save(str(path))
-
-
 class Sink:
     """One of a recording's; each test has its `write` fail in a way of its own."""
 
@@ -154,7 +140,7 @@ def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
 
     scribe = WriterThread(Hung(), waiting_bytes=2_000)
     for second in range(20):
-        scribe.write(gauges(second, (Metric.POWER_WATT, 1.0)))
+        scribe.add(gauges(second, (Metric.POWER_WATT, 1.0)))
     assert "too slow" in scribe.stopped
     scribe.close(wait_s=0.2)  # comes back though the disk does not
     free.set()
@@ -169,6 +155,6 @@ def test_whatever_fails_in_writing_is_told() -> None:
             raise ValueError("no stream to end")
 
     scribe = WriterThread(Broken())
-    scribe.write(gauges(1, (Metric.POWER_WATT, 1.0)))
+    scribe.add(gauges(1, (Metric.POWER_WATT, 1.0)))
     scribe.close()
     assert scribe.stopped == "recording stopped: MemoryError"

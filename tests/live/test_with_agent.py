@@ -13,7 +13,7 @@ from brrrtop.session.controller import Controller
 from brrrtop.session.live import Live, alone
 from brrrtop.sources.live import LiveSource
 from collectors.attach.client import connect
-from collectors.protocol.frames import Kind
+from collectors.protocol.frames import Frame, Kind
 from tests.agent.conftest import built, trainer
 from tests.agent.rig import PATIENCE_S, Trainer
 
@@ -26,6 +26,10 @@ SLOW_STEPS = "lambda: [(time.sleep(0.3), train(cupti, lib, 1, 20)) for _ in rang
 QUICK_STEPS = "lambda: train(cupti, lib, 100_000, 20)"
 
 
+KEPT: list[Frame] = []
+"""What the watched trainer sent."""
+
+
 @contextmanager
 def watched(trainer: Trainer, steps: str) -> Iterator[Live]:
     """A driver on a trainer that trains in a thread of its own."""
@@ -33,6 +37,8 @@ def watched(trainer: Trainer, steps: str) -> Iterator[Live]:
     trainer.do(f"threading.Thread(target={steps}, daemon=True).start()")
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     driver = Live([alone(Controller(LiveSource(client, trainer.process.pid)))])
+    KEPT.clear()
+    driver.shown.source.tee.add = KEPT.append  # type: ignore[method-assign]
     try:
         yield driver
     finally:
@@ -63,13 +69,12 @@ def test_a_verdict_comes_the_cost_after_it_and_bursts_are_counted_alike_on_both_
         until(driver, lambda s: trainer.stats()["bursts"] >= 2 and not controller.governor.tracing)
 
         def arrived() -> int:
-            frames = controller.source.tee.ring.frames()
-            return sum(len(frame.body) for frame in frames if frame.kind == Kind.KERNELS)
+            return sum(len(frame.body) for frame in KEPT if frame.kind == Kind.KERNELS)
 
         until(
             driver, lambda s: controller.governor.tracing or arrived() == trainer.stats()["kernels"]
         )
-        traced = [f.body["traced"]["kernels"] for f in controller.source.tee.ring.frames()
+        traced = [f.body["traced"]["kernels"] for f in KEPT
                   if f.kind == Kind.STATUS and "traced" in f.body]  # fmt: skip
         assert sum(traced) <= arrived() and trainer.stats()["lost"] == 0
 
@@ -81,6 +86,6 @@ def test_steps_longer_than_the_first_look_have_their_verdict_after_the_second(
         judged = until(driver, lambda s: s.estimate is not None)
         assert judged.estimate is not None and judged.estimate.steps.count
         assert judged.estimate.regime is Regime.OVERHEAD
-        bursts = [f.body["burst"] for f in driver.shown.source.tee.ring.frames()
+        bursts = [f.body["burst"] for f in KEPT
                   if f.kind == Kind.STATUS and "burst" in f.body]  # fmt: skip
         assert bursts[0] == "the first look" and len(bursts) <= 2

@@ -71,7 +71,11 @@ def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
     feed = Feed(driver, inbox, interval_s=60)
     feed.start()
     inbox.wait_for(SnapshotReady)
-    feed.ask(lambda d: d.save("taken.brrr"))
+
+    def refuse(_: object) -> str:
+        raise BrrrtopError("taken.brrr is there already", "choose another name")
+
+    feed.ask(refuse)
     (answer,) = inbox.wait_for(RequestAnswered)
     assert isinstance(answer, RequestAnswered)
     assert answer.failed

@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 import textual.constants
 from rich.color import Color, ColorSystem
-from rich.segment import Segment
-from rich.style import Style
 
 from brrrtop.cli import settings, show
 from brrrtop.model.settings import Settings
-from brrrtop.tui.painted import mapped
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
+from brrrtop.tui.palette import THEMES, Palette
 from tests.cli.terminal import on_a_terminal
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -24,91 +21,25 @@ REGIMES = ("compute", "memory", "overhead", "unknown")
 PAIRS = tuple(itertools.combinations(REGIMES, 2))
 
 
-def _as_sent(style: Style, theme: str, system: str) -> tuple[str, ...]:
-    """The codes of the style's own colours, text and field, on such a terminal."""
-    if system in ("16", "8"):
-        style = mapped(style, THEMES[theme])
-    numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
-    codes = []
-    for colour in (style.color, style.bgcolor):
-        if colour is None:
-            continue
-        sent = Color.downgrade(colour, numbered)
-        codes.append(str(sent.number % 8 if system == "8" else sent.number))
-    return tuple(codes)
+@pytest.mark.parametrize(("theme", "system"), [
+    *((theme, ColorSystem.EIGHT_BIT) for theme in THEMES),
+    ("high-contrast", ColorSystem.STANDARD), ("light", ColorSystem.STANDARD),
+])  # fmt: skip
+def test_regimes_differ_on_terminals_of_few_colours(theme: str, system: ColorSystem) -> None:
+    palette = Palette(theme).palette
+    for one, other in (*PAIRS, *((name, "background") for name in REGIMES), ("on_fill", "compute")):
+        sent = [Color.parse(palette[name]).downgrade(system).number for name in (one, other)]
+        assert sent[0] != sent[1], (one, other)
 
 
-@pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_regimes_differ_on_terminals_of_few_colours(
-    one: str, other: str, theme: str, system: str
+@pytest.mark.parametrize(("theme", "drawn"), [("dark", "high-contrast"), ("light", "light")])
+async def test_of_sixteen_colours_dark_is_drawn_in_high_contrast(
+    theme: str, drawn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    palette = Palette(theme)
-    assert _as_sent(palette.style(one), theme, system) != _as_sent(
-        palette.style(other), theme, system
-    )
-    first, second = (_as_sent(palette.filled(name), theme, system) for name in (one, other))
-    assert first[1] != second[1], "the fields"
-    assert first[0] != first[1], "text on its field"
-
-
-@pytest.mark.parametrize("system", ["16", "8"])
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_names_on_the_cursor_have_the_colour_of_text(theme: str, system: str) -> None:
-    """Cyan on blue, as of a compute-bound kernel's name, is hard to read."""
-    palette = Palette(theme)
-    text = _as_sent(palette.style("text") + palette.cursor, theme, system)
-    for hue in MARKS:
-        assert _as_sent(palette.style(hue) + palette.cursor, theme, system) == text
-    assert text[0] != text[1]
-
-
-@pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
-def test_every_meaning_stands_out_from_the_background(hue: str, theme: str, system: str) -> None:
-    palette = Palette(theme)
-    for under in ("background", "raised"):
-        field = Style(bgcolor=palette.palette[under])
-        assert _as_sent(palette.style(hue), theme, system) != _as_sent(field, theme, system)
-
-
-@pytest.mark.parametrize("dark", [True, False])
-async def test_the_screen_has_only_the_sixteen(dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
-    palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
-    async with shown(snapshots.snapshot(), palette=Palette("dark" if dark else "light")) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(theme)) as screen:
         assert screen.app.console.color_system == "standard"
-        for key in ("1", "r", "a", "question_mark"):
-            await screen.press(key)
-            seen = set()
-            for segment in itertools.chain.from_iterable(screen.strips()):
-                for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
-                    if colour is not None:
-                        seen.add(colour.number)
-                        assert colour.triplet is None or colour.triplet.hex not in palette
-            assert len(seen) >= 4, key
-
-
-@pytest.mark.parametrize("theme", ["dark", "light"])
-async def test_below_a_dialog_the_sixteen_stay_what_they_are(
-    theme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
-
-    def sent(segments: list[Segment]) -> list[tuple[str, int | None, int | None]]:
-        styles = [(one.text, one.style or Style()) for one in segments]
-        return [
-            (text, *(c and c.downgrade(ColorSystem.STANDARD).number for c in (s.color, s.bgcolor)))
-            for text, s in styles
-        ]
-
-    async with shown(snapshots.snapshot(), size=(120, 40), palette=Palette(theme)) as screen:
-        await screen.text()
-        before = [sent(list(line)) for line in screen.strips()[:3]]
-        await screen.press("colon")
-        assert [sent(list(line)) for line in screen.strips()[:3]] == before
+        assert screen.app.palette.theme == drawn
 
 
 def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:

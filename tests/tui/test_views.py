@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES
+from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.screens.help import REGIME_TABLE, binders
@@ -19,7 +20,7 @@ from tests.tui.shown import shown
 async def test_help_explains_keys_regimes_and_terms() -> None:
     async with shown(snapshots.snapshot(), size=(120, 200)) as screen:
         text = await screen.press("question_mark")
-    for _, does in meanings(*binders()):
+    for _, does in meanings(*binders(BrrrtopApp)):
         assert does.split(";")[0][:40] in text
     for regime, means, *_ in REGIME_TABLE:
         assert f"{regime}   {means}" in text

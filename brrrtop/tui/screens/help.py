@@ -131,12 +131,11 @@ FACTS: tuple[str, ...] = (
 )
 
 
-def binders() -> tuple[type, ...]:
+def binders(app: type) -> tuple[type, ...]:
     """The classes that bind keys, in the order of help."""
-    from brrrtop.tui.app import BrrrtopApp
     from brrrtop.tui.screens.main import MainView
 
-    return (BrrrtopApp, SubView, Chooser, KernelTable, MainView, Scrolled, AllAdvice, StepPane)
+    return (app, SubView, Chooser, KernelTable, MainView, Scrolled, AllAdvice, StepPane)
 
 
 class Help(Scrolled):
@@ -146,7 +145,7 @@ class Help(Scrolled):
         palette, plain = self.palette, self.palette.style("text")
         return [
             *_heading("Keys", palette, first=True),
-            *_entries(tuple(meanings(*binders())), palette, width, 16),
+            *_entries(tuple(meanings(*binders(type(self.app)))), palette, width, 16),
             *_heading("The three regimes: the fix for one does nothing for another", palette),
             *_regimes(palette, width),
             *_heading("Letters of kernels and of the account", palette),
