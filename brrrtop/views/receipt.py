@@ -10,7 +10,7 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, phrases, units
-from brrrtop.text.hero import HOUR_NS, promised
+from brrrtop.text.headline import HOUR_NS, promised
 
 WIDTH = 60
 LEAST = 0.005

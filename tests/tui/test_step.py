@@ -7,7 +7,7 @@ import re
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.text.hero import cost, headline_text
+from brrrtop.text.headline import cost, headline_text
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane
