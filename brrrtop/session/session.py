@@ -235,12 +235,15 @@ class Session:
         if self.timeline.observed is None:
             return
         now = min(now, self.timeline.newest_ns or now)
-        ids: list[int | None] = [one.estimate.device.device_id for one in self._judged]
-        for device_id in ids or [None]:
+        batches: dict[int | None, int | None] = {
+            one.estimate.device.device_id: one.estimate.batch for one in self._judged
+        }
+        for device_id, known in (batches or {None: None}).items():
             ledger = self._ledgers.setdefault(device_id, Ledger())
-            run = ledger.run(self.timeline, device_id, now)
+            run, before = ledger.run(self.timeline, device_id, now), self._runs.get(device_id)
             if run is not None:
-                self._runs[device_id] = run
+                told = known or (before and before.batch)  # by the last step with shapes
+                self._runs[device_id] = replace(run, batch=told)
         if self._run is None:
             return
         self._history.follow(self._run, now)

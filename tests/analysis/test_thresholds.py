@@ -123,6 +123,7 @@ SCENES = {
 """By name: windows near numbers that no recording comes near."""
 NOT_REACHED = {
     "facts.ranges": "WARM_UP",
+    "facts.samples": "SEEN",
     "facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "account.regimes": "",
     "account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES",
@@ -188,7 +189,7 @@ def judged(path: Path | str) -> Any:
     analysis = estimate(window_of(path))
     result, advice = analysis.estimate, advise(analysis)
     return (
-        result.regime, result.cause, round(result.confidence, 3), result.account,
+        result.regime, result.cause, round(result.confidence, 3), result.account, result.batch,
         [(row.name, row.side) for row in result.kernels],
         [(one.kind, one.saves, one.saves_at_most) for one in advice.given],
         [(row.edit, row.saves) for row in advice.whatif],
