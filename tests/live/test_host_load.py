@@ -19,8 +19,7 @@ def test_a_process_that_a_signal_stopped_is_seen() -> None:
         load = HostLoad(child.pid)
         assert load.trainer_stopped is None
         child.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 5
-        while load.trainer_stopped is None and time.monotonic() < deadline:
+        while load.trainer_stopped is None:
             time.sleep(0.01)
         assert f"kill -CONT {child.pid}" in str(load.trainer_stopped)
         load.close()
