@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.text.hero import GAIN_PHRASES
+from brrrtop.text.headline import GAIN_PHRASES
 from msgspec.structs import replace
 
 from brrrtop.advisories.registry import all_rules
