@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from brrrtop.text.headline import GAIN_PHRASES
 from msgspec.structs import replace
 
 from brrrtop.advisories.registry import all_rules
 from brrrtop.model.estimate import Regime
 from brrrtop.text import phrases
 from brrrtop.text.figures import figures
+from brrrtop.text.headline import GAIN_PHRASES
 from tests.tui import snapshots
 
 
