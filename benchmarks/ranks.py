@@ -53,9 +53,10 @@ KINDS = {
 }
 """By plant: its number, and the cause that must be named."""
 PLANTS = {
-    "ddp": [("sleep", 1), ("loader", 0), ("work", 1), ("neighbour", 0), ("sleep", 0), ("loader", 1)],
-    "fsdp": [("work", 0), ("sleep", 1), ("neighbour", 1), ("loader", 0)],
+    "ddp": [("sleep", -1), ("loader", 1), ("work", -2), ("neighbour", 0), ("sleep", 0), ("loader", -1)],
+    "fsdp": [("work", 0), ("sleep", -1), ("neighbour", 1), ("loader", -2)],
 }  # fmt: skip
+"""Kind and rank; -1 is the last rank."""
 LATE_S = 0.025
 """By which a host is late beyond a step: what is shorter than the GPU's work hides behind it."""
 SETTLE_S, LINGER_S = 1.0, 2.0
@@ -206,7 +207,11 @@ def balanced(bench: Bench, kind: str) -> dict[str, Any]:
 def plants(bench: Bench, kind: str) -> dict[str, Any]:
     """One after the other, with a moment of peace between them."""
     rows = []
-    chosen = [one for one in PLANTS[kind] if bench.args.device == "cuda" or one[0] != "neighbour"]
+    chosen = [
+        (plant, rank % bench.args.ranks)
+        for plant, rank in PLANTS[kind]
+        if bench.args.device == "cuda" or plant != "neighbour"
+    ]
     bench.neighbours = {
         number: Neighbour(rank, bench.args)
         for number, (plant, rank) in enumerate(chosen)
