@@ -137,14 +137,12 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
 
     Everybody waits for the latest: a step is as much shorter as that one's own work is longer.
     """
-    if not job.together_ns or not job.steps or job.steps < 1:
+    present = job.step_ns
+    if not job.together_ns or not job.steps or job.steps < 1 or not present:
         return None
     late = [row.late_ns for row in job.ranks if row.late_ns is not None]
     if len(late) < 2:
         return None
-    lengths = [row.step_ns for row in job.ranks if row.step_ns]
-    # One recorded step may lack what lies before its first collective.
-    present = max(job.together_ns / job.steps, float(np.median(lengths)) if lengths else 0.0)
     waited = job.waited_for
     most = min(max(late), present)
     saves = most / present

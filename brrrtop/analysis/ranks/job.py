@@ -47,6 +47,8 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     deeds: Sequence[RankActivity | None]
     steps: float | None
     """In `spans`."""
+    usual_step_ns: float | None
+    """Of the run, in most of which nothing is traced."""
     together_ns: int
     inside: F8
     """Per matched row: its exposed wait where the collective ends in `spans`, else 0."""
@@ -54,6 +56,22 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     """Per collective: it ends in `spans`, and opens none."""
     stays: F8
     """The same of its whole exposed stay: ranks are as much later than others as these are shorter."""
+
+    @property
+    def traced_step_ns(self) -> float:
+        return self.together_ns / self.steps if self.steps and self.steps >= 1 else 0.0
+
+    @property
+    def step_ns(self) -> float:
+        """Of the run; one recorded step may lack what lies before its first collective."""
+        usual = self.usual_step_ns or 0.0
+        bursts = usual and lateness.in_bursts(self.windows)
+        return usual if bursts else max(self.traced_step_ns, usual)
+
+    @property
+    def stretch_ns(self) -> float:
+        """What tracing adds to a step: a host that is later than its peers by this is so in no other step."""
+        return max(self.traced_step_ns - self.step_ns, 0.0)
 
     @property
     def numbers(self) -> list[int]:
@@ -98,6 +116,7 @@ def judge_job(
         bursts=len(job.spans),
         undecided=0 < len(job.spans) < least_bursts,
         steps=job.steps,
+        step_ns=job.step_ns or None,
         collectives=collectives,
         matched=len(job.matched),
         transfer_ns=int(job.matched.transfer_ns.sum()) if len(job.matched) else None,
@@ -114,7 +133,7 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     offsets = matching.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
     step_ns = usual_step_ns(inputs)
-    spans, steps = lateness.shared_spans(windows, offsets, matched, step_ns)
+    spans, steps = lateness.shared_spans(windows, every, offsets, matched, step_ns)
     deeds = [
         lateness.deeds(window, spans, offset) if spans and offset is not None else None
         for window, offset in zip(windows, offsets, strict=True)
@@ -134,6 +153,7 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
         spans,
         deeds,
         steps,
+        step_ns,
         together_ns,
         inside,
         counted,
@@ -187,6 +207,8 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
             rows.append(replace(one.row, clock_offset_ns=job.offsets[place]))
             continue
         more = lateness.excess_by_cause_ns(job.deeds, place) if job.spans else {}
+        of_host = sum(ns for bucket, ns in more.items() if bucket.startswith("idle_")) / per
+        by_tracing = min(job.stretch_ns, max(of_host, 0.0))
         of_rank = matched.rank == place
         blame = np.bincount(
             matched.last[matched.collective[of_rank]], matched.wait_ns[of_rank], count
@@ -202,7 +224,7 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
                 exposed_wait_ns=int(alone[place]),
                 waits_for_peers=inside[place] / job.together_ns if job.together_ns else None,
                 waits_for={numbers[p]: int(ns) for p, ns in enumerate(blame) if ns and p != place},
-                late_ns=max(float(late[place]), 0.0) if job.spans else None,
+                late_ns=max(float(late[place]) - by_tracing, 0.0) if job.spans else None,
                 carried_in_ns=began[place],
                 excess_by_cause_ns={bucket: ns / per for bucket, ns in more.items() if ns},
                 clock_offset_ns=job.offsets[place],
