@@ -32,7 +32,7 @@ from collectors.vocabulary import MarkClass
 _PAUSES_S = (0.02, 0.06)
 """Between samples, at random: an even distance would meet an even loop at the same place each time."""
 _MOST_SHARED = 4
-"""Ranks of a job that are sampled in turns, as it were: peers do the same, and a few seconds tell who does not."""
+"""Ranks of a job share the samples of one: peers do the same, and a few seconds tell who does not."""
 _FINEST_NS = 1 << 20
 """What jitters below this fills recordings."""
 _FORGET_NS = 10_000_000_000

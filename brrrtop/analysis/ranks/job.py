@@ -49,6 +49,8 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     """In `spans`."""
     usual_step_ns: float | None
     """Of the run, in most of which nothing is traced."""
+    in_bursts: bool
+    """Parts of a run were recorded, which says how long its steps are besides."""
     together_ns: int
     inside: F8
     """Per matched row: its exposed wait where the collective ends in `spans`, else 0."""
@@ -65,13 +67,13 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     def step_ns(self) -> float:
         """Of the run; one recorded step may lack what lies before its first collective."""
         usual = self.usual_step_ns or 0.0
-        bursts = usual and lateness.in_bursts(self.windows)
-        return usual if bursts else max(self.traced_step_ns, usual)
+        return usual if usual and self.in_bursts else max(self.traced_step_ns, usual)
 
     @property
-    def stretch_ns(self) -> float:
-        """What tracing adds to a step: a host that is later than its peers by this is so in no other step."""
-        return max(self.traced_step_ns - self.step_ns, 0.0)
+    def apart_ns(self) -> float:
+        """What bursts show of a step beyond one of the run: tracing stretches it, and a host that is later
+        than its peers by as much is so in no other step. Below 0: they lack what sets the run's pace."""
+        return self.traced_step_ns - self.step_ns if self.in_bursts else 0.0
 
     @property
     def numbers(self) -> list[int]:
@@ -132,8 +134,8 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     every = [collectives_of(window) for window in windows]
     offsets = matching.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
-    step_ns = usual_step_ns(inputs)
-    spans, steps = lateness.shared_spans(windows, every, offsets, matched, step_ns)
+    step_ns, in_bursts = usual_step_ns(inputs), any(one.observed is not None for one in windows)
+    spans, steps = lateness.shared_spans(windows, every, offsets, matched, step_ns, in_bursts)
     deeds = [
         lateness.deeds(window, spans, offset) if spans and offset is not None else None
         for window, offset in zip(windows, offsets, strict=True)
@@ -145,20 +147,9 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
         for column in (matched.alone_ns, matched.stay_alone_ns)
     )
     return AlignedRanks(
-        inputs,
-        windows,
-        every,
-        offsets,
-        matched,
-        spans,
-        deeds,
-        steps,
-        step_ns,
-        together_ns,
-        inside,
-        counted,
-        stays,
-    )
+        inputs, windows, every, offsets, matched, spans, deeds, steps, step_ns, in_bursts, together_ns,
+        inside, counted, stays,
+    )  # fmt: skip
 
 
 def _missing(job: AlignedRanks, given: int, world: int | None) -> int:
@@ -208,7 +199,7 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
             continue
         more = lateness.excess_by_cause_ns(job.deeds, place) if job.spans else {}
         of_host = sum(ns for bucket, ns in more.items() if bucket.startswith("idle_")) / per
-        by_tracing = min(job.stretch_ns, max(of_host, 0.0))
+        by_tracing = max(min(job.apart_ns, of_host), 0.0)
         of_rank = matched.rank == place
         blame = np.bincount(
             matched.last[matched.collective[of_rank]], matched.wait_ns[of_rank], count

@@ -10,7 +10,7 @@ that comes back late launches late for the rest of the step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,14 +25,12 @@ from brrrtop.analysis.facts.labels import WORK
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
-from brrrtop.model.account import Account
-from brrrtop.model.estimate import Estimate
 from brrrtop.model import intervals
+from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover, holders
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
 from brrrtop.model.run import Line
 from brrrtop.model.tables import F8, I8, Span, Window, edges
-from brrrtop.text import phrases
 from collectors.vocabulary import MarkClass, Metric
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class RankActivity(Struct, frozen=True):
 
 def shared_spans(
     windows: Sequence[Window], every: Sequence[Collectives], offsets: Sequence[int | None],
-    matched: Matched, step_ns: float | None,
+    matched: Matched, step_ns: float | None, in_bursts: bool,
 ) -> tuple[tuple[Span, ...], float | None]:  # fmt: skip
     """When all placed ranks were recorded, each span from one collective's end to another's; and how
     many steps that are, whole ones where there is one.
@@ -100,24 +98,18 @@ def shared_spans(
     starts, stops = edges(spans or ())
     bursts = holders(starts, stops + 1, ends)
     period = collectives_a_step(every, matched, full, bursts, step_ns) if full.any() else None
-    for number, span in enumerate(spans or ()):
+    for number in range(len(starts)):
         inside = ends[bursts == number]
         if len(inside) > 1 and inside[-1] > inside[0]:
+            begin, count = _whole_steps(inside, step_ns)
             if period is not None and len(inside) > period:
                 count = float((len(inside) - 1) // period)
                 begin = int(inside[-1 - int(count) * period])
-            else:
-                begin, count = _whole_steps(inside, step_ns)
-            if step_ns and count < 1 and in_bursts(windows):
+            if step_ns and count < 1 and in_bursts:
                 continue
             kept.append(Span(begin, int(inside[-1])))
             steps += count
     return tuple(kept), steps or None
-
-
-def in_bursts(windows: Sequence[Window]) -> bool:
-    """Whether parts of a run were recorded, which says how long its steps are besides."""
-    return any(window.observed is not None for window in windows)
 
 
 def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
@@ -236,8 +228,6 @@ HOSTS = ("host", "launch", "io", "unknown")
 """Causes that a line of the program may stand behind: whoever comes back late from it launches late."""
 WAIT_PARTS = 5
 """Of the time watched: one hiccup of a loader is in one of them, or two."""
-LEAST_SAMPLES = 3
-"""Of the stack, that must agree on a line, and half of all of them."""
 STEADY = 0.6
 """Of the steps, in which it must be late."""
 PARTLY = 0.3
@@ -275,25 +265,26 @@ def _slow(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
     if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
         return None
     blame = _blame(job, job.inside, len(rows))
-    is_blamed = blame[place] >= MOST_OF_IT * blame.sum() and _is_steady(job, place, late[place])
+    is_blamed = blame[place] >= MOST_OF_IT * blame.sum() and late[place] >= -job.apart_ns
+    if cause is None and not (is_blamed and _is_steady(job, place, late[place])):
+        return None
     gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
-    known = cause is not None or is_blamed
-    return _named_rank(job, rows, place, late[place], job.inside, gain, cause) if known else None
+    return _named_rank(job, rows, place, late[place], job.inside, gain, cause)
 
 
 def _late_for_data(job: AlignedRanks) -> F8:
     """What each rank's GPU idles for data more than its peers' do, ns a step, by the ledger of the run and by
-    the waits of most of its parts; 0 where one of them does not say so. Bursts do not show it: while a rank is
-    held for one, its loader gets ahead."""
+    the waits of most of its parts; 0 where one of them does not say so. Bursts do not show it: its loader
+    gets ahead while one holds it."""
     idle, waits = np.zeros(len(job.inputs)), np.zeros((WAIT_PARTS, len(job.inputs)))
     for place, (one, window) in enumerate(zip(job.inputs, job.windows, strict=True)):
         run = one.row.estimate.run if one.row.estimate else None
-        if run is None or run.train is None or not run.train.steps or not window.observed:
+        train, marks = run.train if run else None, window.watched
+        if train is None or not train.steps or marks is None or len(marks.starts_ns) < 2:
             return np.zeros(len(job.inputs))
-        idle[place] = run.train.account.idle_ns["input"] / run.train.steps
-        marks = window.marks if window.watched is None else window.watched
+        idle[place] = train.account.idle_ns["input"] / train.steps
         rows = marks.classes == MarkClass.INPUT
-        points = np.linspace(window.span.t0_ns, window.span.t1_ns, WAIT_PARTS + 1)
+        points = np.linspace(marks.starts_ns.min(), marks.ends_ns.max(), WAIT_PARTS + 1)
         parts = Cover(*intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
         waits[:, place] = parts.between(points[:-1], points[1:]) / np.diff(points) * job.step_ns
     by_part = [-later_than_peers(one) for one in waits]
@@ -308,15 +299,15 @@ def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None
     step_ns = job.step_ns
     place = int(np.argmax([row.last_in for row in rows]))
     row = rows[place]
-    more = max(row.excess_by_cause_ns.values(), default=0.0) - job.stretch_ns
+    more = max(row.excess_by_cause_ns.values(), default=0.0) - max(job.apart_ns, 0.0)
     if not step_ns or row.last_in < NEARLY_ALWAYS * row.matched:
         return None
     if more < HIDDEN_SHARE * step_ns:
         return None
     counted = job.counted[job.matched.collective]
     waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
-    late_ns = float(np.median(_longest_waits(job, waits, place))) - job.stretch_ns
-    if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
+    late_ns = float(np.median(_longest_waits(job, waits, place))) - max(job.apart_ns, 0.0)
+    if late_ns < max(LEAST_SHARE * step_ns, LEAST_NS, -job.apart_ns):
         return None
     return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
 
@@ -334,7 +325,7 @@ def _named_rank(
 ) -> WaitedFor:  # fmt: skip
     per = job.steps if job.steps and job.steps >= 1 else 1.0
     cause = known or cause_of(job, rows, place)
-    line = _line_of(rows[place].estimate, cause)
+    line = None
     if cause in HOSTS:
         own = own_line(job.windows, place, late_ns, job.step_ns)
         if own is not None:
@@ -354,15 +345,6 @@ def _named_rank(
         collective=_where(job, waits, place),
         gain=gain,
     )
-
-
-def _line_of(estimate: Estimate | None, cause: str) -> str | None:
-    """The line at which most stack samples found a late host; None where too few agree."""
-    line = phrases.away_at(estimate, cause) if estimate else None
-    if line is None or estimate is None or estimate.stack_samples is None:
-        return None
-    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.stack_samples.count
-    return str(line) if sure else None
 
 
 def _began_late(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
@@ -400,7 +382,7 @@ def _blame(job: AlignedRanks, waits: F8, count: int) -> F8:
 def _is_steady(job: AlignedRanks, place: int, late_ns: float) -> bool:
     """Whether it is late in most steps, and in most bursts: one hiccup is no slow rank."""
     burst, part = _parts(job)
-    steps, late_ns = _numbers(part), late_ns + job.stretch_ns
+    steps, late_ns = _numbers(part), late_ns + max(job.apart_ns, 0.0)
     if len(job.spans) > 1:
         bursts = _numbers(burst)
         counts = [len(_numbers(part[burst == one])) for one in bursts]
