@@ -162,7 +162,7 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
 rule(
     "straggler", RANKS, "One rank arrives last", of_job=True,
     when="over two ranks or more: its own work takes 3 % of a step longer than its peers', in most steps, "
-    "and most of all waits in collectives are for it",
+    "and most of all waits in collectives are for it; or it waits as long for data all along the run",
     unless="one rank alone; ranks that were not recorded together; a rank that only began late; pipeline "
     "stages, whose roles differ",
 )(straggler)  # fmt: skip
