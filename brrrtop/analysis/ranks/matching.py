@@ -35,6 +35,8 @@ NEAR_NS = 200_000
 VOTE_NS = 100_000
 LAUNCHES_ALIKE, STEPS_ALIKE = 0.05, 0.8
 """Numbers of launches differ by less; and the part of them that does a step later, which hiccups spoil."""
+MOST_LIKE = 2_000
+"""Collectives in which a step is looked for."""
 PROBES = 64
 MOST_VOTERS = 5_000
 ENOUGH = 0.5
@@ -169,9 +171,13 @@ def collectives_a_step(
     """
     if not step_ns or np.count_nonzero(full) < 3:
         return None
-    rows, ends = full[matched.collective], matched.ends_ns[full]
+    rows, ends, bursts = (
+        full[matched.collective],
+        matched.ends_ns[full][:MOST_LIKE],
+        bursts[:MOST_LIKE],
+    )
     launches = [
-        ranks[place].correlations[matched.record[rows & (matched.rank == place)]]
+        ranks[place].correlations[matched.record[rows & (matched.rank == place)]][:MOST_LIKE]
         for place in np.unique(matched.rank[rows]).tolist()
     ]
     between = np.median(np.diff(launches), axis=0)
