@@ -144,8 +144,6 @@ class Driver:
     continuous: Callable[..., Any] = _refuse
     burst: Callable[..., Any] = _refuse
     shapes: Callable[..., Any] = _refuse
-    follow: Callable[..., Any] = _refuse
-    save: Callable[..., Any] = _refuse
 
     # --- beside each other ------------------------------------------------------------
 

@@ -116,17 +116,6 @@ class Session:
         """What is compared with."""
         return self._marking.baseline
 
-    def succeeded_by(self, source: Source) -> Session:
-        """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
-        heir = Session(
-            source, window_ns=self._window_ns, keep_ns=self._keep_ns,
-            silenced=self.silenced, device_id=self.device_id,
-            baseline=self._marking.baseline, tried=self._tried,
-        )  # fmt: skip
-        heir.log = EventLog(self.log.events)
-        heir._history = self._history
-        return heir
-
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
         self.silenced ^= {kind}
@@ -251,12 +240,15 @@ class Session:
             return
         self._followed_verdicts = self.verdicts
         now = min(now, self.timeline.newest_ns or now)
-        ids: list[int | None] = [one.estimate.device.device_id for one in self._judged]
-        for device_id in ids or [None]:
+        batches: dict[int | None, int | None] = {
+            one.estimate.device.device_id: one.estimate.batch for one in self._judged
+        }
+        for device_id, known in (batches or {None: None}).items():
             ledger = self._ledgers.setdefault(device_id, Ledger())
-            run = ledger.run(self.timeline, device_id, now)
+            run, before = ledger.run(self.timeline, device_id, now), self._runs.get(device_id)
             if run is not None:
-                self._runs[device_id] = run
+                told = known or (before and before.batch)  # by the last step with shapes
+                self._runs[device_id] = replace(run, batch=told)
         if self._run is None:
             return
         self._history.follow(self._run, now)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Input
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
@@ -40,8 +39,6 @@ T = TypeVar("T")
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
-BACK = -1
-"""Somebody went back to the list of all trainers."""
 HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
@@ -74,7 +71,6 @@ class BrrrtopApp(ThemedApp[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
-        from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
         page: Makes the report of a snapshot, as HTML.
@@ -86,8 +82,6 @@ class BrrrtopApp(ThemedApp[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "follow", "watch its successor",
-            "once a trainer has ended: watch its successor", priority=True),
         key("question_mark,h,f1", "help", "help", "this help"),
         key("q,f10", "quit", "quit", "quit, as Ctrl-C does; the trainer goes on", priority=True),
         key("ctrl+c", "interrupt", priority=True),
@@ -121,7 +115,7 @@ class BrrrtopApp(ThemedApp[int]):
         key("c", "continuous", "",
             "trace without pauses, or in bursts again; costs the trainer more"),
         key("S", "save", "",
-            "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
+            "save a picture of the screen (.svg) or the report (.html)"),
         key("left,comma", "step(-1)", "", _STEP),
         key("right,full_stop", "step(1)", "", _STEP),
         key("left_square_bracket", "seek(-0.1)", "", _SEEK),
@@ -146,13 +140,11 @@ class BrrrtopApp(ThemedApp[int]):
         palette: Palette | None = None,
         label: str = "",
         settings: Settings | None = None,
-        from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
         super().__init__(palette)
         self.settings = settings or Settings()
-        self.from_home = from_home
         self.fault: BaseException | None = None
         self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
@@ -267,11 +259,6 @@ class BrrrtopApp(ThemedApp[int]):
         for widget in self.screen.walk_children():
             widget.refresh()
 
-    def action_home(self) -> None:
-        """To the list of all trainers, where it came from there."""
-        if self.from_home:
-            self.exit(return_code=BACK)
-
     def action_pause(self) -> None:
         paused = self.snapshot.paused
         self._feed.ask(lambda d: d.resume() if paused else d.pause())
@@ -350,22 +337,12 @@ class BrrrtopApp(ThemedApp[int]):
             self._shapes_told = None
             self.say(event.says, failed=event.failed)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enter goes on with a successor while one waits for a yes, but not while words are typed."""
-        if action != "follow":
-            return True
-        return self.snapshot.successor is not None and not isinstance(self.focused, Input)
-
-    def action_follow(self) -> None:
-        self.say(f"entering pid {self.snapshot.successor} …")
-        self.ask("follow", lambda d: d.follow())
-
     def action_save(self) -> None:
         """Asks for a name, and writes what its end says."""
         from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        dialog = SaveDialog("save" in self._capabilities, self.page is not None)
+        dialog = SaveDialog(self.page is not None)
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def action_theme(self, name: str = "") -> None:
@@ -434,7 +411,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_log = _opening("pages", "Log")
     action_step_picture = _opening("step", "StepPane")
     action_details = _opening("details", "Details")
-    action_code = _opening("pages", "Code")
+    action_code = _opening("code", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")
     action_compare = _opening("compare", "BeforeAfter")

@@ -19,8 +19,6 @@ CANNOT: Mapping[str, str] = MappingProxyType(
         "speed": "only a replay has a speed",
         "ranks": "this source has one rank only",
         "continuous": "only a live trainer is traced",
-        "save": "a recording is not saved again: end the name in .svg or .html",
-        "follow": "this source ends here",
     }
 )
 """What not every driver is able to do, and what is said where it cannot."""
@@ -86,20 +84,6 @@ class Driver(Protocol):
 
         Raises:
             BrrrtopError: Nothing can be recorded.
-        """
-
-    def follow(self) -> str:
-        """Goes on with the successor that the snapshot names; returns that, as a sentence.
-
-        Raises:
-            BrrrtopError: It cannot be entered.
-        """
-
-    def save(self, path: str) -> str:
-        """Writes what was seen so far; returns what was done, as a sentence.
-
-        Raises:
-            BrrrtopError: The file cannot be written, or already exists.
         """
 
     def close(self) -> None:

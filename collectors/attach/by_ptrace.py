@@ -110,6 +110,8 @@ class Plan:
                     at = elf.gadget(ours, form)
                     if at is not None:
                         self.gadgets[name] = at + bias
+                        if name == "keep":
+                            self.gadgets["kept above"] = x86_64.KEPT_ABOVE.get(form, 0)
                         self.expected[at + bias] = form.hex()
                         break
         except OSError:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.gpu.feed import rounded_share
 from collectors.gpu.nvml import Questions
 from collectors.process import proc
+from collectors.protocol.frames import rounded_share
 from collectors.vocabulary import Metric
 
 # CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.

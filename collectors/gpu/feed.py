@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 
@@ -15,19 +14,6 @@ from collectors.vocabulary import Metric
 
 MOST = 4096
 """Frames put by; the oldest are dropped where nobody takes them."""
-
-
-FINEST_SHARE = 1 / 1024
-"""Shares are rounded to it: noise below that would fill half of a recording."""
-
-
-def rounded_share(share: float) -> float:
-    return round(share / FINEST_SHARE) * FINEST_SHARE
-
-
-def time_of_gauges() -> int:
-    """Now, to a millisecond (2^20 ns): gauges know no finer, and what jitters fills recordings."""
-    return time.time_ns() >> 20 << 20
 
 
 class SamplerFeed:

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from collectors.gpu.feed import rounded_share, time_of_gauges
 from collectors.process import candidates, proc
-from collectors.protocol.frames import GAUGE
+from collectors.protocol.frames import GAUGE, rounded_share, time_of_gauges
 from collectors.vocabulary import Metric
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

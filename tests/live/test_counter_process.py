@@ -188,9 +188,6 @@ def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
     assert not counters.settling
     counters.match({0: "GPU-aa-bb"})
     assert counters.settling
-    time.sleep(0.6)
-    counters.match({0: "GPU-aa-bb", 1: "GPU-cc-dd"})
-    until(lambda: not counters.settling, 0.9)
     assert counters.close(10.0)
 
 
