@@ -110,7 +110,7 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
             ", "
         )
     ]
-    spent = cost(snapshot)
+    spent = cost(snapshot, settings.load())
     lines += [f"  {spent}"] if spent else []
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")

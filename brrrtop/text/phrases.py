@@ -102,7 +102,9 @@ def badge(snapshot: Snapshot) -> str:
     if late_rank(snapshot) is not None:
         return "ONE RANK IS LATE"
     healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
-    return "HEALTHY" if healthy else cause_badge(estimate)
+    return (
+        "HEALTHY" if healthy and estimate.regime is not Regime.OVERHEAD else cause_badge(estimate)
+    )
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:

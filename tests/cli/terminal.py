@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 PATIENCE_S = 40.0
-ENDS_S = 10.0
+ENDS_S = 60.0
 """Two seconds, and what a busy machine adds: what is looked for never ends."""
 BRRRTOP = ("-m", "brrrtop")
 LEAVES_THE_SCREEN = b"\x1b[?1049l"

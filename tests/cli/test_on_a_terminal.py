@@ -14,11 +14,10 @@ def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> 
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         for rows, columns in ((1, 1), (2, 10), (24, 80)):
-            terminal.seen = b""
             terminal.resize(rows, columns)
             os.kill(terminal.pid, signal.SIGWINCH)
-            terminal.read_for(1.0)
-        terminal.read_until(b"WAITS FOR DATA")
+            terminal.read_for(0.3)
+        terminal.answer(b"?", b"Ctrl-C")  # it is drawn again
         terminal.type(b"q")
         assert terminal.ended() == 0
         assert LEAVES_THE_SCREEN in terminal.seen

@@ -19,6 +19,7 @@ from brrrtop.errors import BadInput
 from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
+from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.views import receipt
 from brrrtop.views.brief import to_brief
@@ -339,9 +340,12 @@ def test_all_gpus_count_and_what_nobody_judged_has_no_figures() -> None:
     single, _ = receipt.totals(receipt.estimates(one))
     both = replace(one, devices=(one.estimate, one.estimate))
     assert receipt.totals(receipt.estimates(both))[0] == 2 * single
-    assert "2 × NVIDIA H200" in "\n".join(receipt.lines(both))
-    assert not any("%" in line for line in receipt.lines(snapshots.waiting()))
-    healthy = "\n".join(receipt.lines(snapshots.healthy()))
+    assert "2 × NVIDIA H200" in "\n".join(receipt.lines(both, Settings()))
+    priced = Settings(gpu_hour=2.0, currency="€")
+    amounts = [line for line in receipt.lines(both, priced) if line.endswith(" €")]
+    assert "GPU time" in amounts[0] and max(map(len, amounts)) == receipt.WIDTH
+    assert not any("%" in line for line in receipt.lines(snapshots.waiting(), Settings()))
+    healthy = "\n".join(receipt.lines(snapshots.healthy(), Settings()))
     assert "nothing known here wins 5%" in healthy
 
 

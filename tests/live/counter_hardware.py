@@ -103,7 +103,7 @@ class Hardware:
         self.calls.append("disable")
 
 
-def until(done: Callable[[], bool], limit_s: float = 10.0) -> None:
+def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < deadline

@@ -37,6 +37,7 @@ for line in sys.stdin:
         if not pid: say(len(gc.callbacks) - len(before), entry._control); os._exit(0)
         os.waitpid(pid, 0)
 """
+PATIENCE_S = 60.0
 
 
 class Trainer:
@@ -68,15 +69,15 @@ class Trainer:
         os.write(self._events, f"{bits}\n".encode())
 
     def hooks(self, wanted: str) -> str:
-        """The number of gc hooks once it is `wanted`, or what it still is after five seconds."""
-        end = time.monotonic() + 5
+        """The number of gc hooks once it is `wanted`, or what it still is in the end."""
+        end = time.monotonic() + PATIENCE_S
         while (now := self.ask("hooks")) != wanted and time.monotonic() < end:
             time.sleep(0.02)
         return now
 
     def logged(self, what: str, count: int) -> bool:
-        """True once the library has been told `what` that often; False after five seconds."""
-        end = time.monotonic() + 5
+        """True once the library has been told `what` that often."""
+        end = time.monotonic() + PATIENCE_S
         while self.log.read_text().count(what) < count and time.monotonic() < end:
             time.sleep(0.02)
         return self.log.read_text().count(what) >= count

@@ -31,7 +31,7 @@ class Inbox:
             return sum(isinstance(m, kind) for m in self.messages) >= count
 
         with self.came:
-            assert self.came.wait_for(enough, timeout=5), f"no {kind.__name__} came"
+            assert self.came.wait_for(enough, timeout=60), f"no {kind.__name__} came"
             return [m for m in self.messages if isinstance(m, kind)]
 
 
@@ -94,7 +94,7 @@ def test_a_driver_that_fails_ends_the_feed_with_its_fault() -> None:
     (failed,) = inbox.wait_for(FeedFailed)
     assert isinstance(failed, FeedFailed)
     assert failed.fault is fault
-    feed.join(2)
+    feed.join(60)
     assert driver.closed.is_set()
 
 
