@@ -280,10 +280,6 @@ class Feeds:
     def replace_agent(self) -> bool:
         return any(feed.replaces_agent for feed in self._feeds)
 
-    @property
-    def workers(self) -> list[int]:
-        return [pid for feed in self._feeds if (pid := feed.worker) is not None]
-
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
         for feed in self._feeds:

@@ -24,12 +24,12 @@ from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui.driver import CANNOT, Driver
 from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
 from brrrtop.tui.keys import key, sign_of
-from brrrtop.tui.painted import ThemedApp
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import SubView, View
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.themed import ThemedApp
 from brrrtop.tui.widgets.frame import Status
 from brrrtop.tui.widgets.pane import Pane
 

@@ -8,7 +8,7 @@ import pytest
 
 from brrrtop.model.settings import Settings
 from brrrtop.model.tables import Span
-from brrrtop.text.hero import cost, headline_text, recoverable
+from brrrtop.text.headline import cost, headline_text, recoverable
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane

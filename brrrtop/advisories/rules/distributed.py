@@ -31,7 +31,7 @@ _LINE = "find what makes the last rank late"
 )  # fmt: skip
 def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
-    seen = collectives_of(context.joined.window)
+    seen = collectives_of(context.facts.window)
     what = "collectives run"
     line = (
         "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
@@ -59,7 +59,7 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     unless="collectives hidden behind compute",
 )  # fmt: skip
 def tiny_collectives(context: Context) -> Finding | None:
-    seen = collectives_of(context.joined.window)
+    seen = collectives_of(context.facts.window)
     if context.a_step(seen.short) < SHORT_A_STEP:
         return None
     exposed = context.estimate.account.exposed_comm_ns

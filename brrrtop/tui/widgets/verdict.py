@@ -10,7 +10,7 @@ from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text.figures import alarms, figures
-from brrrtop.text.hero import recoverable, remedy, symptom
+from brrrtop.text.headline import recoverable, remedy, symptom
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import booked, reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar

@@ -8,7 +8,7 @@ from brrrtop.advisories.registry import all_rules
 from brrrtop.model.estimate import Regime
 from brrrtop.text import phrases
 from brrrtop.text.figures import figures
-from brrrtop.text.hero import GAIN_PHRASES
+from brrrtop.text.headline import GAIN_PHRASES
 from tests.tui import snapshots
 
 
