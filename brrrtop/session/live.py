@@ -72,7 +72,7 @@ class Live(Driver):
         self.last_ns = 0
         self._looked_ns = now_ns()
         self._look_ns = look_s * 1e9
-        self._bursts = 0
+        self._bursts = self._turn = 0
         self._steps_least = STEPS_LEAST
         self._tries = 0
         """Bursts that were asked for since ranks were compared in too few."""
@@ -132,8 +132,12 @@ class Live(Driver):
         self._take_newcomers()
         self._burst_together()
         snapshots: dict[str, Snapshot] = {}
-        for one, controller in self.live:
+        self._turn += 1
+        for place, (one, controller) in enumerate(self.live):
             try:
+                assert one.session is not None
+                in_turn = self._turn % len(self.live) == place
+                one.session.follows = self._all_in_view or in_turn or one is self._shown[0]
                 snapshots[one.key] = self._advance_rank(one, controller)
             except BrrrtopError as fault:  # one rank's end is not that of the others
                 if len(self.live) == 1:
@@ -261,6 +265,9 @@ class Live(Driver):
         for one in able:
             one.governor.follows = one is not leader
             one.governor.steps_least = self._steps_least if len(able) > 1 else 1
+            one.source.feeds.share(len(able))
+        if len(able) > 1:
+            leader.governor.charge(max(one.governor.held_ns for one in able))
         leader.poll()
         if leader.governor.burst_count != self._bursts:
             self._bursts = leader.governor.burst_count
