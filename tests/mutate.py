@@ -42,6 +42,7 @@ GUARDS = {
     "tests/attach/test_harmless.py::test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives "
     "tests/attach/test_ptrace.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
+    "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
     "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
     "brrrtop/scheduling/governor.py": "tests/live/test_governor.py",
 }
