@@ -24,6 +24,9 @@ class SamplerFeed:
     facts: frozenset[str] = frozenset()
     """What a reader of its gauges must know, for programs: what of `collectors.vocabulary` holds."""
 
+    ranks = 1
+    """Of a job, that have such a sampler each."""
+
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)
         """Put by from one thread, taken from another."""

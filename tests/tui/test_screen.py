@@ -279,6 +279,26 @@ async def test_the_details_have_phases_witnesses_and_trends_of_counters() -> Non
     assert "▃▄▅▆▇" in flat and "▆▅▄▃▂" in flat and "a kernel starts 184 µs after its launch" in flat
 
 
+async def test_an_ended_trainer_offers_its_successor_and_enter_takes_it() -> None:
+    notice = "pid 4712 runs the same command: Enter to watch it; 12:04:31 the trainer exited"
+    ended = snapshots.snapshot(freshness=Freshness.ENDED, notice=notice, successor=4712)
+    async with shown(ended) as screen:
+        text = await screen.text()
+        assert notice in text
+        assert " enter watch its successor" in text.splitlines()[-1]
+        await screen.press("slash", *"gemm", "enter")
+        assert "follow" not in screen.driver.asked, "Enter ends the filter"
+        await screen.press("escape", "enter")
+        assert "watching pid 4712" in await screen.until("watching")
+        assert screen.driver.asked == ["follow"]
+
+
+async def test_enter_opens_the_kernel_while_nobody_waits_for_a_yes() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "── kernel ──" in await screen.press("enter")
+        assert screen.driver.asked == []
+
+
 async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told() -> None:
     async with shown(snapshots.snapshot(), size=(180, 50)) as screen:
         assert " o shapes" in (await screen.text()).splitlines()[-1]
