@@ -115,7 +115,7 @@ def a_fused_update_beside_gradient_norms(s: Scene) -> None:
 
 @silent("fused-optimizer")
 def an_update_over_lists(s: Scene) -> None:
-    small(s, 300)
+    small(s, 800)
     s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
     for _ in range(12):
         s.kernel(FOREACH, 20.0, late=12.0)
