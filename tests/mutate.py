@@ -40,6 +40,7 @@ GUARDS = {
     "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py tests/attach/test_ptrace.py",
     "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_ptrace.py tests/attach/test_waits.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
+    "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
     "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
     "brrrtop/scheduling/governor.py": "tests/live/test_governor.py",
 }

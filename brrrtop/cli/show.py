@@ -14,7 +14,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import told_of_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
-from brrrtop.text.hero import cost, headline_text
+from brrrtop.text.headline import cost, headline_text
 from collectors.printable import printable
 
 SERVED = "TEXTUAL_DRIVER"

@@ -12,7 +12,7 @@ from brrrtop.exporters import svg
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.hero import headline_text
+from brrrtop.text.headline import headline_text
 from brrrtop.views import code, host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import Table

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
+from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
@@ -46,6 +46,7 @@ class Live(Driver):
     Args:
         ranks: Those that run now.
         newcomers: Ranks that were not there before, asked every `look_s` seconds. None: none can come.
+        succession: Of a single trainer: how to go on when it ends. None: reports end with it.
         all_in_view: As of `Driver`.
         now_ns: CLOCK_REALTIME.
     """
@@ -56,6 +57,7 @@ class Live(Driver):
         newcomers: Callable[[], Sequence[Member]] | None = None,
         silenced: frozenset[str] = frozenset(),
         *,
+        succession: Succession | None = None,
         look_s: float = LOOK_S,
         all_in_view: bool = False,
         now_ns: Callable[[], int] = time.time_ns,
@@ -65,12 +67,12 @@ class Live(Driver):
             all_in_view=all_in_view,
         )  # fmt: skip
         self._newcomers = newcomers
-        self._ended_ns: int | None = None
+        self._succession = succession
         self._now_ns = now_ns
         self.last_ns = 0
         self._looked_ns = now_ns()
         self._look_ns = look_s * 1e9
-        self._bursts = 0
+        self._bursts = self._turn = 0
         self._steps_least = STEPS_LEAST
         self._tries = 0
         """Bursts that were asked for since ranks were compared in too few."""
@@ -99,6 +101,8 @@ class Live(Driver):
         more = {"ranks"} if self.of_job else set()
         if self.shown.tier != "nvml":
             more.add("continuous")
+        if self._succession is not None and self._succession.successors is not None:
+            more.add("follow")
         return frozenset(more)
 
     @property
@@ -117,6 +121,10 @@ class Live(Driver):
 
     def advance(self) -> Snapshot:
         """The rank shown as of now, with all others beside it; while paused, as when that began."""
+        snapshot = self.look()
+        return self._succession.follow_end(self, snapshot) if self._succession else snapshot
+
+    def look(self) -> Snapshot:
         # A clock that was set back a little must not look like a wish to go back in time.
         now_ns = self._now_ns()
         fell = now_ns < self.last_ns - FELL_NS
@@ -124,8 +132,12 @@ class Live(Driver):
         self._take_newcomers()
         self._burst_together()
         snapshots: dict[str, Snapshot] = {}
-        for one, controller in self.live:
+        self._turn += 1
+        for place, (one, controller) in enumerate(self.live):
             try:
+                assert one.session is not None
+                in_turn = self._turn % len(self.live) == place
+                one.session.follows = self._all_in_view or in_turn or one is self._shown[0]
                 snapshots[one.key] = self._advance_rank(one, controller)
             except BrrrtopError as fault:  # one rank's end is not that of the others
                 if len(self.live) == 1:
@@ -136,21 +148,12 @@ class Live(Driver):
         self._retry(whole)
         if self.of_job and self.ended is None and whole.freshness is Freshness.ENDED:
             whole = replace(whole, freshness=Freshness.LIVE)
-        elif not self.of_job and whole.freshness is Freshness.ENDED:
-            whole = replace(whole, notice=self._end())
         if self._frozen is None:
             return whole
         return replace(
             self._frozen, freshness=whole.freshness, paused=True, baseline=whole.baseline,
             comparison=whole.comparison,
         )  # fmt: skip
-
-    def _end(self) -> str:
-        """When and how the trainer ended; the title names it already."""
-        self._ended_ns = self._ended_ns or self.last_ns
-        at = datetime.fromtimestamp(self._ended_ns / 1e9).astimezone().strftime("%H:%M:%S")
-        reason = self.ended or "the trainer ended"
-        return f"{at} {reason.removeprefix(f'the trainer (pid {self.shown.source.pid}) ')}"
 
     def _advance_rank(self, one: Member, controller: Controller) -> Snapshot:
         session = one.session
@@ -222,6 +225,22 @@ class Live(Driver):
         for _, controller in self.live:
             controller.exited(message)
 
+    def follow(self) -> str:
+        """Goes on with the successor that was found; says so.
+
+        Raises:
+            BrrrtopError: There is none, or it cannot be entered.
+        """
+        if self._succession is None:
+            raise BrrrtopError("this source ends here")
+        return self._succession.follow(self)
+
+    def enter(self, one: Member, controller: Controller) -> None:
+        """A rank's next trainer: its log, graph, silence and baseline go on."""
+        assert one.session is not None
+        one.session = one.session.succeeded_by(controller.source)
+        one.controller, one.noted, self._frozen = controller, {}, None
+
     def close(self) -> None:
         """Lets go of all ranks at once, whatever happens to one of them: each may take seconds."""
         sources = [controller.source for _, controller in self.live]
@@ -246,6 +265,9 @@ class Live(Driver):
         for one in able:
             one.governor.follows = one is not leader
             one.governor.steps_least = self._steps_least if len(able) > 1 else 1
+            one.source.feeds.share(len(able))
+        if len(able) > 1:
+            leader.governor.charge(max(one.governor.held_ns for one in able))
         leader.poll()
         if leader.governor.burst_count != self._bursts:
             self._bursts = leader.governor.burst_count

@@ -59,6 +59,8 @@ class Session:
         self._tried = tried
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
+        self.follows = True
+        """Whether each snapshot has the run up to now, or only one with a new verdict."""
         self._latest: Snapshot | None = None
         self._history = History()
         self.log = EventLog()
@@ -79,6 +81,7 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
+        self._followed_verdicts = -1
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
@@ -112,6 +115,17 @@ class Session:
     def baseline(self) -> Baseline | None:
         """What is compared with."""
         return self._marking.baseline
+
+    def succeeded_by(self, source: Source) -> Session:
+        """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
+        heir = Session(
+            source, window_ns=self._window_ns, keep_ns=self._keep_ns,
+            silenced=self.silenced, device_id=self.device_id,
+            baseline=self._marking.baseline, tried=self._tried,
+        )  # fmt: skip
+        heir.log = EventLog(self.log.events)
+        heir._history = self._history
+        return heir
 
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
@@ -232,8 +246,10 @@ class Session:
 
     def _follow_run(self, now: int) -> None:
         """The runs up to now; advice on one that has become another is made anew."""
-        if self.timeline.observed is None:
+        is_told = not self.follows and self._followed_verdicts == self.verdicts
+        if self.timeline.observed is None or is_told:
             return
+        self._followed_verdicts = self.verdicts
         now = min(now, self.timeline.newest_ns or now)
         batches: dict[int | None, int | None] = {
             one.estimate.device.device_id: one.estimate.batch for one in self._judged

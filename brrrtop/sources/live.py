@@ -280,9 +280,10 @@ class Feeds:
     def replace_agent(self) -> bool:
         return any(feed.replaces_agent for feed in self._feeds)
 
-    @property
-    def workers(self) -> list[int]:
-        return [pid for feed in self._feeds if (pid := feed.worker) is not None]
+    def share(self, ranks: int) -> None:
+        """So many ranks of a job are sampled: all together cost the monitor no more than a few."""
+        for feed in self._feeds:
+            feed.ranks = ranks
 
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""

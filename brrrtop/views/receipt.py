@@ -11,7 +11,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, phrases, units
-from brrrtop.text.hero import HOUR_NS, promised
+from brrrtop.text.headline import HOUR_NS, promised
 
 WIDTH = 60
 LEAST = 0.005

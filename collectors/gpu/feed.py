@@ -24,6 +24,9 @@ class SamplerFeed:
     facts: frozenset[str] = frozenset()
     """What a reader of its gauges must know, for programs: what of `collectors.vocabulary` holds."""
 
+    ranks = 1
+    """Of a job, that have such a sampler each."""
+
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)
         """Put by from one thread, taken from another."""
@@ -41,11 +44,6 @@ class SamplerFeed:
     def settling(self) -> bool:
         """It is being switched on: no moment to begin tracing."""
         return False
-
-    @property
-    def worker(self) -> int | None:
-        """A process of its own in which it reads; None: it has none."""
-        return None
 
     def drain(self) -> list[Frame]:
         """What was put by since the call before."""

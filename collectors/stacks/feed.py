@@ -31,6 +31,8 @@ from collectors.vocabulary import MarkClass
 
 _PAUSES_S = (0.02, 0.06)
 """Between samples, at random: an even distance would meet an even loop at the same place each time."""
+_MOST_SHARED = 4
+"""Ranks of a job share the samples of one: peers do the same, and a few seconds tell who does not."""
 _FINEST_NS = 1 << 20
 """What jitters below this fills recordings."""
 _FORGET_NS = 10_000_000_000
@@ -185,7 +187,7 @@ class StackFeed(SamplerThread):
 
     def _sample_until_stopped(self, interpreter: Interpreter, places: _Places) -> None:
         state, number, forget_ns = 0, None, 0
-        while not self._stop.wait(random.uniform(*_PAUSES_S)):
+        while not self._stop.wait(random.uniform(*_PAUSES_S) * min(self.ranks, _MOST_SHARED)):
             if self._number is None:
                 continue
             now_ns = time.monotonic_ns()

@@ -22,7 +22,7 @@ from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.text.hero import symptom
+from brrrtop.text.headline import symptom
 from collectors.protocol.frames import Kind
 
 SETTLING_S = 5.0

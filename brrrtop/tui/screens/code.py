@@ -14,7 +14,7 @@ from brrrtop.text import units
 from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.parts import why_unjudged
-from brrrtop.tui.renderables.line import clipped, painted, paragraph, rule, stacked, under_cursor
+from brrrtop.tui.renderables.line import clipped, paragraph, rule, stacked, styled, under_cursor
 from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn, lanes
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 from brrrtop.tui.widgets.side import code_lines, no_samples
@@ -180,5 +180,5 @@ def step_part(line: CodeLine, picture: StepPicture, palette: Palette, width: int
         words = "its part of the step is not known: lines that launch kernels look alike"
         return [head, *body, pointer.append(words)]
     style, mark = palette.style("text", bold=True), "^" if palette.ascii else "▔"
-    pointer.append_text(painted((mark if one else " ", style) for one in marked))
+    pointer.append_text(styled((mark if one else " ", style) for one in marked))
     return [head, *body, pointer]

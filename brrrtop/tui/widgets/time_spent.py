@@ -13,7 +13,7 @@ from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.ghost import ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import painted, rule
+from brrrtop.tui.renderables.line import rule, styled
 from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
 from brrrtop.tui.widgets.pane import Pane
 
@@ -131,7 +131,7 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
             free = (place for place in range(at, width) if cells[place][0] in "─├")
             at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
-    return painted(cells)
+    return styled(cells)
 
 
 def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:
@@ -144,7 +144,7 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
     top = max(slowest) or 1
     steps = sorted(ns for point in history for ns in point.steps_ns)
     usual = percentile(steps, 0.5) if steps else 0
-    return painted(
+    return styled(
         (
             level(ns / top, palette) if ns else " ",
             palette.style("alarm" if usual and ns > 1.5 * usual else "muted"),
