@@ -15,7 +15,7 @@ from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run, whole_run
-from brrrtop.model.estimate import Steps
+from brrrtop.model.estimate import Regime, Steps
 from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
@@ -23,6 +23,7 @@ from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
+from brrrtop.text.phrases import STARTS
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
@@ -73,15 +74,21 @@ def analyze(
     picture = _worst_step_picture(shown) if worst else None
     sampled = run if timeline.observed is not None else None
     verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
+    starts = any(one.kind == STARTS for one in verdict.advice.given)
+    judged = [of_run(one, runs.get(one.estimate.device.device_id)) for one in every]
+    if starts:  # of a program's start no verdict is right
+        judged = [
+            replace(one, regime=Regime.UNKNOWN, runner_up=None, confidence=0.0) for one in judged
+        ]
     at = Snapshot(
         source=source.info,
         freshness=Freshness.ENDED,
         now_ns=shown.estimate.span.t1_ns,
         age_ns=0,
         progress=1.0,
-        estimate=of_run(shown, run),
+        estimate=judged[every.index(shown)],
         run=run,
-        devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
+        devices=tuple(judged),
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
