@@ -106,7 +106,8 @@ def badge(snapshot: Snapshot) -> str:
     kinds = {one.kind for one in snapshot.advisories}
     if estimate.regime is Regime.UNKNOWN and STARTS in kinds:
         return "WARMING UP"
-    return "HEALTHY" if HEALTHY in kinds else cause_badge(estimate)
+    healthy = HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD
+    return "HEALTHY" if healthy else cause_badge(estimate)
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:

@@ -123,12 +123,12 @@ SCENES = {
 """By name: windows near numbers that no recording comes near."""
 NOT_REACHED = {
     "facts.ranges": "WARM_UP",
+    "facts.samples": "SEEN",
     "facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "account.regimes": "",
     "account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES",
     "facts.collectives": "SHORT_NS _MOST_BYTES",
     "facts.steps": "WARM_UP_STEPS SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
-    "ceilings": "LEAST_CLOCK_RATIO LEAST_ATTAINED",
     "kernels.ops": "NO_CACHE UNROLLED",
     "kernels.roofline": "BY_BOUND HALF_THE_SMS SHORT_UNPLACED HEAD_SIZE LEAST_RIDGE RESERVED_SINCE_8",
     "kernels.table": "NOT_MOVED MOSTLY LATEST NAMES BESIDE NEAR",
@@ -189,7 +189,7 @@ def judged(path: Path | str) -> Any:
     analysis = estimate(window_of(path))
     result, advice = analysis.estimate, advise(analysis)
     return (
-        result.regime, result.cause, round(result.confidence, 3), result.account,
+        result.regime, result.cause, round(result.confidence, 3), result.account, result.batch,
         [(row.name, row.side) for row in result.kernels],
         [(one.kind, one.saves, one.saves_at_most) for one in advice.given],
         [(row.edit, row.saves) for row in advice.whatif],

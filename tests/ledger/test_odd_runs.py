@@ -65,7 +65,6 @@ def timeline(*frames: Frame, until_ms: float, keep_ns: int | None = None) -> Tim
 def run_of(*frames: Frame, seconds: float = 10) -> Run:
     known = timeline(*frames, until_ms=seconds * 1e3)
     run = Ledger().run(known, None, START + int(seconds * SECOND))
-    assert run is not None
     whole = sum(one.share for one in run.phases)
     assert whole == pytest.approx(1) and run.account.duration_ns == run.duration_ns
     return run
