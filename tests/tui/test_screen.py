@@ -15,7 +15,6 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Freshness
 from brrrtop.model.tables import Device
-from brrrtop.text import units
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -398,11 +397,6 @@ async def test_lines_that_advice_does_not_need_are_the_kernels() -> None:
             screen.advance()
             await screen.settle()
     assert tops[0] < tops[1] == tops[2], "it keeps the lines it once had for the same advice"
-
-
-def test_a_cost_that_rounds_to_nought_has_no_sign() -> None:
-    assert units.share(-0.0001, 1) == "0.0%"
-    assert units.share(-0.012, 1) == "-1.2%"
 
 
 async def test_a_live_picture_that_is_old_says_when_the_trainer_was_last_heard() -> None:
