@@ -306,17 +306,12 @@ def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None
         return None
     counted = job.counted[job.matched.collective]
     waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
-    late_ns = float(np.median(_longest_waits(job, waits, place))) - max(job.apart_ns, 0.0)
+    part, for_rank = _parts(job)[1], job.matched.last[job.matched.collective] == place
+    longest = [waits[for_rank & (part == one)].max(initial=0.0) for one in _numbers(part)]
+    late_ns = float(np.median(longest)) - max(job.apart_ns, 0.0)  # of who waited longest
     if late_ns < max(LEAST_SHARE * step_ns, LEAST_NS, -job.apart_ns):
         return None
     return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
-
-
-def _longest_waits(job: AlignedRanks, waits: F8, place: int) -> list[float]:
-    """The longest wait for a rank in each step, of the rank that waited longest."""
-    _, part = _parts(job)
-    for_rank = job.matched.last[job.matched.collective] == place
-    return [float(waits[for_rank & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(
