@@ -25,7 +25,7 @@ VERBS = {
     "receipt": "what the GPU time of a run went into, and what could be won",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
-    "export": "figures of the trainers here for Prometheus or OpenTelemetry",
+    "export": "figures of the trainers here for Prometheus",
 }
 
 STARTING = ("run", "try")

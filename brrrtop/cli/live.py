@@ -23,6 +23,7 @@ from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Member
 from brrrtop.session.live import Live, alone
+from brrrtop.session.restart import RestartedProcesses, Succession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingWriter
@@ -123,14 +124,14 @@ def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     return feeds
 
 
-def plain(controller: Controller, options: Options) -> Live:
-    """A driver for a single trainer."""
+def plain(controller: Controller, options: Options, succession: Succession | None = None) -> Live:
+    """A driver for a single trainer: reports end with it, and a screen goes on by its `succession`."""
     source = controller.source
     session = Session(
         source, device_id=options.gpu, baseline=files.baseline(options), silenced=options.silenced,
         tried=_tried_of(source.pid),
     )  # fmt: skip
-    return Live([alone(controller, session)])
+    return Live([alone(controller, session)], succession=succession)
 
 
 def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
@@ -141,13 +142,21 @@ def _tried_of(pid: int | None) -> tuple[TriedProgram, ...]:
     return ()
 
 
-def watch(controller: Controller, options: Options) -> int:
+def watch(
+    controller: Controller, options: Options, successors: RestartedProcesses | None = None
+) -> int:
     """Shows a live trainer in the way the options and the terminal ask for, then closes it.
+
+    Args:
+        successors: Who the screen may go on with when the trainer ends; reports and gates do not.
 
     Raises:
         GateTripped: A gate held for long enough.
     """
-    return shown(plain(controller, options), options, controller.source.info.label)
+    reports = options.once or options.json or bool(options.gates)
+    on_screen = not reports and show.on_a_terminal()
+    driver = plain(controller, options, Succession(successors) if on_screen else None)
+    return shown(driver, options, controller.source.info.label)
 
 
 def shown(driver: Live, options: Options, label: str) -> int:

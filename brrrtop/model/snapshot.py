@@ -189,9 +189,11 @@ class Snapshot(Struct, frozen=True, eq=False):
     comparison: Comparison | None = None
     """With the baseline; None until enough came after it."""
     notice: str | None = None
-    """What a person must know before all figures: that the trainer ended, and how."""
+    """What a person must know before all figures: that the trainer ended, and who follows it."""
     job: JobSnapshot | None = None
     """All ranks of the job, this one among them; None for a rank by itself."""
+    successor: int | None = None
+    """The process that would take an ended trainer's place, waiting for somebody's yes."""
 
 
 LOOK_S, SOON_S = 0.1, 6.0

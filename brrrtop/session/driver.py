@@ -144,6 +144,7 @@ class Driver:
     continuous: Callable[..., Any] = _refuse
     burst: Callable[..., Any] = _refuse
     shapes: Callable[..., Any] = _refuse
+    follow: Callable[..., Any] = _refuse
 
     # --- beside each other ------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
+from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
@@ -46,6 +46,7 @@ class Live(Driver):
     Args:
         ranks: Those that run now.
         newcomers: Ranks that were not there before, asked every `look_s` seconds. None: none can come.
+        succession: Of a single trainer: how to go on when it ends. None: reports end with it.
         all_in_view: As of `Driver`.
         now_ns: CLOCK_REALTIME.
     """
@@ -56,6 +57,7 @@ class Live(Driver):
         newcomers: Callable[[], Sequence[Member]] | None = None,
         silenced: frozenset[str] = frozenset(),
         *,
+        succession: Succession | None = None,
         look_s: float = LOOK_S,
         all_in_view: bool = False,
         now_ns: Callable[[], int] = time.time_ns,
@@ -65,7 +67,7 @@ class Live(Driver):
             all_in_view=all_in_view,
         )  # fmt: skip
         self._newcomers = newcomers
-        self._ended_ns: int | None = None
+        self._succession = succession
         self._now_ns = now_ns
         self.last_ns = 0
         self._looked_ns = now_ns()
@@ -99,6 +101,8 @@ class Live(Driver):
         more = {"ranks"} if self.of_job else set()
         if self.shown.tier != "nvml":
             more.add("continuous")
+        if self._succession is not None and self._succession.successors is not None:
+            more.add("follow")
         return frozenset(more)
 
     @property
@@ -117,6 +121,10 @@ class Live(Driver):
 
     def advance(self) -> Snapshot:
         """The rank shown as of now, with all others beside it; while paused, as when that began."""
+        snapshot = self.look()
+        return self._succession.follow_end(self, snapshot) if self._succession else snapshot
+
+    def look(self) -> Snapshot:
         # A clock that was set back a little must not look like a wish to go back in time.
         now_ns = self._now_ns()
         fell = now_ns < self.last_ns - FELL_NS
@@ -140,21 +148,12 @@ class Live(Driver):
         self._retry(whole)
         if self.of_job and self.ended is None and whole.freshness is Freshness.ENDED:
             whole = replace(whole, freshness=Freshness.LIVE)
-        elif not self.of_job and whole.freshness is Freshness.ENDED:
-            whole = replace(whole, notice=self._end())
         if self._frozen is None:
             return whole
         return replace(
             self._frozen, freshness=whole.freshness, paused=True, baseline=whole.baseline,
             comparison=whole.comparison,
         )  # fmt: skip
-
-    def _end(self) -> str:
-        """When and how the trainer ended; the title names it already."""
-        self._ended_ns = self._ended_ns or self.last_ns
-        at = datetime.fromtimestamp(self._ended_ns / 1e9).astimezone().strftime("%H:%M:%S")
-        reason = self.ended or "the trainer ended"
-        return f"{at} {reason.removeprefix(f'the trainer (pid {self.shown.source.pid}) ')}"
 
     def _advance_rank(self, one: Member, controller: Controller) -> Snapshot:
         session = one.session
@@ -225,6 +224,22 @@ class Live(Driver):
         """Takes the word of whoever waited for the job; what its ranks sent before is read first."""
         for _, controller in self.live:
             controller.exited(message)
+
+    def follow(self) -> str:
+        """Goes on with the successor that was found; says so.
+
+        Raises:
+            BrrrtopError: There is none, or it cannot be entered.
+        """
+        if self._succession is None:
+            raise BrrrtopError("this source ends here")
+        return self._succession.follow(self)
+
+    def enter(self, one: Member, controller: Controller) -> None:
+        """A rank's next trainer: its log, graph, silence and baseline go on."""
+        assert one.session is not None
+        one.session = one.session.succeeded_by(controller.source)
+        one.controller, one.noted, self._frozen = controller, {}, None
 
     def close(self) -> None:
         """Lets go of all ranks at once, whatever happens to one of them: each may take seconds."""

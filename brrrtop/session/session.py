@@ -116,6 +116,17 @@ class Session:
         """What is compared with."""
         return self._marking.baseline
 
+    def succeeded_by(self, source: Source) -> Session:
+        """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
+        heir = Session(
+            source, window_ns=self._window_ns, keep_ns=self._keep_ns,
+            silenced=self.silenced, device_id=self.device_id,
+            baseline=self._marking.baseline, tried=self._tried,
+        )  # fmt: skip
+        heir.log = EventLog(self.log.events)
+        heir._history = self._history
+        return heir
+
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
         self.silenced ^= {kind}

@@ -245,4 +245,8 @@ def unjudged(snapshot: Snapshot) -> str:
         return (
             f"GPU idle {units.share(found.share)} of the time: it {does}; no kernel was traced yet"
         )
+    train = snapshot.run.train if snapshot.run is not None else None
+    if train is not None and train.steps:
+        waits = f"waits for data {units.share(train.waits_share)} of its time"
+        return f"no GPU activity has been seen; the training {waits}"
     return "nothing to judge yet: no GPU activity has been seen"

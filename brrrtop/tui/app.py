@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import Input
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
@@ -82,6 +83,8 @@ class BrrrtopApp(ThemedApp[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "follow", "watch its successor",
+            "once a trainer has ended: watch its successor", priority=True),
         key("question_mark,h,f1", "help", "help", "this help"),
         key("q,f10", "quit", "quit", "quit, as Ctrl-C does; the trainer goes on", priority=True),
         key("ctrl+c", "interrupt", priority=True),
@@ -336,6 +339,16 @@ class BrrrtopApp(ThemedApp[int]):
         if event is not None and self._shapes_told not in (None, event):
             self._shapes_told = None
             self.say(event.says, failed=event.failed)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enter goes on with a successor while one waits for a yes, but not while words are typed."""
+        if action != "follow":
+            return True
+        return self.snapshot.successor is not None and not isinstance(self.focused, Input)
+
+    def action_follow(self) -> None:
+        self.say(f"entering pid {self.snapshot.successor} …")
+        self.ask("follow", lambda d: d.follow())
 
     def action_save(self) -> None:
         """Asks for a name, and writes what its end says."""

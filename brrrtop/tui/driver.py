@@ -19,6 +19,7 @@ CANNOT: Mapping[str, str] = MappingProxyType(
         "speed": "only a replay has a speed",
         "ranks": "this source has one rank only",
         "continuous": "only a live trainer is traced",
+        "follow": "this source ends here",
     }
 )
 """What not every driver is able to do, and what is said where it cannot."""
@@ -84,6 +85,13 @@ class Driver(Protocol):
 
         Raises:
             BrrrtopError: Nothing can be recorded.
+        """
+
+    def follow(self) -> str:
+        """Goes on with the successor that the snapshot names; returns that, as a sentence.
+
+        Raises:
+            BrrrtopError: It cannot be entered.
         """
 
     def close(self) -> None:

@@ -65,6 +65,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         message = phrases.unjudged(snapshot)
         yield ""
         yield from wrap(f"{message[0].upper()}{message[1:]}.", "")
+        yield from text_lines(tables.phases(snapshot.run))
     else:
         yield from _judged(snapshot, estimate)
         yield from _verdict(snapshot, estimate, signs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import mmap
 import os
@@ -13,15 +14,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from brrrtop.cli import find_restarted
+from brrrtop.cli.find_restarted import RestartedProcesses
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError
+from brrrtop.session.restart import RestartedProcess
 from collectors import doctor as cuda
 from collectors.attach import by_ptrace, elf
 from collectors.attach.access import refusal
 from collectors.attach.files import AgentFiles
 from collectors.doctor import Check, Report, Status, bad, doctor, fine, wait
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
+from collectors.process import proc
 from collectors.process import proc as process_maps
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, check_trains
@@ -320,6 +328,102 @@ def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(
         kernel = tuple(int(n) for n in os.uname().release.split(".")[:2])
         assert end.describe() == ((words or "exit code 0") if kernel >= (6, 15) else None)
         end.close()
+
+
+def alike(one: Child, **options: object) -> RestartedProcesses:
+    return RestartedProcesses(processes.read(one.pid), Options(**options), agent=True)
+
+
+def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
+    libraries = ["libtorch_cpu.so"]
+    with (
+        with_mapped(tmp_path, libraries) as first,
+        with_mapped(tmp_path, libraries),
+        with_mapped(tmp_path, libraries, "os.chdir('/')"),
+    ):
+        finder = alike(first, interval=0.0)
+        first.process.kill()
+        first.process.wait(10)
+        time.sleep(0.05)
+        assert finder.find() is None
+        with (
+            with_mapped(tmp_path, [*libraries, "other.so"]),
+            with_mapped(tmp_path, libraries) as heir,
+        ):
+            restarted_process = finder.find()
+            assert restarted_process == RestartedProcess(heir.pid, ready=False, only=True)
+            monkeypatch.setattr(find_restarted, "IMPORTS_S", 0.0)
+            with with_mapped(tmp_path, libraries):
+                assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
+
+
+def test_a_process_of_another_user_is_no_successor_whatever_its_command(
+    root: None, tmp_path: Path
+) -> None:
+    """With `--yes` root attaches to a successor unasked: nobody else may offer one."""
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
+        finder = alike(first, interval=0.0, yes=True)
+        first.process.kill()
+        first.process.wait(10)
+        assert finder.find() is None
+        with with_mapped(tmp_path, ["libtorch_cpu.so"]) as heir:
+            sheet = processes.read(heir.pid)
+            assert finder._fits(sheet)
+            assert not finder._fits(dataclasses.replace(sheet, uid=65534))
+
+
+def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_restarted, "candidates", lambda **_: [])
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
+        finder, sheet = alike(one, interval=0.5), processes.read(one.pid)
+        assert finder.find() is None
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        for ago_s, fits in ((0.0, True), (3.3, True), (3.7, False)):
+            ticks = int((now_s - ago_s) * proc.TICKS_PER_S)
+            assert finder._fits(dataclasses.replace(sheet, start_ticks=ticks)) is fits
+    for own, rank, why, trains in [
+        (None, None, "", True), (None, 3, "", True), (3, None, "", True), (3, 3, "", True),
+        (3, 4, "", False), (None, None, "a loader's worker", False), (3, 3, "a shell", False),
+    ]:  # fmt: skip
+        finder._rank = own
+        candidate = Candidate(sheet, sheet.pid, False, rank, None, why)
+        assert finder._is_trainer(candidate) is trains
+
+
+def test_the_agent_leaves_every_successor_that_it_was_put_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+
+    def attach(pid: int, _: object) -> SimpleNamespace:
+        return SimpleNamespace(client=None, leave=lambda: left.append(pid))
+
+    monkeypatch.setattr(find_restarted.attaching, "attach", attach)
+    monkeypatch.setattr(find_restarted.live, "open_live", lambda *_: None)
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first, with_mapped(tmp_path, []) as then:
+        finder = alike(first)
+        finder.enter(first.pid)
+        finder.enter(then.pid)
+        finder.close()
+        finder.close()
+    assert sorted(left) == sorted([first.pid, then.pid])
+
+
+def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
+        finder = alike(first, yes=True)
+        assert finder.agreed
+        with (
+            children.child(["sleep", "30"]) as other,
+            pytest.raises(BrrrtopError, match="not Python"),
+        ):
+            finder.enter(other.pid)
+        finder.close()
 
 
 def test_a_thread_of_the_kernel_is_called_so() -> None:

@@ -34,6 +34,10 @@ def test_a_run_that_waits_for_its_data_is_told_so() -> None:
     ]  # fmt: skip
     witness = shown.run.witness
     assert witness.active_counter == pytest.approx(witness.active_account, abs=0.05)
+    lines = shown.run.lines
+    assert lines[0].share == max(one.share for one in lines)
+    assert sum(one.share for one in lines) == pytest.approx(1, abs=0.2)
+    assert ".py:" in next(one for one in lines if one.waits > 0.3).place
 
 
 def test_time_that_bursts_measured_is_sure_beside_few_samples() -> None:

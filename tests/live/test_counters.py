@@ -70,19 +70,6 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     assert "are on, every" in thread.remarks[0]
 
 
-def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away(
-    started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(counters, "SILENT_S", 0.6)
-    hardware = Hardware(loses=0.95)
-    thread = started(hardware)
-    until(lambda: thread.active)
-    until(lambda: not thread.active)
-    assert "are on, every" in thread.remarks[0] and not thread.settling
-    hardware.loses = 0.0
-    until(lambda: thread.active)
-
-
 def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
     rows = np.zeros(160, SAMPLE)
     rows["start_ns"] = np.concatenate((np.arange(99), 205 + np.arange(61))) * MS

@@ -37,7 +37,7 @@ def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_a_training_is_watched_from_its_first_verdict_to_its_end(
+def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_restart(
     tracing: None, built: dict[str, Path], fake_nvml: Path
 ) -> None:
     pytest.importorskip("torch")
@@ -70,7 +70,13 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end(
                 ended = a_screen(monitor, "ended")
                 assert "■ ended" in ended
                 assert f"pid {trainer.pid}" in ended
-                assert "exited: killed by SIGKILL" in ended
+                assert "exited: killed by SIGKILL; looking for the same command" in ended
+                with child(command) as second:
+                    offered = a_screen(monitor, "offered")
+                    assert f"pid {second.pid} runs the same command: Enter to watch" in offered
+                    compared = a_screen(monitor, "compared")
+                    assert f"pid {second.pid} · NVIDIA Fake" in compared
+                    assert f"pid {trainer.pid}, exited" in compared
                 assert monitor.wait(PATIENCE_S) == 0
             finally:
                 monitor.kill()

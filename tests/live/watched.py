@@ -1,7 +1,7 @@
 """Attaches to a process and shows it on the real screen, without a terminal: prints what it read.
 
 Argument: the PID. One line of JSON a screen on stdout: `main` with a verdict on it, `log`, `ended`
-after a line has come on stdin.
+after a line has come on stdin, `offered` once a successor runs, and `compared` after Enter.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ import time
 
 from textual.pilot import Pilot
 
+from brrrtop.cli import find_restarted
 from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live import open_live, plain
 from brrrtop.cli.options import Options
+from brrrtop.session.restart import Succession
 from brrrtop.tui.app import BrrrtopApp
 from collectors.attach.attach import attach
+from collectors.process.process import read
 
 PATIENCE_S = 25.0
+find_restarted.IMPORTS_S = 2.0  # nothing here ever has a GPU context
 
 
 def text(app: BrrrtopApp) -> str:
@@ -45,8 +49,9 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
+        heirs = find_restarted.RestartedProcesses(read(pid), options, agent=True)
         controller = open_live(attached.client, pid, options, "train.py")
-        app = BrrrtopApp(plain(controller, options), interval_s=0.25)
+        app = BrrrtopApp(plain(controller, options, Succession(heirs)), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(
                 app, pilot, "main", "WAITS FOR DATA", "waits for data", "DataLoader(", "nvidia-smi says 3",
@@ -56,7 +61,11 @@ async def watch(pid: int) -> None:
             await shown(app, pilot, "log", "kernel tracing is ready")
             await pilot.press("escape")
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-            await shown(app, pilot, "ended", "ended", "exited")
+            await shown(app, pilot, "ended", "ended", "looking for the same command")
+            await shown(app, pilot, "offered", "Enter to watch it")
+            await pilot.press("5", "enter")
+            await shown(app, pilot, "compared", "● live", "before  OVERHEAD", "after  OVERHEAD")
+            heirs.close()
     finally:
         attached.leave()
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.snapshot import Event, Snapshot
 
-ALL = frozenset({"step", "seek", "speed", "continuous"})
+ALL = frozenset({"step", "seek", "speed", "continuous", "follow"})
 
 
 class ListDriver:
@@ -88,6 +88,10 @@ class ListDriver:
         last = self._snapshots[-1]
         self._snapshots[-1] = replace(last, events=(*last.events, event))
         return "recording the shapes of one step"
+
+    def follow(self) -> str:
+        self.asked.append("follow")
+        return "watching pid 4712"
 
     def close(self) -> None:
         self.closed.set()

@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.files import FromFirstActivity
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
-RUN = Path(__file__).resolve().parents[1] / "recordings" / "runs" / "imagenet_jpeg.brrr"
 CODE = "import torch\n\n\ndef train(loader):\n    for x, y in loader:\n        step(x, y)\n"
 
 
@@ -78,12 +74,3 @@ async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own() -> N
         )
         assert "▔" in marks and not set(marks[8:]) - {"▔", " "}, gpu
         assert "its part of the step is not known" in await screen.press("down")
-
-
-def test_the_ledger_says_which_lines_take_the_time() -> None:
-    run = analyze(FromFirstActivity(open_source(str(RUN)))).run
-    assert run is not None and run.lines
-    assert run.lines[0].share == max(one.share for one in run.lines)
-    assert sum(one.share for one in run.lines) == pytest.approx(1, abs=0.2)
-    loop = next(one for one in run.lines if one.waits > 0.3)
-    assert ".py:" in loop.place

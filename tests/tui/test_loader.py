@@ -13,7 +13,6 @@ from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.text import loader
 from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -143,14 +142,3 @@ async def test_a_file_name_of_somebody_else_stays_within_its_line(width: int) ->
     async with shown(with_loader(row), size=(width, 24)) as screen:
         text = await screen.press("L")
     assert "\x1b" not in text and "made as" in text
-
-
-def test_the_kind_is_read_off_the_name() -> None:
-    names = {
-        snapshots.LOADER.name: "DataLoader of Images",
-        "DataLoader(num_workers=2)": "DataLoader",
-        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "DataLoader",
-        "next_batch": "next_batch",
-    }
-    for name, kind in names.items():
-        assert loader.kind(replace(snapshots.LOADER, name=name)) == kind

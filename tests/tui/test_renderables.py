@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.text import Text
 
-from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
@@ -177,66 +176,6 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
         == "-- kernels ------- by total --"
     )
     assert rule("kernels", "by total", Palette(ascii=True), 16).plain.startswith("-- kernels -")
-
-
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT", "nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
-        ("triton_poi_fused_sum_14", "triton_poi_fused_sum_14"),
-        (
-            "void at::native::vectorized_elementwise_kernel<8, at::native::tanh_kernel_cuda("
-            "at::TensorIteratorBase&)::{lambda()#2}::operator()() const, std::array<char*, 2ul> >",
-            "tanh · vectorized_elementwise_kernel",
-        ),
-        (
-            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
-            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
-            "MulFunctor<float> > >(at::TensorIteratorBase&)>(int, float)",
-            "MulFunctor · elementwise_kernel",
-        ),
-        (
-            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(...)",
-            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1",
-        ),
-        (
-            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1_"
-            "cga1x1x1_kernel0_0",
-            "sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1",
-        ),
-        (
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
-            "aligna4_alignc4_execute_kernel__5x_cublas",
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
-            "aligna4_alignc4",
-        ),
-        (
-            "void at::native::vectorized_elementwise_kernel<8, at::native::"
-            "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}"
-            "::operator()() const::{lambda(float, float)#1}, std::array<char*, 3ul> >(int, char*)",
-            "GeluBackward · vectorized_elementwise_kernel",
-        ),
-        (
-            "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
-            "CatArrayBatchedCopy",
-        ),
-        (
-            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock"
-            "22ImplicitGemmMultistageINS_4gemm9GemmShapeILi128ELi128ELi32EEENS4_52Conv2dWgradOutput"
-            "GradientTileAccessIteratorOptimizedINS_11MatrixShapeILi128ELi32EEEEEEEvNT_6ParamsE",
-            "Conv2dWgrad · Kernel",
-        ),
-        ("_ZN7cutlass6KernelI3FooEEvT_", "Foo · Kernel"),
-        ("_ZN3abc9my_kernelEv", "my_kernel"),
-        ("_ZN9999999999999999999999abc", "_ZN9999999999999999999999abc"),
-        ("_ZN8cut_", "_ZN8cut_"),
-        ("", ""),
-        ("<<<", "<<<"),
-    ],
-)
-def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
-    assert short_name(name) == short
 
 
 @pytest.mark.parametrize(
@@ -452,17 +391,6 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
     assert len(lines) == (1 if width == 200 else 2)
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.endswith(shown_words)
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (2940.7, "2,940"), (1040.2, "1,040"), (1234567, "1,230,000"), (999.9, "1,000"), (184.2, "184"),
-        (41.23, "41.2"), (0.833, "0.833"), (0.00002, "<0.001"), (0, "0"), (-2940.7, "-2,940"),
-    ],
-)  # fmt: skip
-def test_figures_are_never_powers_of_ten(value: float, says: str) -> None:
-    assert units.figure(value) == says
 
 
 def test_a_slow_replay_and_short_steps_are_figures() -> None:

@@ -15,7 +15,6 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Freshness
 from brrrtop.model.tables import Device
-from brrrtop.text import units
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -280,6 +279,26 @@ async def test_the_details_have_phases_witnesses_and_trends_of_counters() -> Non
     assert "▃▄▅▆▇" in flat and "▆▅▄▃▂" in flat and "a kernel starts 184 µs after its launch" in flat
 
 
+async def test_an_ended_trainer_offers_its_successor_and_enter_takes_it() -> None:
+    notice = "pid 4712 runs the same command: Enter to watch it; 12:04:31 the trainer exited"
+    ended = snapshots.snapshot(freshness=Freshness.ENDED, notice=notice, successor=4712)
+    async with shown(ended) as screen:
+        text = await screen.text()
+        assert notice in text
+        assert " enter watch its successor" in text.splitlines()[-1]
+        await screen.press("slash", *"gemm", "enter")
+        assert "follow" not in screen.driver.asked, "Enter ends the filter"
+        await screen.press("escape", "enter")
+        assert "watching pid 4712" in await screen.until("watching")
+        assert screen.driver.asked == ["follow"]
+
+
+async def test_enter_opens_the_kernel_while_nobody_waits_for_a_yes() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "── kernel ──" in await screen.press("enter")
+        assert screen.driver.asked == []
+
+
 async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told() -> None:
     async with shown(snapshots.snapshot(), size=(180, 50)) as screen:
         assert " o shapes" in (await screen.text()).splitlines()[-1]
@@ -378,11 +397,6 @@ async def test_lines_that_advice_does_not_need_are_the_kernels() -> None:
             screen.advance()
             await screen.settle()
     assert tops[0] < tops[1] == tops[2], "it keeps the lines it once had for the same advice"
-
-
-def test_a_cost_that_rounds_to_nought_has_no_sign() -> None:
-    assert units.share(-0.0001, 1) == "0.0%"
-    assert units.share(-0.012, 1) == "-1.2%"
 
 
 async def test_a_live_picture_that_is_old_says_when_the_trainer_was_last_heard() -> None:

@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from brrrtop.model.settings import Settings
 from brrrtop.model.tables import Span
-from brrrtop.text.headline import cost, headline_text, recoverable
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane
@@ -135,19 +133,3 @@ async def test_without_activity_there_is_no_picture_and_keys_do_nothing() -> Non
     async with shown(snapshots.waiting()) as screen:
         text = await screen.press("p", "g", "right", "plus", "shift+left", "0", "f")
         assert "no step to draw" in text
-
-
-def test_the_hero_says_it_in_plain_words() -> None:
-    says = headline_text(snapshots.snapshot())
-    assert (
-        says
-        == "GPU idle 47%: it waits for your DataLoader (0 workers) – at most 1.7× faster if the data loader keeps up"
-    )
-    spent = "at most 1:15:36 of 3:00:00 recoverable"
-    assert cost(snapshots.snapshot(), Settings()).startswith(f"{spent}: waits for data")
-    priced = Settings(gpu_hour=2.5, currency="€")
-    assert recoverable(snapshots.snapshot(), priced) == f"{spent}, 3.15 €"
-    assert recoverable(snapshots.healthy(), priced) == ""
-    assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
-    assert headline_text(snapshots.unmeasured()) == ""
-    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"

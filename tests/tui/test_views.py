@@ -175,13 +175,16 @@ async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() ->
     note = "its torch (2.13.0+cpu) is built without CUDA: it uses no NVIDIA GPU"
     waits = snapshots.waiting()
     source = replace(waits.source, kind="live", pid=4711, notes=(note,))
-    one = replace(waits, source=source, tables=NO_TABLES)
+    one = replace(waits, source=source, tables=NO_TABLES, run=None)
     for key in "LCT":
         async with shown(one) as screen:
             text = " ".join((await screen.press(key)).split())
         assert text.count("Nothing to judge yet") == 1, text
         assert "Its torch (2.13.0+cpu) is built without CUDA" in text
-        assert "py-spy top --pid 4711" in text
+    known = replace(one, run=replace(snapshots.run(), unseen=None))
+    async with shown(known) as screen:
+        text = " ".join((await screen.text()).split())
+    assert "no GPU activity has been seen; the training waits for data 44% of its time" in text
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])

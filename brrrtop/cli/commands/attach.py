@@ -52,11 +52,18 @@ def watch(process: Process, options: Options) -> int:
         CollectorError: It cannot be attached to; says why and what would work.
     """
     live.refuse_taken_file(options)
+    from brrrtop.cli.find_restarted import RestartedProcesses
+
     attached = attach(process.pid, agent_files(), report=output.say)
     try:
         output.say(_how(attached))
-        cmdline = " ".join(process.cmdline)
-        return live.watch(live.open_live(attached.client, process.pid, options, cmdline), options)
+        successors = RestartedProcesses(process, options, agent=True)
+        try:
+            cmdline = " ".join(process.cmdline)
+            controller = live.open_live(attached.client, process.pid, options, cmdline)
+            return live.watch(controller, options, successors)
+        finally:
+            successors.close()
     finally:
         farewell = _left(attached, attached.leave())
         if farewell:

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from brrrtop.cli import live, output, show
 from brrrtop.cli.commands import attach
+from brrrtop.cli.find_restarted import RestartedProcesses
 from brrrtop.cli.options import Options
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
@@ -51,7 +52,8 @@ def _say_refused(fault: CollectorError) -> None:
 def _counters(one: Candidate, options: Options) -> int:
     """Watches the GPU of a trainer from outside."""
     live.refuse_taken_file(options)
-    return live.watch(live.open_live(None, one.pid, options, one.command), options)
+    successors = RestartedProcesses(one.process, options, agent=False)
+    return live.watch(live.open_live(None, one.pid, options, one.command), options, successors)
 
 
 def compute_pids() -> set[int]:

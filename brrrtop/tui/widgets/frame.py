@@ -175,7 +175,7 @@ class KeyLine(Pane):
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.redraw())
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return snapshot.source.tier
+        return (snapshot.source.tier, snapshot.successor)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         pieces: dict[str, Text] = {}

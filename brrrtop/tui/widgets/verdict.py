@@ -105,7 +105,10 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
     words = reason(snapshot.source) or "for the first whole window of device activity"
-    known = snapshot.run is not None and snapshot.run.unseen is not None
+    run = snapshot.run
+    known = run is not None and (
+        run.unseen is not None or (run.train is not None and run.steps > 0)
+    )
     if known or (not snapshot.source.notes and snapshot.source.tier == "nvml"):
         words = phrases.unjudged(snapshot)
     flowed = wrapped(words.removeprefix(_WAITING), max(10, width - len(badge)))
