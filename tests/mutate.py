@@ -68,6 +68,9 @@ SURVIVORS = {
     "collectors/attach/ptrace/injection.py rehearse: x86_64.aim_return(state, frame) → pass": "as above",
     "collectors/attach/ptrace/injection.py rehearse: time.monotonic() + _CALL_LIMIT_S → "
     "time.monotonic() - _CALL_LIMIT_S": "as above",
+    "collectors/attach/ptrace/injection.py rehearse: True → False": "as above",
+    "collectors/attach/ptrace/injection.py rehearse: x86_64.call_result(self._pid, self._tid, self._frame) "
+    "→ pass": "as above",
     "collectors/attach/ptrace/injection.py write_code: self._memory < 0 → self._memory >= 0": "it is opened again then, by a process that ends soon",
     "collectors/attach/ptrace/injection.py syscall: self._aim(x86_64.aim_return(self._state, self._frame)) "
     "→ pass": "the call returns to the way back by itself",
