@@ -131,6 +131,10 @@ def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) 
     alone = _batches_without_steps(
         timeline.names, steps, (wait_starts[trained], wait_ends[trained]), samples
     )
+    # Of several optimizers not each step is a mark of the loop's.
+    learned = np.sort(marks.ends_ns[classes == MarkClass.OPTIMIZER])
+    none = np.searchsorted(learned, alone[0]) == np.searchsorted(learned, alone[1])
+    alone = alone[0][none], alone[1][none]
     wait_starts, wait_ends = _with_open_wait(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
@@ -253,6 +257,8 @@ def _cause(
         return "input"
     if cause in (None, "io") and place.waits_for_batch:
         return "input"
+    if cause == "input" and (place.learns or place.runs_model):  # `fit(model, DataLoader(…))`
+        return "launch"
     if cause == "io" and kind_of("", place.source) is PhaseKind.SAVING:
         return "checkpoint"
     if cause is None and place.computes:
