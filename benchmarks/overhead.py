@@ -123,7 +123,9 @@ class Subject:
             raise Stop(f"attach: {fault}") from fault
         try:
             self.holds_ns.append(watch.attached.stopped_ns)
-            self.main_holds_ns.append(watch.attached.main_stopped_ns)
+            stops = (stop for attempt in watch.attached.attempts for stop in attempt.stops)
+            main = watch.attached.process.pid
+            self.main_holds_ns.append(sum(stop.stopped_ns for stop in stops if stop.tid == main))
             if continuous:
                 watch.controller.continuous(True)
             watch.watch_for(self.args.settle_on)

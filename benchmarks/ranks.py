@@ -28,6 +28,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ import soak_compare  # noqa: E402
 from overhead import machine  # noqa: E402
 from ranks_job import START_LIMIT_S, Job, Neighbour  # noqa: E402
 from ranks_monitor import Monitor  # noqa: E402
+from ranks_plan import LOG_STEPS  # noqa: E402
 
 NAMED_LIMIT_S, COST, CPU_SHARE, RSS_BYTES = 15.0, 0.01, 0.15, 250e6
 """What must be reached."""
@@ -53,20 +55,24 @@ KINDS = {
 }
 """By plant: its number, and the cause that must be named."""
 PLANTS = {
-    "ddp": [("sleep", 1), ("loader", 0), ("work", 1), ("neighbour", 0), ("sleep", 0), ("loader", 1)],
-    "fsdp": [("work", 0), ("sleep", 1), ("neighbour", 1), ("loader", 0)],
+    "ddp": [("sleep", -1), ("loader", 1), ("work", -2), ("neighbour", 0), ("sleep", 0), ("loader", -1)],
+    "fsdp": [("work", 0), ("sleep", -1), ("neighbour", 1), ("loader", -2)],
 }  # fmt: skip
+"""Kind and rank; -1 is the last rank."""
 LATE_S = 0.025
 """By which a host is late beyond a step: what is shorter than the GPU's work hides behind it."""
-SETTLE_S, LINGER_S = 1.0, 2.0
-FAIR = {"ddp": 0.26, "fsdp": 0.18}
-"""Part of all the time that the overhead of each job may take."""
-ON_S, OFF_S = 10.0, 6.0
-BALANCED, BALANCED_S = 5, 9.0
+SETTLE_S, LINGER_S = 0.5, 0.5
+FAIR = {"ddp": 0.36, "fsdp": 0.18}
+"""Part of all the time that the overhead of each job may take, but for the least pairs."""
+LEAST_PAIRS = 4
+ON_STEPS, OFF_STEPS = 3 * LOG_STEPS, 2 * LOG_STEPS
+"""Every `LOG_STEPS` the trainer reads its loss, which costs more than what is to be measured."""
+PAIR_S = 22.0
+BALANCED, BALANCED_S = 5, 7.0
 CYCLES_S = 40.0
 AFTER_S = 25.0
 """Left to the last part."""
-LEAST_CYCLES_S = 12.0
+LEAST_CYCLES_S = 8.0
 
 
 class Bench:
@@ -85,6 +91,8 @@ class Bench:
         """By number of the plant that each is."""
         self.monitors: list[Monitor] = []
         self.attached = 0
+        self.pool: Any = None
+        """Of processes that attach and detach."""
         self.after_s = AFTER_S if "cycles" in args.parts else 0.0
 
     @property
@@ -125,6 +133,8 @@ class Bench:
         return monitor
 
     def end(self) -> None:
+        if self.pool is not None:  # or its processes write to nobody
+            self.pool.terminate()
         for one in (*self.monitors, *self.neighbours.values()):
             one.kill()
         for name in list(self.jobs):
@@ -139,15 +149,24 @@ def overhead(bench: Bench, kind: str) -> dict[str, Any]:
     job = bench.job(kind)
     end_s = time.monotonic() + min(FAIR[kind] * bench.args.limit, bench.left_s - bench.after_s)
     time.sleep(SETTLE_S)
-    offs, ons, watched = [_means(job.window(OFF_S))], list[list[float]](), list[dict[str, Any]]()
-    while time.monotonic() + ON_S + OFF_S + 5 < end_s or (len(ons) < 3 and bench.left_s > 60):
-        monitor = bench.watch(job)
+    offs, ons, watched = (
+        [_means(job.window(OFF_STEPS))],
+        list[list[float]](),
+        list[dict[str, Any]](),
+    )
+    while time.monotonic() + PAIR_S < end_s or (
+        len(ons) < LEAST_PAIRS and bench.left_s - bench.after_s > PAIR_S
+    ):
+        file = bench.args.out / f"{kind}-watched{len(ons)}.brrr"
+        entering = [log.mark() for log in job.logs]
+        monitor = bench.watch(job, *(["--record", str(file)] if len(ons) % 2 else []))
         compared_s = monitor.wait_until_compared(NAMED_LIMIT_S)
         time.sleep(SETTLE_S)
-        cpu_s, at_s = monitor.cpu_s(), time.perf_counter()
-        means = _means(job.window(ON_S))
+        entered = [log.mark() for log in job.logs]
+        cpu_s, at_s, threads = monitor.cpu_s(), time.perf_counter(), monitor.threads_s()
+        means = _means(job.window(ON_STEPS))
         cpu_after_s, took_s = monitor.cpu_s(), time.perf_counter() - at_s
-        rss = monitor.rss_bytes()
+        rss, threads_after = monitor.rss_bytes(), monitor.threads_s()
         whole = monitor.stop()
         time.sleep(SETTLE_S)
         if cpu_s is None or cpu_after_s is None or compared_s is None:
@@ -156,9 +175,15 @@ def overhead(bench: Bench, kind: str) -> dict[str, Any]:
                 raise RuntimeError(f"the job died: {job.tail()}")
             continue
         ons.append(means)
-        offs.append(_means(job.window(OFF_S)))
+        offs.append(_means(job.window(OFF_STEPS)))
         share = (cpu_after_s - cpu_s) / took_s
-        watched.append({"on_ms": means, "off_ms": offs[-1], "cpu": share, "rss": rss, **whole})
+        by_thread = [(threads_after[one] - threads.get(one, 0)) / took_s for one in threads_after]
+        first_look = [
+            (end.time_ns - start.time_ns) / 1e6 - (end.count - start.count) * off
+            for start, end, off in zip(entering, entered, offs[-2], strict=True)
+        ]
+        watched.append({"on_ms": means, "off_ms": offs[-1], "cpu": share, "rss": rss,
+                        "threads": by_thread, "first_look_ms": first_look, **whole})  # fmt: skip
         bench.tell({"part": f"overhead-{kind}", "pair": len(ons), **watched[-1]})
     costs = [
         paired.between([one[rank] for one in offs], [one[rank] for one in ons])
@@ -172,6 +197,7 @@ def overhead(bench: Bench, kind: str) -> dict[str, Any]:
     return {
         "step_ms": offs[0], "cost": [cost and cost.to_json() for cost in costs],
         "slowest": max((cost.mean for cost in costs if cost), default=None),
+        "first_look_ms": [one["first_look_ms"] for one in watched],
         "cpu": cpu, "rss_most": rss_most, "watched": len(watched), "named": named, "good": good,
     }  # fmt: skip
 
@@ -203,17 +229,21 @@ def balanced(bench: Bench, kind: str) -> dict[str, Any]:
 # --- who is late ---------------------------------------------------------------------------------
 
 
-def plants(bench: Bench, kind: str) -> dict[str, Any]:
+def plants(bench: Bench, kind: str, only: str = "") -> dict[str, Any]:
     """One after the other, with a moment of peace between them."""
     rows = []
-    chosen = [one for one in PLANTS[kind] if bench.args.device == "cuda" or one[0] != "neighbour"]
+    chosen = [
+        (plant, rank % bench.args.ranks)
+        for plant, rank in PLANTS[kind]
+        if (bench.args.device == "cuda" or plant != "neighbour") and only in plant
+    ]
     bench.neighbours = {
         number: Neighbour(rank, bench.args)
         for number, (plant, rank) in enumerate(chosen)
         if plant == "neighbour"
     }
     for number, (plant, rank) in enumerate(chosen):
-        if bench.left_s < 30:
+        if bench.left_s < 18:
             break
         try:
             row = plant_one(bench, kind, number, plant, rank)
@@ -297,8 +327,8 @@ def cycles(bench: Bench, _: str) -> dict[str, Any]:
             raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
         time.sleep(0.05)
     limit_s = max(min(CYCLES_S, bench.left_s - 8), LEAST_CYCLES_S)
-    with multiprocessing.get_context("fork").Pool(watched.ranks) as pool:
-        results = pool.starmap(torment, [(pid, limit_s) for pid in watched.pids])
+    with multiprocessing.get_context("fork").Pool(watched.ranks) as bench.pool:
+        results = bench.pool.starmap(torment, [(pid, limit_s) for pid in watched.pids])
     sizes = [watched.losses(rank).stat().st_size for rank in range(watched.ranks)]
     time.sleep(1)
     moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
@@ -320,7 +350,7 @@ def _has_losses(job: Job) -> bool:
 # --- all of it -----------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[Callable[[Bench, str], dict[str, Any]], str]] = {
-    "overhead-ddp": (overhead, "ddp"), "balanced-ddp": (balanced, "ddp"), "plants-ddp": (plants, "ddp"), "plants-fsdp": (plants, "fsdp"),
+    "overhead-ddp": (overhead, "ddp"), "balanced-ddp": (balanced, "ddp"), "plants-ddp": (plants, "ddp"), "plants-fsdp": (plants, "fsdp"), "neighbour-fsdp": (partial(plants, only="neighbour"), "fsdp"),
     "balanced-fsdp": (balanced, "fsdp"), "overhead-fsdp": (overhead, "fsdp"), "cycles": (cycles, ""),
 }  # fmt: skip
 JOBS_OF = {"cycles": ["exact-unwatched", "exact-watched"]}
@@ -355,7 +385,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="for what is to be kept; by default --out")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds in all")
     parser.add_argument("--ranks", type=int, default=2, help="each on a GPU of its own")
-    parser.add_argument("--parts", default=",".join(PARTS))
+    usual = [part for part in PARTS if part != "neighbour-fsdp"]
+    parser.add_argument("--parts", default=",".join(usual))
     args = parser.parse_args()
     gpu_options.prepare(args)
     args.results = args.results or args.out

@@ -90,14 +90,18 @@ class Job:
             raise RuntimeError(f"{self.name} makes no steps: {self.tail()}")
         return float(np.median(log.recent_ns(steps))) / 1e9
 
-    def window(self, seconds: float) -> list[Window]:
-        """The steps of each rank in that time, between two moments at which its GPU had nothing left to do.
+    def window(self, steps: int) -> list[Window]:
+        """So many steps of each rank from the middle between two readings of its loss, between two moments at
+        which its GPU had nothing left to do.
 
         Raises:
             RuntimeError: It ended, or too few steps came.
         """
+        log = self.logs[0]
+        first = log.count + (ranks_plan.LOG_STEPS // 2 - log.count) % ranks_plan.LOG_STEPS
+        log.wait_for_steps(first, START_LIMIT_S)
         starts = [log.mark() for log in self.logs]
-        time.sleep(seconds)
+        log.wait_for_steps(first + steps, START_LIMIT_S)
         ends = [log.mark() for log in self.logs]
         windows = [
             log.window(start, end) for log, start, end in zip(self.logs, starts, ends, strict=True)
@@ -116,6 +120,9 @@ class Job:
         return (self.folder / "output").read_text("utf-8", "replace")[-600:]
 
     def kill(self) -> None:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        with contextlib.suppress(OSError):  # which tells of ranks that are not warm yet, too
+            self.pids = [*{*self.pids, *map(int, children.read_text().split())}]
         for pid in self.pids:  # torchrun's ranks are groups of their own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)

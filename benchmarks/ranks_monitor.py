@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -123,6 +124,15 @@ class Monitor:
         except OSError:
             return None
         return (int(fields[11]) + int(fields[12])) * TICK_S
+
+    def threads_s(self) -> dict[str, float]:
+        """Processor time so far of each thread, the main one first, the others as they began."""
+        spent = {}
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*"):
+            with contextlib.suppress(OSError):
+                fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+                spent[task.name] = (int(fields[11]) + int(fields[12])) * TICK_S
+        return dict(sorted(spent.items(), key=lambda one: int(one[0])))
 
     def rss_bytes(self) -> int | None:
         """The most it has had resident."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 SLEEP, LOADER, WORK, NEIGHBOUR = range(1, 5)
 """A sleep in each step, a slow batch, half a batch more; a neighbour is a program of its own."""
+LOG_STEPS = 50
+"""Between two readings of the loss."""
 KIND, RANK, SIZE_US, WORDS = 0, 1, 2, 8
 
 

@@ -24,14 +24,13 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import stepped
 import torch
 import torch.distributed as dist
-from ranks_plan import LOADER, SLEEP, WORK, Plan
+from ranks_plan import LOADER, LOG_STEPS, SLEEP, WORK, Plan
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
-LOG_STEPS = 50
 SHAPES = {"ddp": (16384, 1024, 8, 16, 1025), "fsdp": (16384, 2048, 4, 8, 1025)}
 """Words, width, depth, rows and length: the GPU, not the host that gathers layer by layer, sets the pace."""
 

@@ -9,6 +9,7 @@ has no whole step are left out.
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from brrrtop.analysis.estimate import estimate
@@ -29,13 +30,14 @@ def error_of(path: Path) -> float | None:
     for frame in source.frames():
         timeline.add(frame)
     source.close()
-    assert timeline.first_ns is not None and timeline.last_ns is not None
-    span = Span(timeline.first_ns, timeline.last_ns)
-    step = step_of(estimate(timeline.window(span, timeline.active_devices(span)[0])))
+    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    devices = timeline.active_devices(span)
+    step = step_of(estimate(timeline.window(span, devices[0]))) if devices else None
     return None if step is None else period_ns(step) / step.measured_ns - 1
 
 
 def main() -> None:
+    ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter).parse_args()
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))]
     paths = [one for one in paths if one.name.endswith((".brrr", ".json.gz"))]
     errors = {path: error_of(path) for path in paths if path.parent.name != "straggler"}

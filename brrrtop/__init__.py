@@ -7,19 +7,13 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from brrrtop.api.callbacks import lightning_callback, transformers_callback
     from brrrtop.api.report import Report, analyze
-    from brrrtop.api.watching import Watch, to_mlflow, to_tensorboard, to_wandb, watch
+    from brrrtop.api.watching import Watch, watch
 
 __all__ = [
     "Report",
     "Watch",
     "analyze",
-    "lightning_callback",
-    "to_mlflow",
-    "to_tensorboard",
-    "to_wandb",
-    "transformers_callback",
     "watch",
 ]
 _HOMES = {
@@ -27,11 +21,6 @@ _HOMES = {
     "analyze": "report",
     "Watch": "watching",
     "watch": "watching",
-    "lightning_callback": "callbacks",
-    "transformers_callback": "callbacks",
-    "to_mlflow": "watching",
-    "to_tensorboard": "watching",
-    "to_wandb": "watching",
 }
 
 

@@ -2,7 +2,7 @@
 
 After `su` or `sudo -E` the environment still names folders of the user before: that user could have
 root write through a link there, or replace what root loads. All that is kept between runs
-(settings, calibrations, compiled libraries) goes through here.
+(settings, measured edits, compiled libraries) goes through here.
 """
 
 from __future__ import annotations

@@ -3,10 +3,7 @@ memories, and the codes of a status frame."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum, IntEnum
-
-from msgspec import Struct, field
 
 
 class StrEnum(str, Enum):
@@ -214,12 +211,3 @@ UNHINDERED = frozenset({StatusCode.READY, StatusCode.TRACING})
 
 MPS = "mps"
 """Among a status frame's `facts`: the GPU is shared through MPS."""
-
-
-class HostGpu(Struct, frozen=True):
-    index: int
-    name: str
-    gauges: Mapping[int, float] = field(default_factory=dict)
-    """Newest reading of each `Metric`."""
-    memory_by_pid: Mapping[int, int | None] = field(default_factory=dict)
-    """Bytes of each process with a context; None where the driver does not tell."""

@@ -21,7 +21,7 @@ _LEAK_PATIENCE_S = 3.0
 _LONGEST = """
     trials/test_try probes/test_steps live/test_whole_path live/test_shapes_whole_path attach/test_ptrace
     attach/test_harmless agent/test_sanitized live/test_live_job attach/test_soak
-    live/test_recorded_log live/test_with_agent live/test_nvml probes/test_real_library
+    live/test_recorded_log live/test_with_agent live/test_nvml
     live/test_governor attach/test_attach attach/test_facts attach/test_native
     live/test_odd_agents agent/test_lifecycle agent/test_fault_page agent/test_world
     api/test_public_names exporters/test_metrics tui/test_screen cli/test_terminal_gone

@@ -328,12 +328,17 @@ def main() -> None:
 def _gpus(count: int | None) -> list[Gpu]:
     import torch
 
-    count = count or max(1, torch.cuda.device_count())
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = [int(one) for one in named.split(",") if one] or list(
+        range(torch.cuda.device_count())
+    )
+    numbers = numbers[:count] or [0]
+    count = len(numbers)
     # Threads of one core stay together: a compiler beside a measured loop on its core slows it down.
     cores = sorted(os.sched_getaffinity(0), key=lambda cpu: (_core(cpu), cpu))
     share = max(1, len(cores) // count)
     mine = [cores[i * share : (i + 1) * share] for i in range(count)]
-    return [Gpu(i, ",".join(map(str, some))) for i, some in enumerate(mine)]
+    return [Gpu(i, ",".join(map(str, some))) for i, some in zip(numbers, mine, strict=True)]
 
 
 def _core(cpu: int) -> int:

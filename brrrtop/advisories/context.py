@@ -74,7 +74,7 @@ class Context(Struct, frozen=True):
     ceilings: Ceilings | None
     simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
-    joined: Facts
+    facts: Facts
     attention: WrittenAttention | None
     chains: Chains | None
     transfers: Transfers
@@ -158,14 +158,14 @@ class Context(Struct, frozen=True):
     @property
     def compiled(self) -> bool:
         """Whether most that could be generated is, or CUDA graphs launch most kernels."""
-        nodes = self.joined.kernels & (self.joined.window.activities.graph_ids != 0)
+        nodes = self.facts.kernels & (self.facts.window.activities.graph_ids != 0)
         graphs = int(nodes.sum()) * 2 > self.kernels
         return graphs or (self.simulated is not None and is_compiled(self.simulated.step))
 
     @property
     def partly_compiled(self) -> bool:
         """Whether compiled kernels run, and pointwise work outside them takes four times as long."""
-        runs, names = self.chains, self.joined.window.names
+        runs, names = self.chains, self.facts.window.names
         if runs is None or runs.kernels < 8:
             return False
         if not runs.fused_ns:
@@ -176,17 +176,17 @@ class Context(Struct, frozen=True):
     def trains(self) -> bool:
         """Whether a backward pass or an update runs. Data gradients alone are transposed convolutions of
         a forward pass: a backward pass has gradients of weights as well."""
-        acts, names = self.joined.window.activities, self.joined.window.names
+        acts, names = self.facts.window.activities, self.facts.window.names
         marked = self.optimizer is not None and self.optimizer.updates is not None
         if not marked and any(map(_ENGINE.search, names)):
             return False
-        backward = used(acts.name_ids[self.joined.has(Trait.BACKWARD)])
+        backward = used(acts.name_ids[self.facts.has(Trait.BACKWARD)])
         return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
 
     @property
     def serves(self) -> bool:
         """Whether an inference server runs: vLLM or SGLang, by names of its kernels, ranges or functions."""
-        return not self.trains and any(map(_SERVER.search, self.joined.window.names))
+        return not self.trains and any(map(_SERVER.search, self.facts.window.names))
 
     @property
     def memory_used(self) -> float | None:
@@ -215,25 +215,25 @@ class Context(Struct, frozen=True):
     @property
     def kernels(self) -> int:
         """Kernels in the window."""
-        return int(self.joined.kernels.sum())
+        return int(self.facts.kernels.sum())
 
     @property
     def kernel_p50_ns(self) -> int | None:
         """Half of the kernels are shorter."""
-        lengths = self.joined.durations_ns[self.joined.kernels]
+        lengths = self.facts.durations_ns[self.facts.kernels]
         return int(np.median(lengths)) if len(lengths) else None
 
     @property
     def dispatch_idle_ns(self) -> int:
         """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
-        _, begins, ends = self.joined.gaps
+        _, begins, ends = self.facts.gaps
         gaps = ends - begins
         return int(gaps[gaps <= DISPATCH_NS].sum())
 
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability, at least: from the kernels' names when the device is unknown."""
-        window = self.joined.window
+        window = self.facts.window
         names = (window.names[i] for i in used(window.activities.name_ids))
         return self.estimate.device.capability or least_capability(names) or (0, 0)
 
@@ -242,8 +242,8 @@ class Context(Struct, frozen=True):
         return time_ns / self.wall_ns
 
     def spent(self, rows: Bool) -> float:
-        """Part of the wall that these activities take, rows as in `joined`."""
-        return self.share(self.joined.total_ns(rows))
+        """Part of the wall that these activities take, rows as in `facts`."""
+        return self.share(self.facts.total_ns(rows))
 
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
@@ -279,11 +279,11 @@ class Context(Struct, frozen=True):
 
     def marked(self, kind: MarkClass) -> Occurrences:
         """Marks of a class in the window."""
-        return occurrences(self.joined, self.joined.window.marks, kind)
+        return occurrences(self.facts, self.facts.window.marks, kind)
 
     def called(self, kind: CallClass) -> Occurrences:
         """Driver calls of a class in the window."""
-        return occurrences(self.joined, self.joined.window.calls, kind)
+        return occurrences(self.facts, self.facts.window.calls, kind)
 
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""
@@ -343,7 +343,7 @@ def context_of(analysis: Analysis) -> Context:
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
         simulated=None if analysis.estimate.shared else simulate_edits(analysis),
-        joined=seen,
+        facts=seen,
         attention=attention,
         chains=chains(seen, excluded),
         transfers=transfers(seen),
@@ -357,9 +357,9 @@ def context_of(analysis: Analysis) -> Context:
 
 def within(seen: Context, run: Run | None) -> Context:
     """The context of the same window as a sample of a run; nothing is priced again."""
-    rows, means = loader_rows(seen.joined), seen.readings.means
+    rows, means = loader_rows(seen.facts), seen.readings.means
     if run is not None:
-        samples = samples_of(run, seen.joined.stack_samples)
+        samples = samples_of(run, seen.facts.stack_samples)
         estimate = replace(seen.estimate, stack_samples=samples)
         seen = replace(seen, sampled_run=sampled(run, rows), estimate=estimate)
     return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))

@@ -11,10 +11,9 @@ from msgspec import MsgspecError, Struct, json
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, rank
-from brrrtop.analysis import ceilings
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.advice import Advisory, WhatIf
-from collectors.own_files import replace_file
+from collectors.own_files import own_folder, replace_file
 
 MOST_PROGRAMS = 200
 SAME_STEP = 0.15
@@ -39,8 +38,11 @@ class _File(Struct, frozen=True):
 
 
 def path() -> Path:
-    """Beside the calibration of GPUs; need not exist."""
-    return ceilings.path().with_name("tried.json")
+    """Need not exist."""
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("brrrtop"))
+    return own_folder(folder, ".local/share/brrrtop") / "tried.json"
 
 
 def _kept() -> tuple[TriedProgram, ...]:

@@ -1,26 +1,20 @@
-"""Rates a GPU cannot exceed: dense datasheet peaks by name, or what a calibration reached.
+"""Rates a GPU cannot exceed: dense datasheet peaks by name.
 
 `data/peaks.csv` holds one part a row with its source and how sure it is; `match` is searched in
 the NVML name, first hit wins. All tensor figures are dense (no structured sparsity).
-
-What `brrrtop calibrate` measured on this machine's GPUs, kept between runs as one JSON file.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
 
-from msgspec import Meta, MsgspecError, Struct, field, json
+from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.errors import BrrrtopError
 from brrrtop.model.tables import Device
-from collectors.own_files import own_folder, replace_file
 
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
@@ -31,8 +25,6 @@ ATTAINABLE_MEMORY = 0.90
 """A 4.3 TB/s copy on a 4.8 TB/s H200."""
 LEAST_CLOCK_RATIO, MOST_CLOCK_RATIO = 0.3, 1.2
 """Clocks read while the GPU idled are no denominators."""
-LEAST_ATTAINED = 0.3
-"""A calibration below this share of the datasheet was not made on an idle GPU, or not on this part."""
 
 _RUNS_AS = {
     "tf32": ("fp32",),
@@ -57,9 +49,6 @@ class Ceilings(Struct, frozen=True):
     capability: tuple[int, int] | None = None
     tensor_clock_hz: float | None = None
     """Clock at which the tensor figures hold."""
-    compute_attained: float | None = None
-    """Share of a compute ceiling that a calibration reached."""
-    memory_attained: float | None = None
     memory_bytes: float | None = None
     """Of the whole part."""
     cache_bytes: float | None = None
@@ -68,12 +57,7 @@ class Ceilings(Struct, frozen=True):
     @property
     def attainable_compute(self) -> float:
         """Share of a compute ceiling that a good kernel reaches."""
-        return self.compute_attained or _usual_share(self.capability)
-
-    @property
-    def attainable_memory(self) -> float:
-        """Share of the bandwidth that a good copy reaches."""
-        return self.memory_attained or ATTAINABLE_MEMORY
+        return ATTAINABLE_COMPUTE.get(self.capability[0] if self.capability else 0, 0.8)
 
     def clock_ratio(self, sm_clock_hz: float | None) -> float:
         """Clock over the one the tensor figures hold at; 1 where either is unknown.
@@ -91,10 +75,6 @@ class Ceilings(Struct, frozen=True):
             return self.flop_per_s["fp64_tensor"]
         units = (precision, *_RUNS_AS.get(precision, ()))
         return next((self.flop_per_s[unit] for unit in units if unit in self.flop_per_s), None)
-
-
-def _usual_share(capability: tuple[int, int] | None) -> float:
-    return ATTAINABLE_COMPUTE.get(capability[0] if capability else 0, 0.8)
 
 
 def _number(text: str, unit: float = 1.0) -> float | None:
@@ -159,12 +139,11 @@ def highest() -> Ceilings:
 
 _MIG_NAME = re.compile(r"\bMIG \d+g\.(\d+)gb")
 """As CUDA names an instance: `NVIDIA A100-SXM4-80GB MIG 1g.10gb` (MIG User Guide, "Profiles")."""
-_TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 
 
 @lru_cache(maxsize=64)
 def ceilings_for(device: Device) -> Ceilings | None:
-    """The ceilings of a device; None when neither the table nor a calibration knows it.
+    """The ceilings of a device; None when the table does not know it.
 
     Laptop parts have rows of their own, before those of desktop parts of the same name. A MIG instance
     has its part of the GPU's.
@@ -174,11 +153,8 @@ def ceilings_for(device: Device) -> Ceilings | None:
     if published is not None and ("Laptop" in name) != ("Laptop" in published.part):
         published = None
     if published is not None and (device.mig or _MIG_NAME.search(name)):
-        published = _slice_of(device, published)
-    made = calibration_of(device)
-    if made is None:
-        return published
-    return _from_measurement(device, made) if published is None else _attainable(published, made)
+        return _slice_of(device, published)
+    return published
 
 
 def _slice_of(device: Device, whole: Ceilings) -> Ceilings | None:
@@ -206,110 +182,3 @@ def _slice_of(device: Device, whole: Ceilings) -> Ceilings | None:
         source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
         + (f", {eighths}/8 of the memory" if eighths else ""),
     )
-
-
-def _attainable(ceilings: Ceilings, made: Calibration) -> Ceilings:
-    """Datasheet ceilings with what good kernels were measured to reach of them."""
-    reached = [
-        rate / ceilings.flop_per_s[precision]
-        for precision, rate in made.flop_per_s.items()
-        if precision in ceilings.flop_per_s and precision in _TENSOR
-    ]
-    compute = max(reached, default=0.0)
-    memory = made.bytes_per_s / ceilings.bytes_per_s if ceilings.bytes_per_s else 0.0
-    return replace(
-        ceilings,
-        bytes_per_s=ceilings.bytes_per_s or made.bytes_per_s / ATTAINABLE_MEMORY,
-        compute_attained=compute if LEAST_ATTAINED <= compute <= 1 else None,
-        memory_attained=memory if LEAST_ATTAINED <= memory <= 1 else None,
-        source=f"{ceilings.source}; attainable share measured {made.date}",
-    )
-
-
-def _from_measurement(device: Device, made: Calibration) -> Ceilings:
-    """Ceilings of a part nobody published: what was reached, over what is usually reached."""
-    share = _usual_share(device.capability)
-    return Ceilings(
-        part=made.name,
-        flop_per_s={precision: rate / share for precision, rate in made.flop_per_s.items()},
-        bytes_per_s=made.bytes_per_s / ATTAINABLE_MEMORY,
-        sm_count=device.sm_count,
-        capability=device.capability,
-        tensor_clock_hz=device.sm_clock_max_hz,
-        source=f"measured by brrrtop calibrate, {made.date}",
-    )
-
-
-SCHEMA: Literal["brrrtop.calibration/1"] = "brrrtop.calibration/1"
-Rate = Annotated[float, Meta(gt=0)]
-
-
-class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
-    """Rates reached on one idle GPU."""
-
-    name: str
-    uuid: str | None
-    bytes_per_s: Rate
-    """Read plus written by a large copy on the device."""
-    flop_per_s: dict[str, Rate] = field(default_factory=dict)
-    """By precision, of a large square matrix product."""
-    date: str = ""
-    torch: str = ""
-
-    def fits(self, device: Device) -> bool:
-        """The same GPU; by name where either side has no UUID."""
-        if device.uuid and self.uuid:
-            return _bare(device.uuid) == _bare(self.uuid)
-        return bool(device.name) and device.name == self.name and not device.mig
-
-
-class _File(Struct, frozen=True):
-    schema: Literal["brrrtop.calibration/1"]
-    gpus: tuple[Calibration, ...]
-
-
-def _bare(uuid: str) -> str:
-    return uuid.removeprefix("GPU-").lower()
-
-
-def path() -> Path:
-    """Where calibrations are kept; need not exist."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_data_dir("brrrtop"))
-    return own_folder(folder, ".local/share/brrrtop") / "calibration.json"
-
-
-def calibration_of(device: Device) -> Calibration | None:
-    """The newest calibration of a device; None where nobody made one."""
-    return next((one for one in reversed(_kept()) if one.fits(device)), None)
-
-
-@lru_cache(maxsize=1)
-def _kept() -> tuple[Calibration, ...]:
-    """All calibrations; a file that makes no sense counts as none."""
-    with suppress(OSError, MsgspecError):
-        return json.decode(path().read_bytes(), type=_File).gpus
-    return ()
-
-
-def keep(made: Calibration) -> Path:
-    """Adds a calibration in place of an older one of the same GPU.
-
-    Raises:
-        BrrrtopError: The file cannot be written.
-    """
-    _kept.cache_clear()
-    device = Device(0, made.name, uuid=made.uuid)
-    others = [one for one in _kept() if not one.fits(device)]
-    document = json.format(json.encode(_File(SCHEMA, (*others, made))), indent=1)
-    where = path()
-    try:
-        replace_file(where, document + b"\n")
-    except OSError as fault:
-        raise BrrrtopError(
-            f"{where} cannot be written: {fault.strerror}",
-            "make the folder writable, or set XDG_DATA_HOME to one that is",
-        ) from fault
-    _kept.cache_clear()
-    return where

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account, regimes
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.facts import launches, steps
+from brrrtop.analysis.facts.samples import samples_of_step
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels import counters, table
 from brrrtop.analysis.kernels.compute_or_memory import label
@@ -62,6 +63,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         runner_up=verdict.runner_up,
         launch=launches.launch_lead(facts),
         steps=facts.steps,
+        batch=samples_of_step(facts),
         kernels=(),
         evidence_shares=table.evidence_shares(facts),
         observed_share=booked.duration_ns / whole_ns if whole_ns else 1.0,

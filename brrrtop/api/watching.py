@@ -16,7 +16,6 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import IO, Any, Protocol
 
 _LEAVE_LIMIT_S = 5.0
@@ -34,8 +33,7 @@ def watch(
     """Watches the program that calls this, from a process of its own beside it.
 
     Args:
-        log: Where figures go at each `step()` after a new report (`to_tensorboard`, `to_wandb`,
-            `to_mlflow`, or any function of figures, lines and step).
+        log: Where figures go at each `step()` after a new report: functions of figures, lines and step.
         interval_s: Between two reports.
         record: A file to be written for `brrrtop replay`.
         max_overhead: Share of the step time that watching may cost.
@@ -235,41 +233,3 @@ def lines_of(report: Mapping[str, Any]) -> tuple[str, ...]:
     lines += [f"{one['id']}: {one['says']} Try: {one['try']}" for one in report["advisories"] or ()]
     lines += [f"{one['kind']}: {one['says']}" for one in report.get("events", ())]
     return tuple(lines)
-
-
-def to_tensorboard(writer: Any) -> Log:
-    """Into a `SummaryWriter`: scalars, and the lines as text where they changed."""
-    last_lines: list[tuple[str, ...]] = []
-
-    def log(figures: Mapping[str, float], lines: tuple[str, ...], step: int) -> None:
-        for name, value in figures.items():
-            writer.add_scalar(name, value, step)
-        if last_lines[-1:] != [lines]:
-            last_lines[:] = [lines]
-            writer.add_text(PREFIX + "says", "\n\n".join(lines), step)
-
-    return log
-
-
-def to_wandb(run: Any = None) -> Log:
-    """Into a run of Weights & Biases; None: the one that is active when it is logged."""
-
-    def log(figures: Mapping[str, float], lines: tuple[str, ...], step: int) -> None:
-        active = run or import_module("wandb").run
-        if active is not None:
-            # No step of its own: W&B drops what comes with an older step than the loop's newest.
-            active.log({**figures, PREFIX + "training_step": step}, commit=False)
-            active.summary.update({PREFIX + "says": "\n".join(lines)})
-
-    return log
-
-
-def to_mlflow(run_id: str | None = None) -> Log:
-    """Into a run of MLflow; None: the active one, which MLflow begins where there is none."""
-
-    def log(figures: Mapping[str, float], lines: tuple[str, ...], step: int) -> None:
-        mlflow = import_module("mlflow")
-        mlflow.log_metrics(dict(figures), step=step, run_id=run_id)
-        mlflow.log_text("\n".join(lines) + "\n", "brrrtop.txt", run_id=run_id)
-
-    return log

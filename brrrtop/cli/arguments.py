@@ -25,8 +25,7 @@ VERBS = {
     "receipt": "what the GPU time of a run went into, and what could be won",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
-    "export": "figures of the trainers here for Prometheus or OpenTelemetry",
-    "calibrate": "measure what an idle GPU here reaches, for later verdicts",
+    "export": "figures of the trainers here for Prometheus",
 }
 
 STARTING = ("run", "try")
@@ -119,13 +118,6 @@ board and alert rules.
 examples:
   brrrtop export prometheus
   brrrtop export prometheus --listen 0.0.0.0:9877""",
-    "calibrate": """\
-Copies memory and multiplies matrices for some seconds, in a Python that has
-torch, and keeps the rates. Refuses a GPU that is in use.
-
-examples:
-  brrrtop calibrate
-  brrrtop calibrate --gpu 1 --python ~/venv/bin/python""",
 }
 
 
@@ -253,7 +245,6 @@ _OPTIONS = {
     "--yes@try": _flag("start without asking"),
     "--list": _flag("name the scenarios and exit"),
     "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
-    "--python": _value("PATH", "an interpreter with torch"),
     "pid": _value("PID", None, values.pid),
     "pid@doctor": _value("PID", None, values.pid, nargs="?", default=None),
     "pids": _value("PID", "only these processes", values.pid, nargs="*"),
@@ -306,7 +297,6 @@ _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
     "demo": ("scenario --list", _VIEW, "--speed --record --silence"),
     "doctor": ("pid@doctor", _UNSEEN),
     "export": ("exporter pids --once@unseen --interval --listen@export", _LIVE),
-    "calibrate": ("--python", _UNSEEN),
 }  # fmt: skip
 """Of each verb, in the order of its help: names of options, and groups of them."""
 

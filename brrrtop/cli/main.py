@@ -25,7 +25,6 @@ FAILURE = 1
 MODULES = {
     **dict.fromkeys(("analyze", "compare", "receipt"), "reports"),
     "demo": "replay",
-    "calibrate": "doctor",
 }
 """Of the verbs that share one."""
 READ_ONLY = ("analyze", "compare", "receipt", "demo", "replay")

@@ -59,8 +59,6 @@ class Options:
     scratch: str | None = None
     files: tuple[str, ...] | list[str] = ()
     """Recordings, traces, or folders of them: one a rank."""
-    from_home: bool = False
-    """Chosen from the list of all trainers, to which Escape leads back."""
     baseline: str | None = None
     silence: tuple[tuple[str, ...], ...] | list[tuple[str, ...]] = ()
     """Ids of advice, as often as the option was given."""
@@ -68,8 +66,6 @@ class Options:
     after: str = ""
     scenario: str | None = None
     list: bool = False
-    python: str | None = None
-    """An interpreter with torch."""
     speed: float | None = None
     force: bool = False
     """Files are read however large they are."""

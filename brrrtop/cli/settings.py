@@ -1,9 +1,11 @@
 """The settings file, which the screen writes and a person may edit; and the theme that follows from it.
 
     theme = "high-contrast"     # dark, light, high-contrast, colour-blind
-    hidden = ["gauges"]         # history, step, account, advice, loader, kernels, side, pace, gauges
+    hidden = ["figures"]        # figures, history, advice, loader, step, kernels, side
     zoomed = ""
     sort = "mean"
+    gpu_hour = 2.5              # what an hour of one GPU costs: then shown is what could be saved
+    currency = "€"
 
 It is `config.toml` in the user's configuration folder. Options of a command and the environment go
 before it. What cannot be read is as if it were not there: a screen opens in any case.
@@ -26,6 +28,7 @@ from brrrtop.cli.values import THEMES
 from brrrtop.errors import UsageError
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from collectors.own_files import own_folder, replace_file
+from collectors.printable import printable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,11 +56,14 @@ def load() -> Settings:
     hidden = given.get("hidden")
     names = hidden if isinstance(hidden, list) else []
     theme, zoomed, sort = (given.get(key) for key in ("theme", "zoomed", "sort"))
+    price, currency = given.get("gpu_hour"), given.get("currency")
     return Settings(
         theme=theme if isinstance(theme, str) else None,
         hidden=tuple(name for name in PANES if name in names),
         zoomed=zoomed if isinstance(zoomed, str) and zoomed in ZOOMED else "",
         sort=sort if isinstance(sort, str) else Settings().sort,
+        gpu_hour=float(price) if isinstance(price, float | int) and price > 0 else 0.0,
+        currency=printable(currency) if isinstance(currency, str) else "",
     )
 
 
@@ -66,6 +72,9 @@ def save(settings: Settings) -> None:
     lines = [] if settings.theme is None else [f'theme = "{settings.theme}"']
     listed = ", ".join(f'"{name}"' for name in settings.hidden)
     lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"', f'sort = "{settings.sort}"']
+    if settings.gpu_hour:
+        currency = settings.currency.replace("\\", "").replace('"', "")
+        lines += [f"gpu_hour = {settings.gpu_hour!r}", f'currency = "{currency}"']
     with suppress(OSError):
         replace_file(path(), ("\n".join(lines) + "\n").encode())
 

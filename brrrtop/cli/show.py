@@ -14,11 +14,9 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.signals import told_of_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
-from brrrtop.text.hero import cost, headline_text
+from brrrtop.text.headline import cost, headline_text
 from collectors.printable import printable
 
-HOME = -1
-"""No exit code: somebody went back to the list of all trainers."""
 SERVED = "TEXTUAL_DRIVER"
 """Set where a browser is the terminal."""
 MODERN = frozenset(
@@ -68,7 +66,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with told_of_interrupts() as tell_from_now_on:
-        from brrrtop.tui.app import BACK, BrrrtopApp
+        from brrrtop.tui.app import BrrrtopApp
 
         kept = settings.load()
         palette = settings.palette_of(options, kept)
@@ -80,7 +78,6 @@ def screen(driver: Driver, options: Options, label: str) -> int:
             settings=kept,
             remember=settings.save,
             page=_page,
-            from_home=options.from_home,
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
         gc.enable()
@@ -88,8 +85,6 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         app.run()
     if app.fault is not None:
         raise app.fault
-    if app.return_code == BACK:
-        return HOME
     from brrrtop.views.text import in_ascii
 
     width = shutil.get_terminal_size().columns
@@ -115,7 +110,7 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
             ", "
         )
     ]
-    spent = cost(snapshot)
+    spent = cost(snapshot, settings.load())
     lines += [f"  {spent}"] if spent else []
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")

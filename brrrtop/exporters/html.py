@@ -12,8 +12,8 @@ from brrrtop.exporters import svg
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.hero import headline_text
-from brrrtop.views import host_tables, tables
+from brrrtop.text.headline import headline_text
+from brrrtop.views import code, host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import Table
 from collectors.printable import printable
@@ -39,7 +39,9 @@ padding:24px}
 font-variant-numeric:tabular-nums;font-weight:normal;white-space:nowrap}.brrrtop th{color:var(--muted)}
 .brrrtop td:first-child,.brrrtop th:first-child{text-align:left;overflow-wrap:anywhere;white-space:normal}
 .brrrtop .advice{border-left:3px solid var(--idle);padding-left:12px;margin:10px 0}
-.brrrtop code{overflow-wrap:anywhere}.brrrtop details{margin:8px 0}.brrrtop summary{cursor:pointer}
+.brrrtop code{overflow-wrap:anywhere}
+.brrrtop pre{overflow-x:auto;margin:4px 0;line-height:1.35}
+.brrrtop details{margin:8px 0}.brrrtop summary{cursor:pointer}
 """
 _MOST_ROWS = 30
 _CELLS = 60
@@ -95,6 +97,7 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
         yield _with_heading(label, svg.step(snapshot.picture))
         yield LEGEND
     yield from _advice(snapshot)
+    yield from _code(snapshot)
     roofline = svg.roofline(estimate)
     if roofline is not None:
         yield _with_heading("Roofline", roofline)
@@ -149,6 +152,33 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield "</div>"
 
 
+def _code(snapshot: Snapshot) -> Iterator[str]:
+    """The lines of the user's files with their share of the time, and the edits as diffs."""
+    files = code.files(snapshot)
+    if files:
+        yield "<h2>Your code: share of the training thread's time</h2>"
+    for file in files:
+        yield f"<p><code>{_text(file.path)}</code> {units.share(file.share)}</p><pre>"
+        for at, block in enumerate(file.blocks):
+            yield "    ⋮\n" if at and file.source else ""
+            for number, source, hot in block:
+                word, kinds = code.does(hot) if hot else ("", ())
+                hue = "idle" if kinds and kinds[0].startswith("idle") else "launching"
+                share = hot.share if hot else 0.0
+                yield f"{number:>5} {_HEAT.format(hue=hue, width=max(1, 80 * share) if hot else 0)}"
+                yield f"{units.share(share) if hot else '':>5} {word:<10}│ {_text(source)}\n"
+        yield "</pre>"
+    for change in code.changes(snapshot, files):
+        if change.patch is not None:
+            title = f"{change.edit}, {change.speed} faster: {change.path}:{change.patch.line}"
+            body = f"<pre>{_text_lines(change.patch.diff)}</pre>"
+            yield f"<details><summary><b>{_text(title)}</b></summary>{body}</details>"
+
+
+_HEAT = (
+    '<svg style="display:inline;width:80px;height:10px" viewBox="0 0 80 10">'
+    '<rect class="{hue}" width="{width:.0f}" height="10"/></svg>'
+)
 _OPEN = ("whatif", "kernels", "modules", "stalls")
 """Tables that are read first."""
 
@@ -191,3 +221,7 @@ def _table(table: Table) -> str:
 
 def _text(text: str) -> str:
     return escape(printable(text))
+
+
+def _text_lines(text: str) -> str:
+    return "\n".join(map(_text, text.splitlines()))

@@ -57,6 +57,7 @@ def whole_run(result: Estimate) -> Run:
         traced_ns=account.duration_ns,
         steps=steps.count or 0,
         step_ns=steps.step_ns,
+        batch=result.batch,
     )
 
 

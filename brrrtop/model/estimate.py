@@ -144,6 +144,8 @@ class Estimate(Struct, frozen=True, eq=False):
     runner_up: Regime | None
     launch: Launch
     steps: Steps
+    batch: int | None
+    """Samples of a step, as `Run.batch`."""
     kernels: tuple[KernelRow, ...]
     """By total time, largest first."""
     evidence_shares: Mapping[str, float]

@@ -148,6 +148,8 @@ class JobSnapshot(Struct, frozen=True, eq=False):
     """What was recorded on all ranks, between the first and the last collective that was matched."""
     bursts: int = 0
     """In how many pieces."""
+    step_ns: float | None = None
+    """Of the run, as it is while nothing is traced, where that is known."""
     undecided: bool = False
     """These are too few to call a rank slow."""
     steps: float | None = None

@@ -181,6 +181,8 @@ class Run(Struct, frozen=True, eq=False):
     steps: int
     step_ns: int | None
     """Mean over all steps of the run, as of a phase."""
+    batch: int | None = None
+    """Samples of a step of this process, as the shapes of its activations tell; None where they do not."""
     now: Now | None = None
     stretches: tuple[Stretch, ...] = ()
     """In order of time, for the last minutes."""
@@ -194,6 +196,10 @@ class Run(Struct, frozen=True, eq=False):
     @property
     def duration_ns(self) -> int:
         return self.span.duration_ns
+
+    @property
+    def samples_per_s(self) -> float | None:
+        return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
 
     def differs(self, other: Run | None) -> bool:
         """Whether what a person would do about it may be another: some share of it moved by 5 points."""

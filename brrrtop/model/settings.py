@@ -19,3 +19,11 @@ class Settings(Struct, frozen=True):
     """The one of `ZOOMED` that has the screen for itself; empty: none."""
     sort: str = "total"
     """Column of the kernel table."""
+    gpu_hour: float = 0.0
+    """What an hour of one GPU costs; 0: nobody said."""
+    currency: str = ""
+
+    def money(self, duration_ns: float) -> str:
+        """`6.00 €`; empty without a price."""
+        spent = duration_ns / 3.6e12 * self.gpu_hour
+        return f"{spent:,.2f} {self.currency}".rstrip() if self.gpu_hour > 0 else ""

@@ -78,6 +78,8 @@ class Governor:
         self._first_burst = FirstBurst(self.limits, self.cost)
         self.follows = False
         """Another rank's governor says when: bursts come only as they are asked for."""
+        self.held_ns = 0
+        """The trainer, for the last burst."""
         self.steps_least = 1
         """Of a burst: ranks are compared between the ends of two collectives that all were traced in."""
         self.plan = (0, 0)
@@ -123,8 +125,18 @@ class Governor:
         """
         if self._under_way and self._last is not None:
             self._last.traced = True
+        self.held_ns = held_ns
         if self.cost.step_ns is None:
             self._credit_ns -= max(0, held_ns - _PRIOR_STALL_NS)
+
+    def charge(self, held_ns: int) -> None:
+        """A rank of the job was held so long for the last burst, and its peers waited: no queue of launches
+        hides that. Steps of a job are too uneven to tell it soon."""
+        beyond_ns = held_ns - self._last.charged_ns if self._last is not None else 0.0
+        if beyond_ns > 0 and self._last is not None:
+            self._credit_ns -= beyond_ns
+            self._last.charged_ns += beyond_ns
+            self._plan_pause()
 
     def add_upkeep(self, spent_ns: int, at_ns: int) -> None:
         """What the agent has taken from the training thread in all, bursts aside: paid for too."""
@@ -369,7 +381,7 @@ class Governor:
         shapes = self._with_shapes or rides
         if shapes:  # the step after the first mark, or the one after that
             steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
-        self.plan, self._given_plan = (steps, longest_ns), None
+        self.plan, self._given_plan, self.held_ns = (steps, longest_ns), None, 0
         absorbed = self._absorbed() if steps else None
         charged_ns = self._charge(steps) * (1.0 - absorbed.share if absorbed else 1.0)
         self._last = Burst(

@@ -95,7 +95,8 @@ def runs_of(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | No
     known = {one.estimate.device.device_id: one.estimate for one in every}
     if until_ns is None:
         return {number: whole_run(one) for number, one in known.items()}
-    return {number: Ledger().run(timeline, number, until_ns) for number in known}
+    runs = {number: Ledger().run(timeline, number, until_ns) for number in known}
+    return {i: run and replace(run, batch=known[i].batch) for i, run in runs.items()}
 
 
 def steady_analyses(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import rank, split_silenced
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Event, Freshness, Snapshot
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, with_job
 from brrrtop.session.session import Session
@@ -75,6 +76,8 @@ class Driver:
         """The rank that somebody opened; None: the odd one."""
         self._job: JobSnapshot | None = None
         self._members_seen: tuple[object, ...] = ()
+        self._runs_seen: Mapping[str, Run] = {}
+        """Of each rank, as they were when ranks were compared."""
         self._frozen: Snapshot | None = None
         """What is shown while a live picture stands still."""
 
@@ -142,7 +145,6 @@ class Driver:
     burst: Callable[..., Any] = _refuse
     shapes: Callable[..., Any] = _refuse
     follow: Callable[..., Any] = _refuse
-    save: Callable[..., Any] = _refuse
 
     # --- beside each other ------------------------------------------------------------
 
@@ -159,9 +161,12 @@ class Driver:
                 if one.rank is None:
                     one.rank = rank_of(snapshots.get(one.key), one.label)
         compared = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
-        if self._job is None or compared != self._members_seen:
+        every = {key: at.estimate.run for key, at in snapshots.items() if at.estimate}
+        runs = {key: run for key, run in every.items() if run is not None}
+        moved = any(run.differs(self._runs_seen.get(key)) for key, run in runs.items())
+        if self._job is None or compared != self._members_seen or moved:
             self._job = self._judge(snapshots)
-            self._members_seen = compared
+            self._members_seen, self._runs_seen = compared, runs
         job = replace(self._job, ranks=tuple(_present(r, snapshots) for r in self._job.ranks))
         shown, session = self._shown
         return with_job(session.in_full(snapshots[shown.key]), job, shown.key)

@@ -20,7 +20,6 @@ from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
-from brrrtop.text import units
 from collectors.protocol.frames import Frame, Kind
 
 LOOK_S = 5.0
@@ -73,7 +72,7 @@ class Live(Driver):
         self.last_ns = 0
         self._looked_ns = now_ns()
         self._look_ns = look_s * 1e9
-        self._bursts = 0
+        self._bursts = self._turn = 0
         self._steps_least = STEPS_LEAST
         self._tries = 0
         """Bursts that were asked for since ranks were compared in too few."""
@@ -104,7 +103,7 @@ class Live(Driver):
             more.add("continuous")
         if self._succession is not None and self._succession.successors is not None:
             more.add("follow")
-        return frozenset({"save"} | more)
+        return frozenset(more)
 
     @property
     def ended(self) -> str | None:
@@ -133,8 +132,12 @@ class Live(Driver):
         self._take_newcomers()
         self._burst_together()
         snapshots: dict[str, Snapshot] = {}
-        for one, controller in self.live:
+        self._turn += 1
+        for place, (one, controller) in enumerate(self.live):
             try:
+                assert one.session is not None
+                in_turn = self._turn % len(self.live) == place
+                one.session.follows = self._all_in_view or in_turn or one is self._shown[0]
                 snapshots[one.key] = self._advance_rank(one, controller)
             except BrrrtopError as fault:  # one rank's end is not that of the others
                 if len(self.live) == 1:
@@ -262,6 +265,9 @@ class Live(Driver):
         for one in able:
             one.governor.follows = one is not leader
             one.governor.steps_least = self._steps_least if len(able) > 1 else 1
+            one.source.feeds.share(len(able))
+        if len(able) > 1:
+            leader.governor.charge(max(one.governor.held_ns for one in able))
         leader.poll()
         if leader.governor.burst_count != self._bursts:
             self._bursts = leader.governor.burst_count
@@ -308,11 +314,6 @@ class Live(Driver):
     def shapes(self) -> str:
         """Has the op shapes of one step recorded; what came of it is told in the log."""
         return self.shown.shapes()
-
-    def save(self, path: str) -> str:
-        """Writes the last minutes of the rank shown to a new file."""
-        count = self.shown.source.tee.save(path)
-        return f"saved {units.count(count)} frames to {path}"
 
 
 def _close(source: LiveSource) -> BrrrtopError | OSError | None:

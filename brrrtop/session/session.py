@@ -62,6 +62,8 @@ class Session:
         self._tried = tried
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
+        self.follows = True
+        """Whether each snapshot has the run up to now, or only one with a new verdict."""
         self._latest: Snapshot | None = None
         self._history = History()
         self.log = EventLog()
@@ -84,6 +86,7 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
+        self._followed_verdicts = -1
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
@@ -255,15 +258,20 @@ class Session:
 
     def _follow_run(self, now: int) -> None:
         """The runs up to now; advice on one that has become another is made anew."""
-        if self.timeline.observed is None:
+        is_told = not self.follows and self._followed_verdicts == self.verdicts
+        if self.timeline.observed is None or is_told:
             return
+        self._followed_verdicts = self.verdicts
         now = min(now, self.timeline.newest_ns or now)
-        ids: list[int | None] = [one.estimate.device.device_id for one in self._judged]
-        for device_id in ids or [None]:
+        batches: dict[int | None, int | None] = {
+            one.estimate.device.device_id: one.estimate.batch for one in self._judged
+        }
+        for device_id, known in (batches or {None: None}).items():
             ledger = self._ledgers.setdefault(device_id, Ledger())
-            run = ledger.run(self.timeline, device_id, now)
+            run, before = ledger.run(self.timeline, device_id, now), self._runs.get(device_id)
             if run is not None:
-                self._runs[device_id] = run
+                told = known or (before and before.batch)  # by the last step with shapes
+                self._runs[device_id] = replace(run, batch=told)
         if self._run is None:
             return
         self._history.follow(self._run, now)

@@ -21,7 +21,7 @@ from brrrtop.scheduling.limits import Act, Decision
 from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.source import merge_frames, with_hello
-from brrrtop.sources.tee import FrameHistory
+from brrrtop.sources.tee import WriterThread
 from collectors.gpu.feed import SamplerFeed
 from collectors.process.load import HostLoad
 from collectors.protocol.frames import OBSERVED, WIRE_VERSION, Frame, Kind
@@ -64,7 +64,7 @@ class LiveSource:
     ) -> None:
         self.pid = pid
         self.now_ns = now_ns
-        self.tee = FrameHistory(sink)
+        self.tee = WriterThread(sink)
         self.link = AgentLink(agent, now_ns)
         self.feeds = Feeds(feeds)
         self.load = load or HostLoad(pid)
@@ -280,9 +280,10 @@ class Feeds:
     def replace_agent(self) -> bool:
         return any(feed.replaces_agent for feed in self._feeds)
 
-    @property
-    def workers(self) -> list[int]:
-        return [pid for feed in self._feeds if (pid := feed.worker) is not None]
+    def share(self, ranks: int) -> None:
+        """So many ranks of a job are sampled: all together cost the monitor no more than a few."""
+        for feed in self._feeds:
+            feed.ranks = ranks
 
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""

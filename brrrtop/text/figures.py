@@ -28,18 +28,25 @@ Figure = tuple[str, str]
 """The number with its unit, and what it is of."""
 
 
-def figures(snapshot: Snapshot) -> list[Figure]:
-    """`118 ms/step`, `8.5 steps/s`, `MFU 12%` and so on: those that are known, most telling first."""
+def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
+    """`118 ms/step`, `8.5 steps/s`, `MFU 12%` and so on: those that are known, most telling first.
+
+    Args:
+        won: What could be recovered; it says more than clocks and degrees.
+    """
     estimate, gauges = snapshot.estimate, snapshot.gauges
     found: list[tuple[str | None, str]] = []
     step_ns = mean_step_ns(snapshot)
     if step_ns:
         found.append((units.duration(step_ns), "/step"))
-        found.append((units.figure(1e9 / step_ns), " steps/s"))
+        each = snapshot.run.samples_per_s if snapshot.run is not None else None
+        rate = (units.figure(1e9 / step_ns), " steps/s")
+        found.append((f"{each:,.0f}", " samples/s") if each is not None and each >= 10 else rate)
     used = flops_share(estimate, step_ns) if estimate else None
     found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
     active = active_share(snapshot)
     found.append((f"GPU active {units.share(active)}" if active is not None else None, ""))
+    found.append((won or None, ""))
     memory = gauges.get(Metric.MEMORY_USED_BYTES)
     if memory is not None:
         used_text, total = units.size(memory), units.size(gauges.get(Metric.MEMORY_TOTAL_BYTES))

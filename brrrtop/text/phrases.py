@@ -102,7 +102,9 @@ def badge(snapshot: Snapshot) -> str:
     if late_rank(snapshot) is not None:
         return "ONE RANK IS LATE"
     healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
-    return "HEALTHY" if healthy else cause_badge(estimate)
+    return (
+        "HEALTHY" if healthy and estimate.regime is not Regime.OVERHEAD else cause_badge(estimate)
+    )
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:
@@ -243,4 +245,8 @@ def unjudged(snapshot: Snapshot) -> str:
         return (
             f"GPU idle {units.share(found.share)} of the time: it {does}; no kernel was traced yet"
         )
+    train = snapshot.run.train if snapshot.run is not None else None
+    if train is not None and train.steps:
+        waits = f"waits for data {units.share(train.waits_share)} of its time"
+        return f"no GPU activity has been seen; the training {waits}"
     return "nothing to judge yet: no GPU activity has been seen"

@@ -134,7 +134,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     "transformers": {
         "bf16": "TrainingArguments(bf16=True)",
         "tf32": "TrainingArguments(tf32=True)",
-        "compile": "TrainingArguments(torch_compile=True)",
+        "compile": "TrainingArguments(torch_compile=True)  # sets TF32 too, unless tf32=False",
         "compile-reduce-overhead":
             'TrainingArguments(torch_compile=True, torch_compile_mode="reduce-overhead")',
         "fused-optimizer": 'TrainingArguments(optim="adamw_torch_fused")',

@@ -249,14 +249,14 @@ def guarded_folder() -> Iterator[Path]:
         NotWritable: It cannot be made.
     """
     folder = run_folders.make()
-    usual = tempfile.gettempdir()
-    short = tempfile.mkdtemp(prefix="try-", dir=usual if len(usual) <= SHORT else "/tmp")
-    (folder / guardian.TEMPORARY).symlink_to(short)
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, cwd="/",
     )  # fmt: skip
+    usual = tempfile.gettempdir()
+    short = tempfile.mkdtemp(prefix="try-", dir=usual if len(usual) <= SHORT else "/tmp")
+    (folder / guardian.TEMPORARY).symlink_to(short)
     try:
         yield folder
     finally:

@@ -24,12 +24,12 @@ from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui.driver import CANNOT, Driver
 from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
 from brrrtop.tui.keys import key, sign_of
-from brrrtop.tui.painted import ThemedApp
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import SubView, View
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.themed import ThemedApp
 from brrrtop.tui.widgets.frame import Status
 from brrrtop.tui.widgets.pane import Pane
 
@@ -40,8 +40,6 @@ T = TypeVar("T")
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
-BACK = -1
-"""Somebody went back to the list of all trainers."""
 HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
@@ -74,7 +72,6 @@ class BrrrtopApp(ThemedApp[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
-        from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
         page: Makes the report of a snapshot, as HTML.
@@ -121,7 +118,7 @@ class BrrrtopApp(ThemedApp[int]):
         key("c", "continuous", "",
             "trace without pauses, or in bursts again; costs the trainer more"),
         key("S", "save", "",
-            "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
+            "save a picture of the screen (.svg) or the report (.html)"),
         key("left,comma", "step(-1)", "", _STEP),
         key("right,full_stop", "step(1)", "", _STEP),
         key("left_square_bracket", "seek(-0.1)", "", _SEEK),
@@ -146,13 +143,11 @@ class BrrrtopApp(ThemedApp[int]):
         palette: Palette | None = None,
         label: str = "",
         settings: Settings | None = None,
-        from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
         super().__init__(palette)
         self.settings = settings or Settings()
-        self.from_home = from_home
         self.fault: BaseException | None = None
         self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
@@ -267,11 +262,6 @@ class BrrrtopApp(ThemedApp[int]):
         for widget in self.screen.walk_children():
             widget.refresh()
 
-    def action_home(self) -> None:
-        """To the list of all trainers, where it came from there."""
-        if self.from_home:
-            self.exit(return_code=BACK)
-
     def action_pause(self) -> None:
         paused = self.snapshot.paused
         self._feed.ask(lambda d: d.resume() if paused else d.pause())
@@ -365,7 +355,7 @@ class BrrrtopApp(ThemedApp[int]):
         from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
-        dialog = SaveDialog("save" in self._capabilities, self.page is not None)
+        dialog = SaveDialog(self.page is not None)
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def action_theme(self, name: str = "") -> None:
@@ -434,7 +424,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_log = _opening("pages", "Log")
     action_step_picture = _opening("step", "StepPane")
     action_details = _opening("details", "Details")
-    action_code = _opening("pages", "Code")
+    action_code = _opening("code", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")
     action_compare = _opening("compare", "BeforeAfter")

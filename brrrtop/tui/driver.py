@@ -19,7 +19,6 @@ CANNOT: Mapping[str, str] = MappingProxyType(
         "speed": "only a replay has a speed",
         "ranks": "this source has one rank only",
         "continuous": "only a live trainer is traced",
-        "save": "a recording is not saved again: end the name in .svg or .html",
         "follow": "this source ends here",
     }
 )
@@ -93,13 +92,6 @@ class Driver(Protocol):
 
         Raises:
             BrrrtopError: It cannot be entered.
-        """
-
-    def save(self, path: str) -> str:
-        """Writes what was seen so far; returns what was done, as a sentence.
-
-        Raises:
-            BrrrtopError: The file cannot be written, or already exists.
         """
 
     def close(self) -> None:

@@ -49,26 +49,25 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
 """Sides of kernels, buckets of the account and of the split. Idle time is one hue: labels name its causes."""
 
 _ROLES = (
-    ("background", "#101418", "#fbfbf9", "#000000", "#101418", 0, 15),
-    ("raised", "#1b222a", "#edeeec", "#000000", "#1b222a", 0, 7),
-    ("cursor", "#2c3a4a", "#d3e2f0", "#00457a", "#2c3a4a", 4, 14),
-    ("text", "#d7dde4", "#1c2126", "#ffffff", "#d7dde4", 15, 0),
-    ("muted", "#8d99a6", "#5a636d", "#d0d0d0", "#8d99a6", 7, 8),
-    ("rule", "#46525f", "#a9b0b8", "#a0a0a0", "#46525f", 8, 7),
-    ("on_fill", "#0b0e11", "#ffffff", "#000000", "#0b0e11", 0, 15),
-    ("compute", "#56b4e9", "#00639e", "#5cd6ff", "#7a9dff", 6, 4),
-    ("memory", "#f0a030", "#9a5200", "#ffb700", "#ffb000", 3, 1),
-    ("overhead", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f", 5, 5),
-    ("underfilled", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98", 12, 6),
-    ("comm", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de", 13, 13),
-    ("copy", "#d0588f", "#7d1546", "#f05ba6", "#d4559a", 1, 13),
-    ("launching", "#7fb3a6", "#2c6b5c", "#7fb3a6", "#7fb3a6", 10, 2),
-    ("unknown", "#8a94a0", "#626b75", "#c0c0c0", "#8a94a0", 7, 8),
-    ("good", "#3fc59d", "#00734f", "#4dffb8", "#7a9dff", 2, 2),
-    ("alarm", "#ff6b5e", "#c1121f", "#ff8a80", "#fe7a1f", 9, 9),
+    ("background", "#101418", "#fbfbf9", "#000000", "#101418"),
+    ("raised", "#1b222a", "#edeeec", "#000000", "#1b222a"),
+    ("cursor", "#2c3a4a", "#d3e2f0", "#00457a", "#2c3a4a"),
+    ("text", "#d7dde4", "#1c2126", "#ffffff", "#d7dde4"),
+    ("muted", "#8d99a6", "#5a636d", "#d0d0d0", "#8d99a6"),
+    ("rule", "#46525f", "#a9b0b8", "#a0a0a0", "#46525f"),
+    ("on_fill", "#0b0e11", "#ffffff", "#000000", "#0b0e11"),
+    ("compute", "#56b4e9", "#00639e", "#5cd6ff", "#7a9dff"),
+    ("memory", "#f0a030", "#9a5200", "#ffb700", "#ffb000"),
+    ("overhead", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f"),
+    ("underfilled", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98"),
+    ("comm", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de"),
+    ("copy", "#d0588f", "#7d1546", "#f05ba6", "#d4559a"),
+    ("launching", "#7fb3a6", "#2c6b5c", "#7fb3a6", "#7fb3a6"),
+    ("unknown", "#8a94a0", "#626b75", "#c0c0c0", "#8a94a0"),
+    ("good", "#3fc59d", "#00734f", "#4dffb8", "#7a9dff"),
+    ("alarm", "#ff6b5e", "#c1121f", "#ff8a80", "#fe7a1f"),
 )
-"""A role's colour in the four themes, then ANSI's number of it on a dark and on a light terminal with 16
-colours, or with 8, which show those from 8 on as 0 to 7: chosen by hand, as the nearest ones clash.
+"""A role's colour in the four themes; a terminal of few colours shows the nearest it has.
 
 Hues after Okabe and Ito, which the common colour-blindnesses tell apart; each has at least 4.5:1 on its
 background, and `on_fill` at least 4.5:1 on it (WCAG 2.1, 1.4.3). For the colour-blind blue, yellow,
@@ -101,7 +100,6 @@ def _column(number: int) -> Mapping[str, Any]:
 
 
 DARK, LIGHT = _column(1), _column(2)
-SIXTEEN_DARK, SIXTEEN_LIGHT = _column(5), _column(6)
 THEMES: Mapping[str, Theme] = MappingProxyType(
     {
         name: Theme(name, _column(number))

@@ -48,18 +48,14 @@ class BucketTime(Struct, frozen=True):
 
 
 def why_unjudged(snapshot: Snapshot) -> str:
-    """Why a view has nothing to show while nothing is judged, in sentences; a live trainer's is named
-    with what shows the time of one that uses no GPU."""
+    """Why a view has nothing to show while nothing is judged, in sentences."""
     above = reason(snapshot.source)
     message = phrases.unjudged(snapshot)
     sentences = [f"{message[0].upper()}{message[1:]}."]
     if above is not None:
         sentences.append(f"{above[0].upper()}{above[1:]}.")
-    if snapshot.source.kind == "live" and snapshot.source.pid is not None:
-        sentences.append(
-            "Waits and lines of code are judged by the GPU that idles meanwhile. Where a trainer "
-            f"without one spends its time: py-spy top --pid {snapshot.source.pid}"
-        )
+    if snapshot.run is not None and snapshot.run.lines:
+        sentences.append("C shows the lines that take the time, i the phases with their waits.")
     return " ".join(sentences)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from brrrtop.kernel_names.readable import told_apart
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import causes, hero, phrases, units
+from brrrtop.text import causes, phrases, units
+from brrrtop.text.headline import headline_text
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.host_tables import merge_siblings
 
@@ -55,7 +56,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
     yield f"source: {snapshot.source.label}, {name}, {phrases.coverage(estimate)}"
     sure = f"{phrases.badge(snapshot)} ({units.share(estimate.confidence)} sure)"
-    headline = hero.headline_text(snapshot)
+    headline = headline_text(snapshot)
     yield f"verdict: {sure}: {headline or phrases.because(estimate)}"
     if headline and phrases.away_at(estimate, estimate.cause or ""):
         yield phrases.because(estimate)

@@ -161,7 +161,7 @@ def _run(run: Run | None) -> dict[str, Any]:
             "traced_ns": run.traced_ns,
             "steps": run.steps,
             "step_ms": _ms(run.step_ns),
-            "samples_per_s": None,  # nothing measures the samples of a batch
+            "samples_per_s": run.samples_per_s,
             "phases": [_phase(one) for one in run.phases],
             "witness": {
                 "active_counter": witness.active_counter,

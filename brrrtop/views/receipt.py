@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, phrases, units
-from brrrtop.text.hero import HOUR_NS, promised
+from brrrtop.text.headline import HOUR_NS, promised
 
 WIDTH = 60
 LEAST = 0.005
 """Share from which a cause has a line of its own."""
 
 
-def lines(snapshot: Snapshot) -> Iterator[str]:
+def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
     """At most 60 columns; without a verdict why there is none."""
     every = estimates(snapshot)
     source = snapshot.source
@@ -30,10 +31,10 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
     yield from _wrap(", ".join(f"{count} × {name}" for name, count in names.items()), "  ")
     yield "-" * WIDTH
     whole_ns, spent = totals(every)
-    yield _row("GPU time", 1.0, whole_ns)
+    yield _row("GPU time", 1.0, whole_ns, settings)
     for bucket, ns in spent.most_common():
         if ns >= LEAST * whole_ns:
-            yield _row(f"  {causes.name(bucket)}", ns / whole_ns, ns)
+            yield _row(f"  {causes.name(bucket)}", ns / whole_ns, ns, settings)
     yield "-" * WIDTH
     first = next((one for one in snapshot.advisories if promised(one)), None)
     if first is None:
@@ -44,6 +45,7 @@ def lines(snapshot: Snapshot) -> Iterator[str]:
         "could be won" if first.saves is not None else "could be won, at most",
         saves,
         saves * whole_ns,
+        settings,
     )
     yield from _wrap(first.suggests, "  ")
     if place := line_of(first):
@@ -71,10 +73,10 @@ def line_of(advisory: Advisory) -> str:
     return str(advisory.evidence.get("line") or (lines[0] if lines else ""))
 
 
-def _row(name: str, share: float, ns: float) -> str:
+def _row(name: str, share: float, ns: float, settings: Settings) -> str:
     hours = ns / HOUR_NS
     amount = f"{hours:.1f} GPU-h" if hours >= 0.095 else units.clock(ns)
-    return f"{name:<36}{units.share(share):>8}{amount:>{WIDTH - 44}}"
+    return f"{name:<26}{units.share(share):>7}{amount:>13}{settings.money(ns):>14}".rstrip()
 
 
 def _wrap(text: str, lead: str) -> list[str]:

@@ -10,7 +10,7 @@ from brrrtop.model.estimate import CounterSamples, Estimate, Regime
 from brrrtop.model.ranks import JobSnapshot
 from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import hero, phrases, units
+from brrrtop.text import headline, phrases, units
 from brrrtop.text import ranks as words
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import host_tables, tables
@@ -65,6 +65,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         message = phrases.unjudged(snapshot)
         yield ""
         yield from wrap(f"{message[0].upper()}{message[1:]}.", "")
+        yield from text_lines(tables.phases(snapshot.run))
     else:
         yield from _judged(snapshot, estimate)
         yield from _verdict(snapshot, estimate, signs)
@@ -175,8 +176,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
         yield from wrap(f"{phrases.badge(snapshot)}: {phrases.because(estimate)}{near}", "")
     else:
         sure = f"{phrases.badge(snapshot)}, {units.share(estimate.confidence)} sure"
-        yield from wrap(f"{sure}: {hero.symptom(snapshot)}{phrases.besides(estimate)}", "")
-        if gain := hero.remedy(snapshot):
+        yield from wrap(f"{sure}: {headline.symptom(snapshot)}{phrases.besides(estimate)}", "")
+        if gain := headline.remedy(snapshot):
             yield from wrap(gain[0].upper() + gain[1:], "")
         if phrases.away_at(estimate, estimate.cause or ""):
             yield from wrap(phrases.because(estimate), "")

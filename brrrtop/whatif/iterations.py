@@ -21,6 +21,9 @@ MOST_CALL_NS = 10_000.0
 """Of a usual call: where more is usual, most of them stood before a full queue."""
 FULL_QUEUE = 900
 """Launches ahead of the device from which the queue counts as full; it takes 1,024."""
+LATE = 0.1
+"""Of the batches: workers set the pace where more of them had none ready behind them; of four workers that
+are done together it is each fourth."""
 NO_WORKERS = ("num_workers=0", "_SingleProcess")
 """In the names of input marks of a loader that loads in the loop itself."""
 
@@ -257,7 +260,16 @@ def batch_ns(window: Window, repeats: Iterations) -> float:
     rows = np.flatnonzero((marks.classes == MarkClass.INPUT) & repeats.holds(marks.starts_ns))
     names = {window.names[i] for i in np.unique(marks.name_ids[rows])}
     alone = any(word in name for name in names for word in NO_WORKERS)
-    return repeats.measured_ns if len(rows) and not alone else 0.0
+    return repeats.measured_ns if len(rows) and not alone and _is_late(window) else 0.0
+
+
+def _is_late(window: Window) -> bool:
+    """Whether batches do not lie ready; of a trace nobody knows."""
+    marks = window.watched
+    if marks is None:
+        return True
+    ready = marks.values[(marks.classes == MarkClass.INPUT) & (marks.values >= 0)]
+    return not len(ready) or bool((ready == 0).mean() >= LATE)
 
 
 def named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:

@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 from _thread import get_ident
-from operator import methodcaller
 from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/protocol/frames.py`, which is not in the trainer.
@@ -40,7 +39,7 @@ class Native:
             quick, slow = ctypes.PyDLL(library_path), ctypes.CDLL(library_path)
             self.mark = _with_types(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
             self.step = _with_types(quick.brrr_step, None, _I64, _U32)
-            self.collection = _with_types(quick.brrr_collection, None, _Phase, _Generation)
+            self.collection = _builtin(quick.brrr_collection)
             self._name = _with_types(quick.brrr_name, _U32, _TEXT)
             self._frame = _with_types(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
             self._start = _with_types(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
@@ -100,18 +99,6 @@ class Native:
             setattr(self, call, _nothing)
 
 
-class _Phase:
-    """Turns the first argument of a `gc.callbacks` entry into 1 for "start", else 0."""
-
-    from_param = "start".__eq__
-
-
-class _Generation:
-    """Takes the generation out of its second argument. Neither runs any Python."""
-
-    from_param = methodcaller("get", "generation", -1)
-
-
 def thread_number(ident: int) -> int:
     """A `threading.get_ident()` as CUPTI numbers threads: the low half of `pthread_self()`."""
     return ident & 0xFFFFFFFF
@@ -129,6 +116,14 @@ def to_json(body: Any) -> bytes:
 def _with_types(call: Any, result: Any, *arguments: Any) -> Any:
     call.restype, call.argtypes = result, list(arguments)
     return call
+
+
+def _builtin(method: Any) -> Any:
+    """A function as the interpreter's own: of calls of ctypes' audit hooks are told from 3.14 on."""
+    make = ctypes.PyDLL(None)["PyCFunction_NewEx"]
+    definition = _with_types(method, ctypes.c_void_p)()
+    something, address = ctypes.py_object, ctypes.c_void_p
+    return _with_types(make, something, address, something, something)(definition, None, None)
 
 
 def _nothing(*_: Any) -> int:

@@ -79,12 +79,6 @@ class Attached:
         """For how long threads of the trainer were held, all attempts together."""
         return sum(attempt.stopped_ns for attempt in self.attempts)
 
-    @property
-    def main_stopped_ns(self) -> int:
-        """For how long its main thread was; 0 when a sleeping thread could be used instead."""
-        stops = (stop for attempt in self.attempts for stop in attempt.stops)
-        return sum(stop.stopped_ns for stop in stops if stop.tid == self.process.pid)
-
     def leave(self, limit_s: float = 2.0) -> bool:
         """Asks the agent to end, and hangs up; True: it did, and its folder is gone.
 

@@ -28,22 +28,15 @@ from collectors.process import process as processes
 from collectors.process.process import Process
 
 _WANTED = frozenset(
-    (
-        *("Py_IsInitialized", "Py_AddPendingCall", "PyGILState_Ensure", "PyGILState_Release"),
-        *("PyDict_New", "PyRun_StringFlags", "PyErr_Clear", "Py_DecRef"),
-        *("pthread_create", "pthread_self", "pthread_detach", "symlink"),
-    )
+    "Py_IsInitialized Py_AddPendingCall PyGILState_Ensure PyGILState_Release PyDict_New "
+    "PyRun_StringFlags PyErr_Clear Py_DecRef pthread_create pthread_self pthread_detach symlink".split()
 )
-_NATIVE = frozenset(
-    ("dlopen", "dlsym", "pthread_create", "pthread_self", "pthread_detach", "symlink")
-)
+_NATIVE = frozenset("dlopen dlsym pthread_create pthread_self pthread_detach symlink".split())
 """For a program that is not Python."""
 _BINDS = ("_PyThreadState_Init", "_PyThreadState_SetCurrent")
 _HANDING = frozenset(
-    (
-        *("PyInterpreterState_Main", "_PyThreadState_Prealloc", "PyEval_AcquireThread"),
-        *("PyThreadState_Clear", "PyThreadState_Delete", "PyThreadState_DeleteCurrent"),
-    )
+    "PyInterpreterState_Main _PyThreadState_Prealloc PyEval_AcquireThread PyThreadState_Clear "
+    "PyThreadState_Delete PyThreadState_DeleteCurrent".split()
 )
 _MACHINE = "x86_64"
 _C_LIBRARIES = ("libc.so", "libdl", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
@@ -59,13 +52,8 @@ _CHECKED_BYTES = 16
 _USER_ADDRESSES = 1 << 48
 """The addresses below are a program's own, whatever the machine; [vsyscall] is not."""
 _GRACE_S = 5.0
+_NO_THREAD = "no thread of the trainer could be used"
 _ASLEEP = "no thread of the trainer sleeps in a system call from which one could be started"
-_NO_THREAD = {
-    "pending": "no thread of the trainer could be used",
-    "thread": _ASLEEP,
-    "library": _ASLEEP,
-}
-"""Why there was no attempt, by what was to be done."""
 _WORKER = (
     "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
     "sys.modules['collectors'] = ours; from collectors.attach.ptrace.worker import main; main()"
@@ -110,6 +98,8 @@ class Plan:
                     at = elf.gadget(ours, form)
                     if at is not None:
                         self.gadgets[name] = at + bias
+                        if name == "keep":
+                            self.gadgets["kept above"] = x86_64.KEPT_ABOVE.get(form, 0)
                         self.expected[at + bias] = form.hex()
                         break
         except OSError:
@@ -303,7 +293,8 @@ def _enter(
     )
     if answer["ok"]:
         return Attempt(name, True, stops=stops)
-    last: dict[str, Any] = tries[-1] if tries else {"says": _NO_THREAD[do], "errno": 0}
+    none = _NO_THREAD if do == "pending" else _ASLEEP
+    last: dict[str, Any] = tries[-1] if tries else {"says": none, "errno": 0}
     if last["errno"] or not process.still_the_same():
         raise access.refusal(process, last["errno"])
     return Attempt(name, False, last["says"], last.get("action", ""), stops=stops)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.gpu.feed import rounded_share
 from collectors.gpu.nvml import Questions
 from collectors.process import proc
+from collectors.protocol.frames import rounded_share
 from collectors.vocabulary import Metric
 
 # CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.
@@ -258,10 +258,6 @@ def _uuid_text(raw: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-OURS: set[int] = set()
-"""Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tenants:
     foreign_count: int | None
@@ -280,9 +276,9 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     Args:
         pids: As NVML lists them.
         trainer: Its pid as we see it.
-        own: Pids that are ours, never foreign, beside `OURS`.
+        own: Pids that are ours, never foreign.
     """
-    listed = set(pids) - set(own) - OURS
+    listed = set(pids) - set(own)
     if trainer is None:
         return Tenants(len(listed), *_mps(listed))
     others = listed - {trainer}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 
@@ -17,19 +16,6 @@ MOST = 4096
 """Frames put by; the oldest are dropped where nobody takes them."""
 
 
-FINEST_SHARE = 1 / 1024
-"""Shares are rounded to it: noise below that would fill half of a recording."""
-
-
-def rounded_share(share: float) -> float:
-    return round(share / FINEST_SHARE) * FINEST_SHARE
-
-
-def time_of_gauges() -> int:
-    """Now, to a millisecond (2^20 ns): gauges know no finer, and what jitters fills recordings."""
-    return time.time_ns() >> 20 << 20
-
-
 class SamplerFeed:
     """Something that samples beside the monitor; `drain` never waits."""
 
@@ -37,6 +23,9 @@ class SamplerFeed:
     """Metrics that it brings better than any other, while it is `active`."""
     facts: frozenset[str] = frozenset()
     """What a reader of its gauges must know, for programs: what of `collectors.vocabulary` holds."""
+
+    ranks = 1
+    """Of a job, that have such a sampler each."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=MOST)
@@ -55,11 +44,6 @@ class SamplerFeed:
     def settling(self) -> bool:
         """It is being switched on: no moment to begin tracing."""
         return False
-
-    @property
-    def worker(self) -> int | None:
-        """A process of its own in which it reads; None: it has none."""
-        return None
 
     def drain(self) -> list[Frame]:
         """What was put by since the call before."""

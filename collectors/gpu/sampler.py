@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from collectors.gpu import nvml as fields
 from collectors.gpu.devices import GpmSampler, NvmlDevice, Tenants, tenants
-from collectors.gpu.feed import rounded_share, time_of_gauges
 from collectors.gpu.nvml import Fields, Questions, Rate, code_of
-from collectors.protocol.frames import GAUGE
+from collectors.protocol.frames import GAUGE, rounded_share, time_of_gauges
 from collectors.vocabulary import MPS, Metric
 
 Reading = tuple[Metric, float]

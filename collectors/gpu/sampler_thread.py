@@ -16,17 +16,15 @@ from collectors.gpu.devices import (
     match_uuids,
     visible_to,
 )
-from collectors.gpu.feed import SamplerThread, time_of_gauges
+from collectors.gpu.feed import SamplerThread
 from collectors.gpu.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.gpu.sampler import NvmlSampler
 from collectors.process import proc
-from collectors.protocol.frames import Frame, Kind
-from collectors.vocabulary import HostGpu
+from collectors.protocol.frames import Frame, Kind, time_of_gauges
 
 FAST_EVERY_NS = devices.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
 SILENT_AFTER_NS = 5_000_000_000
-OVERVIEW_EVERY_S = 1.0
 
 
 class _NvmlThread(SamplerThread):
@@ -159,41 +157,3 @@ class GaugeThread(_NvmlThread):
 def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
     listed = Questions(nvml).get("nvmlDeviceGetComputeRunningProcesses", device.handle)
     return pid in {int(one.pid) for one in listed or ()}
-
-
-class GpuOverview(_NvmlThread):
-    """The newest readings of every GPU of the host, for as long as it is open."""
-
-    def __init__(self) -> None:
-        super().__init__("brrrtop-gpus")
-        self.gpus: tuple[HostGpu, ...] = ()
-        self._unread: list[str] = []
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (*self._missing, *self._unread)
-
-    def _sample_until_stopped(self, nvml: Any) -> None:
-        devices, self._unread = list_devices(nvml)
-        boards = [one for one in devices if not one.mig]
-        sampler = NvmlSampler(nvml, {one.index: one for one in boards})
-        newest: dict[int, dict[int, float]] = {one.index: {} for one in boards}
-        questions = {one.index: Questions(nvml) for one in boards}
-        try:
-            while not self._stop.is_set():
-                for rows in (sampler.fast(), sampler.sample()):
-                    for _, value, number, metric in rows.tolist():
-                        newest[number][metric] = value
-                self.gpus = tuple(
-                    HostGpu(i, one.name, dict(newest[i]), _memory(questions[i], one))
-                    for i, one in ((board.index, board) for board in boards)
-                )
-                self.ready.set()
-                self._stop.wait(OVERVIEW_EVERY_S)
-        finally:
-            sampler.close()
-
-
-def _memory(ask: Questions, device: NvmlDevice) -> dict[int, int | None]:
-    listed = ask.get("nvmlDeviceGetComputeRunningProcesses", device.handle)
-    return {one.pid: one.usedGpuMemory for one in listed or ()}

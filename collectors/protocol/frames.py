@@ -15,6 +15,7 @@ Readers skip kinds they do not know. A `wire` number in the hello that is larger
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
@@ -162,6 +163,19 @@ SAMPLE = np.dtype(
 """One interval of one device's hardware counters, 64 bytes, on the GPU's own clock. `offset_ns` is what
 reading it showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far
 where it is not 0 (`collectors.gpu.counters.device`). `device` is the trainer's number."""
+
+
+FINEST_SHARE = 1 / 1024
+"""Shares are rounded to it: noise below that would fill half of a recording."""
+
+
+def rounded_share(share: float) -> float:
+    return round(share / FINEST_SHARE) * FINEST_SHARE
+
+
+def time_of_gauges() -> int:
+    """Now, to a millisecond (2^20 ns): gauges know no finer, and what jitters fills recordings."""
+    return time.time_ns() >> 20 << 20
 
 
 def on_host_clock(samples: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:

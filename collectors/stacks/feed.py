@@ -31,15 +31,17 @@ from collectors.vocabulary import MarkClass
 
 _PAUSES_S = (0.02, 0.06)
 """Between samples, at random: an even distance would meet an even loop at the same place each time."""
+_MOST_SHARED = 4
+"""Ranks of a job share the samples of one: peers do the same, and a few seconds tell who does not."""
 _FINEST_NS = 1 << 20
 """What jitters below this fills recordings."""
 _FORGET_NS = 10_000_000_000
 """What was read of code is read again after that: the trainer may have dropped it."""
 _SILENT_NS = 2_000_000_000
 """Without a sample for so long the agent is to take its own."""
-_FIRST_NAME, _MOST_NAMES = 1 << 16, 1 << 15
+_FIRST_NAME, _MOST_NAMES, _MOST_SIGNS = 1 << 16, 1 << 15, 4096
 """Ids of names: an agent's are below."""
-_MOST_SOURCE, _MOST_FILES = 4 << 20, 256
+_MOST_SOURCE, _MOST_FILES = 1 << 20, 64
 _LIBRARY = re.compile(
     r"<(frozen|string|shim)|.*/((site|dist)-packages|lib\d*/python3\.\d+)/"
     r"|.*/agent/(fault_guard|probes/\w+)\.py$",
@@ -64,7 +66,7 @@ class _Places(Places):
         self._process = process
         torch = (path for path in process.files if path.endswith("/lib/libtorch_cpu.so"))
         self._torch = tuple(path.removesuffix("lib/libtorch_cpu.so") for path in torch)
-        self._files: dict[str, list[str]] = {}
+        self._files: dict[str, bytes] = {}
 
     def is_library(self, path: str) -> bool:
         return _LIBRARY.match(path) is not None or path.startswith(self._torch)
@@ -81,22 +83,22 @@ class _Places(Places):
     def source(self, path: str, line: int) -> str:
         if path.startswith("<"):
             return ""
-        lines = self._files.get(path)
-        if lines is None:
+        text = self._files.get(path)
+        if text is None:
             if len(self._files) >= _MOST_FILES:
                 self._files.clear()
-            lines = self._files[path] = self._read(path)
+            text = self._files[path] = self._read(path)
+        lines = text.decode("utf-8", "replace").splitlines()
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
-    def _read(self, path: str) -> list[str]:
+    def _read(self, path: str) -> bytes:
         """With the trainer's rights: it names the file."""
         process = self._process
         ours = process.outside(str(Path(process.cwd, path)))
         try:
-            data = run_as(process.uid, process.gid, lambda: _contents(ours))
+            return run_as(process.uid, process.gid, lambda: _contents(ours))
         except (OSError, CollectorError) as fault:  # a cell of a notebook: only its process has it
             raise Torn(f"no source: {fault}") from fault
-        return data.decode("utf-8", "replace").splitlines()
 
 
 def _contents(path: str) -> bytes:
@@ -115,6 +117,7 @@ class _Names:
         self.new: deque[tuple[int, str]] = deque()
 
     def name(self, text: str) -> int:
+        text = text[:_MOST_SIGNS]
         known = self._ids.get(text)
         if known is None:
             if len(self._ids) >= _MOST_NAMES:
@@ -184,7 +187,7 @@ class StackFeed(SamplerThread):
 
     def _sample_until_stopped(self, interpreter: Interpreter, places: _Places) -> None:
         state, number, forget_ns = 0, None, 0
-        while not self._stop.wait(random.uniform(*_PAUSES_S)):
+        while not self._stop.wait(random.uniform(*_PAUSES_S) * min(self.ranks, _MOST_SHARED)):
             if self._number is None:
                 continue
             now_ns = time.monotonic_ns()

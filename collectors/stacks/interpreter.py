@@ -23,6 +23,8 @@ _STACK_BYTES = 1 << 18
 """Of frames that are read in one call; deeper ones are read one by one."""
 _MOST_FRAMES, _MOST_THREADS = 1000, 4096
 _MOST_TEXT, _MOST_LINE_TABLE = 4096, 1 << 17
+_MOST_READ, _MOST_KEPT = 2 << 20, 4 << 20
+"""Bytes that one stack takes, and those of code that are kept: a trainer decides how much there is."""
 _TRIES = 5
 _OWNED_BY_GENERATOR, _OWNED_BY_C = 1, 3
 """The latter is a frame that only marks where C called Python."""
@@ -155,15 +157,13 @@ class Interpreter:
         self._memory = os.open(f"{process.folder}/mem", os.O_RDONLY | os.O_CLOEXEC)
         self._codes: dict[int, Code | None] = {}
         self._lines: dict[tuple[int, int], Spot] = {}
+        self._kept, self._left = 0, _MOST_READ
         self._bottoms: dict[int, int] = {}
         """The outermost code of each thread's stack."""
         try:
             runtime = at["_PyRuntime"]
-            self._layout = (
-                _published(self._read(runtime, _PUBLISHED.size))
-                if version == (3, 13)
-                else {(3, 11): _3_11, (3, 12): _3_12}[version]
-            )
+            known = {(3, 11): _3_11, (3, 12): _3_12}.get(version)
+            self._layout = known or _published(self._read(runtime, _PUBLISHED.size))
             self._interpreter = self._pointer(runtime + self._layout.interpreters)
         except BaseException:
             self.close()
@@ -176,6 +176,7 @@ class Interpreter:
         """What was read of code: another may lie there by now."""
         self._codes.clear()
         self._lines.clear()
+        self._kept = 0
 
     def find_thread(self, number: int) -> int:
         """The state of the thread with this number, as marks have it.
@@ -183,6 +184,7 @@ class Interpreter:
         Raises:
             Torn: There is none.
         """
+        self._left = _MOST_READ
         state = self._pointer(self._interpreter + self._layout.threads)
         for _ in range(_MOST_THREADS):
             if not state:
@@ -199,6 +201,7 @@ class Interpreter:
             Torn: Its stack changed too quickly, or it has ended.
         """
         bottoms = []
+        self._left = _MOST_READ
         for _ in range(_TRIES):
             try:
                 codes = self._walk(state, number)
@@ -238,12 +241,11 @@ class Interpreter:
                 at, source = 0, self._read(frame, _FRAME_BYTES)
             owner = source[at + layout.owner]
             if owner != _OWNED_BY_C:
-                codes.append(
-                    (
-                        _POINTER.unpack_from(source, at + layout.executable)[0],
-                        _POINTER.unpack_from(source, at + layout.instruction)[0],
-                    )
+                code, instruction = (
+                    _POINTER.unpack_from(source, at + field)[0]
+                    for field in (layout.executable, layout.instruction)
                 )
+                codes.append((code, instruction))
             frame = _POINTER.unpack_from(source, at + layout.previous)[0]
         if frame or not codes or owner == _OWNED_BY_GENERATOR:  # one that nobody runs any more
             raise Torn("a stack without an end")
@@ -254,7 +256,11 @@ class Interpreter:
         known = self._lines.get((code, instruction))
         if known is None:
             if code not in self._codes:
+                if self._kept > _MOST_KEPT:
+                    self.forget()
+                before = self._left
                 self._codes[code] = self._code(code)
+                self._kept += 1000 + before - self._left
             read = self._codes[code]
             if read is None:
                 return None
@@ -308,6 +314,9 @@ class Interpreter:
         return data
 
     def _read_some(self, address: int, size: int) -> bytes:
+        self._left -= size
+        if self._left < 0:
+            raise Torn("more than a stack takes")
         try:
             return os.pread(self._memory, size, address)
         except (OSError, OverflowError) as fault:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 MARK = "BRRRTOP_TRIAL"
 """In the environment of each process of a trial: the folder that belongs to it."""
@@ -20,20 +20,27 @@ TEMPORARY = "tmp"
 """In the folder: a link to what stands in for /tmp, where killed programs leave their sockets and queues."""
 INTERRUPT_S, TERMINATE_S, KILL_S = 10.0, 3.0, 5.0
 """How long a program may take to leave by each signal; writing a last checkpoint takes seconds."""
-_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_S, _LOOKS = 0.05, 4
+"""None is left when so many looks found none: a program that is being started has no environment yet."""
 
 
-def processes(folder: str) -> Iterator[int]:
-    """Those that run and carry the mark of `folder`."""
-    mark = os.fsencode(f"{MARK}={folder}")
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
-                        yield int(name)
-            except OSError:
-                continue
+def processes(folder: str, sessions: set[bytes]) -> list[int]:
+    """Those that run and carry the mark of `folder`, and all others of their sessions: a program may write
+    over its environment (`setproctitle`), or start another without.
+
+    Args:
+        sessions: In which one was seen; grows.
+    """
+    mark, running = os.fsencode(f"{MARK}={folder}"), {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+            state, *_, session = stat.read().rpartition(b")")[2].split()[:4]
+            if state != b"Z":
+                with open(f"/proc/{name}/environ", "rb") as environ:
+                    if mark in environ.read().split(b"\0"):
+                        sessions.add(session)
+                running[int(name)] = session
+    return [pid for pid, session in running.items() if session in sessions]
 
 
 def end(folder: str, first: Callable[[], None] | None = None) -> bool:
@@ -42,28 +49,30 @@ def end(folder: str, first: Callable[[], None] | None = None) -> bool:
     Returns:
         Whether none is left.
     """
+    sessions: set[bytes] = set()
     for number, limit_s in (
         (signal.SIGINT, INTERRUPT_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILL_S),
     ):  # fmt: skip
+        left, looks, deadline = processes(folder, sessions), 0, time.monotonic() + limit_s
         if number == signal.SIGINT and first is not None:
             first()
         else:
-            for pid in processes(folder):
-                _send(pid, number)
-        deadline = time.monotonic() + limit_s
+            _send(left, number)
         while time.monotonic() < deadline:
-            if not any(True for _ in processes(folder)):
-                return True
             time.sleep(_LOOK_EVERY_S)
+            left = processes(folder, sessions)
+            looks = 0 if left else looks + 1
+            if looks == _LOOKS:
+                return True
             if number == signal.SIGKILL:  # what was started meanwhile
-                for pid in processes(folder):
-                    _send(pid, number)
+                _send(left, number)
     return False
 
 
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(pid, number)
+def _send(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
 
 
 def main(folder: str) -> None:

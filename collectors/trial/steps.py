@@ -266,7 +266,10 @@ def _cmdline() -> list[str]:
 
 
 def _size(batch: Any) -> int:
-    """Samples of a batch: the first dimension of its first tensor; 0 where it has none."""
+    """Samples of a batch: its graphs, or the first dimension of its first tensor; 0 where it has none."""
+    graphs = getattr(batch, "num_graphs", None)
+    if isinstance(graphs, int):
+        return graphs
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):

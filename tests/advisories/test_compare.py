@@ -42,23 +42,6 @@ def of(scene: Scene) -> Estimate:
     return scene.judged().estimate
 
 
-def test_a_late_loader_that_is_cured_shows_in_its_bucket() -> None:
-    late = run(wait=10_000.0).judged()
-    comparison = compare(late.estimate, of(run()), advise(late).given)
-    won = {change.name: change.won_ns for change in comparison.buckets}
-    assert won["idle: input"] == pytest.approx(10_000_000, rel=0.05)
-    assert won["compute"] == pytest.approx(0, abs=100_000), "the window lacks the first wait"
-    assert comparison.speedup == pytest.approx(14_640 / 4_640, rel=0.03)
-
-
-def test_what_was_promised_stands_beside_what_was_won() -> None:
-    late = run(wait=10_000.0).judged()
-    kept = {k.kind: k for k in compare(late.estimate, of(run()), advise(late).given).promises}
-    stall = kept["dataloader-stall"]
-    assert stall.won_share == pytest.approx(10 / 14.64, abs=0.02)
-    assert stall.kept_share is not None and 0.9 < stall.kept_share <= 1.1
-
-
 def test_a_change_of_nothing_is_no_change() -> None:
     comparison = compare(of(run()), of(run()))
     assert comparison.says == "no difference beyond noise (0% ±2%)"

@@ -63,7 +63,7 @@ def test_attention_is_its_products_and_what_lies_between() -> None:
     scene.kernel(GEMM, 100.0, op=op).kernel(MUL, 30.0).kernel(SOFTMAX, 70.0)
     result = of(scene.kernel(GEMM, 100.0, op=op).kernel(GEMM, 500.0))
     assert result.attention is not None and result.attention.count == 1
-    assert result.joined.durations_ns[result.attention.rows].sum() == 300_000
+    assert result.facts.durations_ns[result.attention.rows].sum() == 300_000
     assert result.attention.shape == (8, 1024, 1024, 64)
 
 

@@ -19,14 +19,7 @@ from pathlib import Path
 from typing import Any
 
 U64 = ctypes.c_uint64
-ROOM: dict[str, Any] = {
-    "ctypes": ctypes,
-    "json": json,
-    "os": os,
-    "sys": sys,
-    "threading": threading,
-    "time": time,
-}
+ROOM: dict[str, Any] = {one.__name__: one for one in (ctypes, json, os, sys, threading, time)}
 
 
 def comms() -> list[str]:
@@ -56,20 +49,10 @@ def agent(path: str) -> ctypes.CDLL:
 
 def fake(path: str) -> ctypes.CDLL:
     library = load(path)
-    library.fake_launch.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_uint32,
-    ]
+    wide, pointer = ctypes.c_int64, ctypes.c_void_p
+    library.fake_launch.argtypes = [pointer, ctypes.c_int, wide, wide, ctypes.c_uint32]
     library.fake_launch_driver.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
-    library.fake_graph.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-        ctypes.c_uint32,
-    ]
+    library.fake_graph.argtypes = [pointer, ctypes.c_int, wide, ctypes.c_uint32]
     library.fake_work.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.fake_copy.argtypes = [ctypes.c_int, U64, ctypes.c_int64]
     library.fake_memset.argtypes = [U64, ctypes.c_int64]
@@ -114,13 +97,9 @@ def next_line() -> str:
 
 
 def work(
-    cupti: ctypes.CDLL,
-    lib: ctypes.CDLL,
-    done: Callable[[], Any],
-    steps: bool,
-    longest_s: float = 30,
-    step_ms: int = 3,
-) -> list[float]:
+    cupti: ctypes.CDLL, lib: ctypes.CDLL, done: Callable[[], Any], steps: bool,
+    longest_s: float = 30, step_ms: int = 3,
+) -> list[float]:  # fmt: skip
     """Launches without pause until `done`, in steps of 3 ms or so many; how long each step's end took, in ms."""
     took: list[float] = []
     until = time.monotonic() + longest_s
@@ -155,19 +134,8 @@ def hurry() -> bool:
 
 
 def main() -> None:
-    ROOM.update(
-        load=load,
-        agent=agent,
-        fake=fake,
-        name=name,
-        stats=stats,
-        train=train,
-        work=work,
-        comms=comms,
-        after=after,
-        wait_in_c=wait_in_c,
-        hurry=hurry,
-    )
+    offered = (load, agent, fake, name, stats, train, work, comms, after, wait_in_c, hurry)
+    ROOM.update({one.__name__: one for one in offered})
     while line := next_line():
         ROOM["answer"] = None
         try:

@@ -59,12 +59,10 @@ class Trainer:
 
     def begin(self, code: str) -> None:
         """Lets it begin with what takes longer; `answer` waits for the end."""
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
 
     def answer(self, code: str = "", patience_s: float = PATIENCE_S) -> Any:
-        assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], patience_s)
         assert ready, f"no answer to {code!r}"
         line = self.process.stdout.readline()
@@ -106,12 +104,19 @@ class Trainer:
     def stats(self) -> dict[str, int]:
         return dict(zip(STATS, self.do("answer = stats(lib)"), strict=False))
 
-    def wait_bits(self, timeout_ms: int = 2000) -> int:
+    def bits_until(self, wanted: int) -> int:
+        """Events of the control thread's side (`brrr_wait`), gathered until all of `wanted` were there."""
+        seen, deadline = 0, time.monotonic() + PATIENCE_S
+        while seen & wanted != wanted:
+            assert time.monotonic() < deadline, f"only {seen:#x} of {wanted:#x}"
+            seen |= self.wait_bits(200)
+        return seen
+
+    def wait_bits(self, timeout_ms: int) -> int:
         return int(self.do(f"answer = lib.brrr_wait({timeout_ms})"))
 
     def end(self) -> int:
         """Lets it run off its end, as a script does; the exit code."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(PATIENCE_S)
 

@@ -94,20 +94,6 @@ def test_a_few_kernels_do_without_so_that_the_others_need_not_pay(bursts: Bursts
         assert not on and not message["launches"], "and that is said"
 
 
-def test_only_the_driver_launches(bursts: Bursts) -> None:
-    for _ in range(2):
-        on, message = bursts.run(f"{DRIVER}; {DRIVER}")
-        assert on and message["launches"]
-
-
-def test_after_the_runtime_fell_silent_the_driver_is_heard(bursts: Bursts) -> None:
-    bursts.run(RUNTIME)
-    on, message = bursts.run(DRIVER)
-    assert not on and not message["launches"]
-    on, message = bursts.run(DRIVER)
-    assert on and message["launches"]
-
-
 def test_waits_in_the_driver_alone_keep_them(bursts: Bursts) -> None:
     for _ in range(2):
         on, _ = bursts.run(f"{RUNTIME}; cupti.fake_call(126, 1, 50000, 0); {RUNTIME}")

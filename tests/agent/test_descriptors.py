@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -41,12 +40,6 @@ answer = [len(os.read(n, 99)) - 5 + heard(other) for n, (_, other) in zip(number
 }
 
 
-def ended(trainer: Trainer) -> None:
-    until = time.monotonic() + 10
-    while not trainer.wait_bits(200) & ENDED:
-        assert time.monotonic() < until, "the agent's thread goes on"
-
-
 @pytest.mark.parametrize("put", PUT)
 def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
     trainer: Trainer, connect: Connect, put: str
@@ -61,7 +54,7 @@ def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
         "lib.brrr_step(time.time_ns(), 1); lib.brrr_json(13, b'{}'); lib.brrr_graphs(1)"
     )
     assert trainer.do("answer = len(numbers)") >= 3
-    ended(trainer)
+    trainer.bits_until(ENDED)
     assert set(trainer.do(PROBES[put])) == {0}, "nothing was written, read or closed"
     trainer.start()
     connect(trainer).in_state("ready")

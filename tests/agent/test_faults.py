@@ -57,17 +57,6 @@ def test_an_error_of_a_lesser_call_is_counted_and_survived(
         assert facts["faults"] > 0 and "999" in facts["last_fault"]
 
 
-@pytest.mark.parametrize("call", [VERSION, REGISTER])
-def test_an_error_of_a_vital_call_leaves_counters_only(
-    trainer: Trainer, connect: Connect, call: int
-) -> None:
-    trainer.load().do(f"cupti.fake_fail({call}, 999, -1)")
-    monitor = connect(trainer.start())
-    monitor.burst()
-    assert monitor.in_state("off" if call == VERSION else "blocked")["tier"] == "nvml"
-    assert trainer.do("answer = sum(cupti.fake_enabled(k) for k in range(64))") == 0
-
-
 def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
     trainer: Trainer, connect: Connect
 ) -> None:

@@ -71,24 +71,6 @@ def test_where_a_graph_may_exist_it_stays(
     assert trainer.do(FINALIZED) == 0
 
 
-@pytest.mark.parametrize("way", ["detach", "gone"])
-def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
-    trainer: Trainer, connect: Connect, way: str
-) -> None:
-    trainer.load().start()
-    trainer.do("lib.brrr_graphs(0)")
-    monitor = connect(trainer).ready()
-    monitor.trace_all()
-    trainer.do(LAUNCH)
-    if way == "detach":
-        monitor.send(requests.detach())
-        monitor.until(lambda m: m.ended)
-    else:
-        monitor.close()
-    trainer.until(FINALIZED, 1)
-    assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
-
-
 def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
     trainer: Trainer, connect: Connect
 ) -> None:
@@ -102,18 +84,6 @@ def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
     monitor.until(lambda m: m.status()["state"] == "tracing")
 
 
-def test_beside_graphs_bursts_are_traced_and_cupti_stays(
-    trainer: Trainer, connect: Connect
-) -> None:
-    trainer.load().start(graphs=True)
-    trainer.do("lib.brrr_graphs(1)")
-    monitor = connect(trainer).ready()
-    for _ in range(3):
-        traced_burst(trainer, monitor, "cupti.fake_graph(name('k'), 20, 100, 5)")
-    assert monitor.count(Kind.KERNELS) == 60
-    assert trainer.do(FINALIZED) == 0
-
-
 def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect) -> None:
     monitor = connect(trainer.load().start()).ready()
     monitor.trace_all()
@@ -124,16 +94,4 @@ def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
     trainer.do("lib.brrr_capture(0)")
     monitor.until(lambda m: m.status()["state"] == "tracing")
-    assert trainer.do(FINALIZED) == 0
-
-
-def test_graphs_seen_while_tracing_keep_cupti_where_it_is(
-    trainer: Trainer, connect: Connect
-) -> None:
-    monitor = connect(trainer.load().start()).ready()
-    monitor.trace_all()
-    trainer.do("cupti.fake_graph(name('k'), 20, 100, 5)")
-    monitor.send(requests.continuous(False))
-    monitor.in_state("ready")
-    assert monitor.count(Kind.KERNELS) == 20
     assert trainer.do(FINALIZED) == 0

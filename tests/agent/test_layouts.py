@@ -34,27 +34,11 @@ def one(layout: str, /, **fields: Any) -> Any:
 
 def kernel(name: str, at_ns: int, pointer: int) -> Any:
     return one(
-        name,
-        kind=10,
-        registers_per_thread=255,
-        start=at_ns,
-        end=at_ns + 77,
-        device_id=3,
-        stream_id=21,
-        grid_x=11,
-        grid_y=12,
-        grid_z=13,
-        block_x=14,
-        block_y=15,
-        block_z=16,
-        static_shared_memory=1000,
-        dynamic_shared_memory=70_000,
-        correlation_id=4_000_000_000,
-        name=pointer,
-        graph_node_id=2**60 + 5,
-        graph_id=99,
-        channel_id=31,
-    )
+        name, kind=10, registers_per_thread=255, start=at_ns, end=at_ns + 77, device_id=3, stream_id=21,
+        grid_x=11, grid_y=12, grid_z=13, block_x=14, block_y=15, block_z=16, static_shared_memory=1000,
+        dynamic_shared_memory=70_000, correlation_id=4_000_000_000, name=pointer,
+        graph_node_id=2**60 + 5, graph_id=99, channel_id=31,
+    )  # fmt: skip
 
 
 def feed(trainer: Trainer, content: bytes) -> None:
@@ -100,27 +84,13 @@ def test_copies_memsets_and_calls_of_each_layout_are_read(
     place = {"device_id": 1, "stream_id": 8, "graph_id": 6}
     copy_name, memset_name = COPIES[version]
     copy = one(
-        copy_name,
-        kind=1,
-        copy_kind=2,
-        src_kind=3,
-        dst_kind=1,
-        flags_=1,
-        bytes=2**40,
-        correlation_id=41,
-        **times,
-        **place,
-    )
+        copy_name, kind=1, copy_kind=2, src_kind=3, dst_kind=1, flags_=1, bytes=2**40,
+        correlation_id=41, **times, **place,
+    )  # fmt: skip
     memset = one(memset_name, kind=2, bytes=17, correlation_id=42, memory_kind=3, **times, **place)
     call = one(
-        "api",
-        kind=5,
-        cbid=311,
-        thread_id=1234,
-        correlation_id=43,
-        return_value=0,
-        **times,
-    )
+        "api", kind=5, cbid=311, thread_id=1234, correlation_id=43, return_value=0, **times
+    )  # fmt: skip
     peer = one("memcpy_pto_p4", kind=22, copy_kind=10, bytes=9, correlation_id=44, **times, **place)
     feed(trainer, b"".join(row.tobytes() for row in (copy, call, memset, peer, call)))
     monitor.traced()

@@ -132,17 +132,6 @@ def test_a_disk_that_is_full_is_no_want_of_a_compiler(
     assert "make room" in refused.value.action
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_cache_that_cannot_be_written_is_named(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = unbundled / "closed"
-    closed.mkdir(mode=0o500)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(closed))
-    with pytest.raises(NotWritable, match="closed"):
-        agent_library.library_path()
-
-
 def test_a_cache_path_that_is_a_file_is_named(
     unbundled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,20 +163,9 @@ def test_the_sources_speak_the_wire_of_this_package() -> None:
     from collectors.protocol import frames as wire
 
     text = (agent_library.SOURCE_DIR / "wire.h").read_text()
-    for name in (
-        "HELLO",
-        "NAMES",
-        "DEVICE",
-        "KERNELS",
-        "COPIES",
-        "CALLS",
-        "MARKS",
-        "STATUS",
-        "END",
-    ):
+    names = "HELLO NAMES DEVICE KERNELS COPIES CALLS MARKS STATUS END OBSERVED LOSS".split()
+    for name in names:
         assert f"WIRE_{name} = {int(wire.Kind[name])}," in text
-    assert f"WIRE_OBSERVED = {int(wire.Kind.OBSERVED)}," in text
-    assert f"WIRE_LOSS = {int(wire.Kind.LOSS)}," in text
     assert f"#define WIRE_VERSION {wire.WIRE_VERSION}\n" in text
     for op in requests.Op:
         assert f"OP_{op.name} = {int(op)}" in text

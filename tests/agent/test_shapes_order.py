@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import MarkClass
@@ -16,23 +14,14 @@ TRACING, SHAPES, REST = 64, 512, 1024
 Connect = Callable[[Trainer], Monitor]
 
 
-def bits_until(trainer: Trainer, bit: int) -> int:
-    count = 0
-    for _ in range(50):
-        count |= trainer.wait_bits(200)
-        if count & bit:
-            return count
-    pytest.fail(f"event {bit} never came, only {count}")
-
-
 def test_shapes_come_with_the_burst_that_was_ordered_before_them(
     trainer: Trainer, connect: Connect
 ) -> None:
     monitor = connect(trainer.load().start()).ready()
     monitor.send(requests.control(requests.Op.SHAPES))
-    assert not bits_until(trainer, SHAPES) & TRACING, "nothing is traced yet"
+    assert not trainer.bits_until(SHAPES) & TRACING, "nothing is traced yet"
     monitor.burst(0, 0.3)
-    assert bits_until(trainer, TRACING) & TRACING
+    assert trainer.bits_until(TRACING) & TRACING
     monitor.traced()
 
 
@@ -41,11 +30,11 @@ def test_shapes_are_due_at_once_while_everything_is_traced(
 ) -> None:
     monitor = connect(trainer.load().start())
     monitor.send(requests.continuous(True))
-    bits_until(trainer, TRACING)
+    trainer.bits_until(TRACING)
     monitor.send(requests.control(requests.Op.SHAPES))
-    assert bits_until(trainer, SHAPES) & TRACING
+    assert trainer.bits_until(SHAPES) & TRACING
     monitor.send(requests.control(requests.Op.REST))
-    assert bits_until(trainer, REST)
+    assert trainer.bits_until(REST)
 
 
 def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect: Connect) -> None:

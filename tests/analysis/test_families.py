@@ -198,3 +198,63 @@ def test_names_that_look_alike_end_in_what_differs() -> None:
     assert shown[3].endswith(" MT256x32x64")
     assert "CausalP16" in shown[5] and "SlidingP16" in shown[6]
     assert told_apart(["Memset", "Memset"], 36) == ["Memset", "Memset"]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT", "nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("triton_poi_fused_sum_14", "triton_poi_fused_sum_14"),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::tanh_kernel_cuda("
+            "at::TensorIteratorBase&)::{lambda()#2}::operator()() const, std::array<char*, 2ul> >",
+            "tanh · vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
+            "MulFunctor<float> > >(at::TensorIteratorBase&)>(int, float)",
+            "MulFunctor · elementwise_kernel",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(...)",
+            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1",
+        ),
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1_"
+            "cga1x1x1_kernel0_0",
+            "sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1",
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
+            "aligna4_alignc4_execute_kernel__5x_cublas",
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
+            "aligna4_alignc4",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::"
+            "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}"
+            "::operator()() const::{lambda(float, float)#1}, std::array<char*, 3ul> >(int, char*)",
+            "GeluBackward · vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
+            "CatArrayBatchedCopy",
+        ),
+        (
+            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock"
+            "22ImplicitGemmMultistageINS_4gemm9GemmShapeILi128ELi128ELi32EEENS4_52Conv2dWgradOutput"
+            "GradientTileAccessIteratorOptimizedINS_11MatrixShapeILi128ELi32EEEEEEEvNT_6ParamsE",
+            "Conv2dWgrad · Kernel",
+        ),
+        ("_ZN7cutlass6KernelI3FooEEvT_", "Foo · Kernel"),
+        ("_ZN3abc9my_kernelEv", "my_kernel"),
+        ("_ZN9999999999999999999999abc", "_ZN9999999999999999999999abc"),
+        ("_ZN8cut_", "_ZN8cut_"),
+        ("", ""),
+        ("<<<", "<<<"),
+    ],
+)
+def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
+    assert short_name(name) == short

@@ -13,17 +13,8 @@ import pytest
 from brrrtop.cli.commands import replay
 from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.host_tables import (
-    AliveRow,
-    AnnotationRow,
-    CopyRow,
-    FrameRow,
     HostTables,
-    MemoryUse,
     ModuleRow,
-    OpRow,
-    PhaseRow,
-    Queue,
-    StallRow,
 )
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.sources.importers.trace.reader import Inflater
@@ -263,26 +254,6 @@ def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> 
     other = document(analyzed(trace("deep_queue")))["tables"]
     assert other["modules"] is other["memory"] is other["stalls"] is None
     json.dumps(known, allow_nan=False)
-
-
-def test_the_fields_of_rows_are_those_of_the_contract() -> None:
-    """Rows go into JSON field by field, whether or not anything else reads them."""
-    fields = {
-        OpRow: "name count cpu_total_ns cpu_self_ns device_total_ns device_self_ns launches shapes "
-        "module place",
-        ModuleRow: "name parent depth count host_ns device_total_ns device_self_ns backward_ns "
-        "sides_ns roof_share",
-        FrameRow: "place device_total_ns device_self_ns",
-        StallRow: "place inside idle_ns share",
-        Queue: "length_p50 length_p95 length_max full_launches blocked_ns",
-        CopyRow: "kind count size_bytes total_ns bytes_per_s largest_bytes",
-        AnnotationRow: "name count host_ns device_ns sides_ns",
-        PhaseRow: "phase count host_ns device_ns tokens",
-        AliveRow: "name size_bytes blocks",
-        MemoryUse: "peak_bytes peak_at_ns reserved_bytes before_bytes alive times_ns allocated_bytes",
-    }
-    for row, names in fields.items():
-        assert " ".join(row.__struct_fields__) == names
 
 
 def test_a_row_of_copies_has_the_rate_of_their_table() -> None:

@@ -118,7 +118,6 @@ def test_one_hole_is_named_and_the_busier_side_of_it_judged(tmp_path: Path, befo
     for place in range(15):
         trace.kernel(100_000 + place * 1_000, 950)
     shown = trace.judged(tmp_path)
-    assert shown.estimate is not None
     if not before:
         assert not shown.left_out
         return

@@ -10,10 +10,14 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from collectors.attach import access
 from collectors.attach import files as attach_files
 from collectors.attach.attach import METHODS, attach, find_agent
 from collectors.attach.files import AgentFiles
@@ -31,6 +35,7 @@ from collectors.errors import (
 )
 from collectors.process import proc
 from collectors.process import process as processes
+from collectors.process.proc import PythonBuild
 from tests.attach import children
 from tests.attach.children import python
 
@@ -190,12 +195,27 @@ def test_a_stopped_trainer_is_left_alone(stand_in: AgentFiles) -> None:
         assert one.state == "T"
 
 
-def test_python_3_8_is_too_old(stand_in: AgentFiles) -> None:
-    old = sorted(Path.home().glob(".pyenv/versions/3.[678].*/bin/python3"))
-    if not old:
-        pytest.skip("no Python older than 3.9 here")
-    with python(children.SLEEPING, str(old[-1])) as one:
-        assert "3.9" in refused_with(Unsupported, one.pid, stand_in).message
+@pytest.mark.parametrize(
+    ("version", "torch", "driver", "refused"),
+    [("none", False, True, None), ("none", False, False, NotPython), ((3, 8), True, True, Unsupported),
+     ((3, 9), False, False, NoTorch), ((3, 9), False, True, None), (None, True, False, None)],
+)  # fmt: skip
+def test_what_a_process_must_be_to_be_entered(
+    version: Any, torch: bool, driver: bool, refused: type[CollectorError] | None
+) -> None:
+    """`none`: it is no Python; None: one of which nobody knows the version."""
+    build = None if version == "none" else PythonBuild("", version, True, False)
+    sheet = SimpleNamespace(pid=os.getpid(), state="S", name="x", python=build, has_torch=torch)
+    sheet.has_cuda_driver = driver
+    with pytest.raises(refused) if refused else nullcontext():
+        access.check(cast("Any", sheet))
+
+
+def test_who_is_gone_is_told_as_such_whatever_the_kernel_answered() -> None:
+    with children.child(["sleep", "20"]) as one:
+        sheet = processes.read(one.pid)
+        assert isinstance(access.refusal(sheet, errno.ESRCH), NoSuchProcess)
+    assert isinstance(access.refusal(sheet, errno.EPERM), NoSuchProcess)
 
 
 def test_a_trainer_that_exits_during_the_attach_is_told_as_such(
@@ -257,8 +277,6 @@ def test_another_users_process_is_refused_with_the_command_that_helps(
 
 
 def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collectors.attach import access
-
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         theirs = processes.Process(**{**vars(sheet), "uid": NOBODY})
@@ -278,8 +296,6 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
 def test_a_refusal_names_what_stands_in_the_way(
     able: bool, owner: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collectors.attach import access
-
     monkeypatch.setattr(access, "yama_scope", lambda: 0)
     monkeypatch.setattr(access, "_is_confined", lambda: False)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: able)
@@ -299,8 +315,6 @@ def test_a_refusal_names_what_stands_in_the_way(
 def test_where_yama_forbids_tracing_what_helps_is_named(
     scope: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collectors.attach import access
-
     monkeypatch.setattr(access, "yama_scope", lambda: scope)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
     with children.child(["sleep", "20"]) as one:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -23,7 +24,7 @@ from collectors.attach import agent_library, by_ptrace, launch
 from collectors.attach.attach import attach
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
-from collectors.attach.ptrace import x86_64
+from collectors.attach.ptrace import calls, worker, x86_64
 from collectors.doctor import Status, doctor
 from collectors.errors import CollectorError
 from collectors.process import process as processes
@@ -31,6 +32,8 @@ from collectors.protocol import requests
 from collectors.protocol.frames import Frame, Kind
 from tests import shared
 from tests.agent.conftest import FAKES, SOURCES, build_few
+from tests.attach import children
+from tests.waits import read_report
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -137,7 +140,51 @@ def test_a_running_program_is_entered_and_left(
     undisturbed(text)
 
 
-KEEPS, KEEPS_FRAMED = x86_64.GADGETS["keep"]
+def in_a_fork(job: dict[str, Any], _: float) -> dict[str, Any]:
+    """The process that traces, without the start of a Python of its own."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        calls.block_signals()
+        os.write(writes, json.dumps(worker._enter(job)).encode())
+        os._exit(0)
+    os.close(writes)
+    with open(reads, "rb") as file:
+        answer = file.read()
+    os.waitpid(child, 0)
+    entered: dict[str, Any] = json.loads(answer)
+    return entered
+
+
+@pytest.mark.usefixtures("tracing")
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(240, marks=[pytest.mark.soak, pytest.mark.timeout(9000)])]
+)
+def test_no_call_of_a_thread_ends_in_eintr_when_its_process_is_entered_through_it(
+    built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    report, chosen = tmp_path / "report", [0]
+    monkeypatch.setattr(by_ptrace, "run_worker", in_a_fork)
+    monkeypatch.setattr(worker, "_candidates", lambda _: chosen)
+    env = {"LD_PRELOAD": str(built["waits"]), "WAITS_REPORT": str(report)}
+    words = command(built, 100_000)
+    with children.child(words, env={**os.environ, **env}) as one:
+        while not report.exists() or len(waits := read_report(report.read_text())) < 30:
+            assert one.alive
+        for _ in range(rounds):
+            for chosen[0] in (wait.tid for wait in waits.values()):
+                attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
+                assert [stop.tid for stop in attached.attempts[-1].stops] == chosen
+                assert attached.leave()
+        time.sleep(1)
+        told = read_report(report.read_text())
+        assert told.keys() == waits.keys() and not any(wait.cut_short for wait in told.values())
+        one.process.send_signal(signal.SIGINT)
+        assert one.hears(b"beside")
+        undisturbed(one.output.decode())
+
+
+_, KEEPS_FRAMED, KEEPS_ABOVE = x86_64.GADGETS["keep"]
 
 
 @pytest.fixture
@@ -149,7 +196,7 @@ def framed(built: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
     flags = ["-O2", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wl,-z,lazy"]
     build = ["gcc", *flags, "-o", str(library), str(FAKES.parent / "framed.c")]
     subprocess.run(build, check=True, timeout=60)
-    if KEEPS_FRAMED not in library.read_bytes():
+    if any(code not in library.read_bytes() for code in (KEEPS_FRAMED, KEEPS_ABOVE)):
         pytest.skip("this compiler keeps a result by other code")
     hello.write_text("#include <iostream>\nstatic struct H { H() { std::cout.flush(); } } hello;\n")
     objects, program = tmp_path / "launchers.o", tmp_path / "program"
@@ -174,12 +221,13 @@ def cxx(framed: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
         one.kill()
 
 
-def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
-    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [KEEPS_FRAMED, KEEPS_ABOVE], ids=["frame pointers", "above"])
+def test_a_cxx_program_whose_c_library_keeps_results_in_its_own_way_is_entered_and_left(
+    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch, code: bytes
 ) -> None:
-    monkeypatch.setitem(x86_64.GADGETS, "keep", (KEEPS_FRAMED,))
+    monkeypatch.setitem(x86_64.GADGETS, "keep", (code,))
     plan = by_ptrace.make_plan(processes.read(cxx.pid))
-    assert plan.expected[plan.gadgets["keep"]] == KEEPS_FRAMED.hex()
+    assert plan.expected[plan.gadgets["keep"]] == code.hex()
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
     attached = attach(cxx.pid, files)
     attached.client.send(ALLOWED)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.analysis import ceilings
-from brrrtop.analysis.ceilings import Calibration
+from brrrtop.advisories import tried
 from brrrtop.cli import settings
 from brrrtop.model.settings import Settings
 from collectors import own_files
@@ -20,7 +19,9 @@ from collectors.own_files import changeable_by, is_own_file, own_folder, replace
 OTHER = 6666
 WRITERS: dict[str, Callable[[], object]] = {
     "brrrtop/config.toml": lambda: settings.save(Settings(theme="dark")),
-    "brrrtop/calibration.json": lambda: ceilings.keep(Calibration("H100", None, 1.0)),
+    "brrrtop/tried.json": lambda: tried.keep(
+        tried.TriedProgram("/", ("train.py",), "H100", 1.0, {})
+    ),
 }
 
 

@@ -24,23 +24,11 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 only"),
 ]
 VISITS = 15
-IN_SIGNAL_7 = {
-    *("read", "readv", "write", "writev", "open of a FIFO", "read of a pipe", "wait4", "waitid"),
-    *(
-        "accept",
-        "connect",
-        "recvfrom",
-        "recvmmsg",
-        "recvmsg",
-        "sendto",
-        "sendmsg",
-        "flock",
-        "fcntl",
-    ),
-    *("mq_timedreceive", "mq_timedsend", "futex", "rt_sigtimedwait", "epoll_wait", "epoll_pwait"),
-    *("poll", "ppoll", "select", "pselect6", "msgrcv", "msgsnd", "semop", "semtimedop"),
-    *("clock_nanosleep", "nanosleep", "io_getevents"),
-}
+IN_SIGNAL_7 = {"open of a FIFO", "read of a pipe"} | set(
+    """read readv write writev wait4 waitid accept connect recvfrom recvmmsg recvmsg sendto sendmsg flock
+    fcntl mq_timedreceive mq_timedsend futex rt_sigtimedwait epoll_wait epoll_pwait poll ppoll select
+    pselect6 msgrcv msgsnd semop semtimedop clock_nanosleep nanosleep io_getevents""".split()
+)
 """Its calls that a signal or a stop cuts short, but for `ioctl`, `getrandom` and those that only wait for
 signals (`pause`, `sigsuspend`), which the kernel restarts by itself."""
 

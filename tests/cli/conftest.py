@@ -47,7 +47,7 @@ def an_estimate(**changes: Any) -> Estimate:
         "split": Split(0.3, 0.1, 0.59, 0.01), "regime": Regime.OVERHEAD, "cause": "input",
         "confidence": 0.9, "runner_up": Regime.COMPUTE, "launch": Launch(1700, 0.97, 0.03, 12),
         "steps": Steps(4, 250, "annotations", 0.9), "kernels": (row,),
-        "evidence_shares": {"L1.5": 1.0},
+        "evidence_shares": {"L1.5": 1.0}, "batch": None,
     }  # fmt: skip
     return Estimate(**(facts | changes))
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 PATIENCE_S = 40.0
-ENDS_S = 10.0
+ENDS_S = 60.0
 """Two seconds, and what a busy machine adds: what is looked for never ends."""
 BRRRTOP = ("-m", "brrrtop")
 LEAVES_THE_SCREEN = b"\x1b[?1049l"
@@ -25,14 +25,21 @@ class Terminal:
     """A child of this process on a pseudo-terminal."""
 
     def __init__(
-        self, arguments: Sequence[str], program: Sequence[str], **environment: str
+        self, arguments: Sequence[str], program: Sequence[str], job: bool, **environment: str
     ) -> None:
-        self.pid, self.fd = pty.fork()
-        if (
-            self.pid == 0
-        ):  # without what readline put beside `os.environ`: with it no resize is heeded
-            env = os.environ | {"TERM": "xterm-256color"} | environment
-            os.execve(sys.executable, [sys.executable, *program, *arguments], env)
+        """With `job` it can be stopped, as a job of a shell; else the terminal is its session's."""
+        words = [sys.executable, *program, *arguments]
+        # Without what readline put beside `os.environ`: with it no resize is heeded.
+        env = os.environ | {"TERM": "xterm-256color"} | environment
+        if job:
+            self.fd, theirs = pty.openpty()
+            files = [(os.POSIX_SPAWN_DUP2, theirs, number) for number in range(3)]
+            self.pid = os.posix_spawn(words[0], words, env, file_actions=files, setpgroup=0)
+            os.close(theirs)
+        else:
+            self.pid, self.fd = pty.fork()
+            if self.pid == 0:
+                os.execve(words[0], words, env)
         self.seen = b""
         self.is_open = True
         self.code: int | None = None
@@ -57,6 +64,12 @@ class Terminal:
                     return
             if left == 0:
                 return
+
+    def answer(self, keys: bytes, words: bytes) -> None:
+        """Reads until these words come up in what is written after the keys."""
+        self.seen = b""
+        self.type(keys)
+        self.read_until(words)
 
     def read_until(self, words: bytes) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -100,9 +113,9 @@ class Terminal:
 
 @contextlib.contextmanager
 def on_a_terminal(
-    *arguments: str, program: Sequence[str] = BRRRTOP, **environment: str
+    *arguments: str, program: Sequence[str] = BRRRTOP, job: bool = False, **environment: str
 ) -> Iterator[Terminal]:
-    terminal = Terminal(arguments, program, **environment)
+    terminal = Terminal(arguments, program, job, **environment)
     try:
         yield terminal
     finally:

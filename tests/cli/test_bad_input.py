@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import subprocess
@@ -67,30 +66,6 @@ def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path
     done = brrrtop(verb, name)
     assert_a_sentence(done, 1)
     assert name in done.stderr
-
-
-def test_a_missing_file_is_named(command: Run) -> None:
-    done = command("analyze", "nowhere.json")
-    assert_a_sentence(done, 1)
-    assert "nowhere.json" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_a_sentence(brrrtop: Run, tmp_path: Path) -> None:
-    (tmp_path / "secret.json").write_text("{}")
-    (tmp_path / "secret.json").chmod(0)
-    assert brrrtop("analyze", "secret.json").returncode in (1, 4)
-
-
-def test_a_truncated_gzip_is_used_as_far_as_it_goes(brrrtop: Run, tmp_path: Path) -> None:
-    events = [an_event(ts=10.0 * n, args={"device": 0, "stream": n}) for n in range(20_000)]
-    whole = gzip.compress(a_trace(*events).encode())
-    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
-    done = brrrtop("analyze", "--json", "cut.json.gz")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["notes"], "what was lost must be said"
-    assert report["busy_ns"] > 0
 
 
 def test_a_missing_device_or_step_is_named_with_those_there_are(

@@ -22,7 +22,7 @@ from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
-from brrrtop.text.hero import symptom
+from brrrtop.text.headline import symptom
 from collectors.protocol.frames import Kind
 
 SETTLING_S = 5.0
@@ -61,6 +61,7 @@ TRUTHS = {
         "fuse-pointwise fused-optimizer tensor-core-alignment",
     ),
     "healthy": Truth("compute", None, "", "fuse-pointwise", most=0.2),
+    "imagenet": Truth("overhead", "input", "dataloader-stall", "fused-optimizer sync-point"),
     "input-bound": Truth(
         "overhead", "input", "dataloader-stall", "fused-optimizer pin-memory sync-point"
     ),
@@ -68,7 +69,6 @@ TRUTHS = {
         "overhead", "launch", "launch-bound-compile fused-optimizer", "fuse-pointwise"
     ),
     "memory-bound": Truth("memory", None, "fuse-pointwise", "fused-optimizer launch-bound-compile"),
-    "misaligned": Truth("compute", None, "tensor-core-alignment", "fuse-pointwise fused-optimizer"),
     "plain-attention": Truth("memory", None, "flash-attention", "fuse-pointwise fused-optimizer"),
     "slow-workers": Truth("overhead", "input", "dataloader-stall", "fused-optimizer sync-point"),
     "sync-bound": Truth(
@@ -215,3 +215,14 @@ def _texts(body: object) -> Iterator[str]:
     elif isinstance(body, list):
         for value in body:
             yield from _texts(value)
+
+
+def test_a_demo_trains_evaluates_and_saves_and_its_history_tells_them_apart() -> None:
+    run = read(str(scenarios()["imagenet"]), Options()).run
+    assert run is not None
+    assert {one.kind for one in run.phases} >= {"train", "evaluation", "saving"}
+    assert len({one.phase for one in run.stretches}) >= 3 and len(run.stretches) >= 6
+
+
+def test_only_recordings_are_scenarios() -> None:
+    assert set(scenarios()) == set(replay.WHAT)

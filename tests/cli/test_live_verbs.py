@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,10 +160,8 @@ def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
 def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
     monkeypatch.setattr(find, "NVML_S", 0.05)
-    monkeypatch.setattr(find, "_list_compute", lambda pids: free.wait(5))
-    began = time.monotonic()
+    monkeypatch.setattr(find, "_list_compute", lambda pids: free.wait())
     assert find.compute_pids() == set()
-    assert time.monotonic() - began < 2
     free.set()
 
 

@@ -14,11 +14,10 @@ def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> 
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         for rows, columns in ((1, 1), (2, 10), (24, 80)):
-            terminal.seen = b""
             terminal.resize(rows, columns)
             os.kill(terminal.pid, signal.SIGWINCH)
-            terminal.read_for(1.0)
-        terminal.read_until(b"WAITS FOR DATA")
+            terminal.read_for(0.3)
+        terminal.answer(b"?", b"Ctrl-C")  # it is drawn again
         terminal.type(b"q")
         assert terminal.ended() == 0
         assert LEAVES_THE_SCREEN in terminal.seen
@@ -65,6 +64,9 @@ def test_no_color_means_no_colour_and_ascii_is_ascii(
 ) -> None:
     with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
         terminal.read_until(b"WAITS FOR DATA")
+        for key, words in ((b"?", b"Ctrl-C"), (b"r", b"FLOP/byte")):
+            terminal.type(key)
+            terminal.read_until(words)
         assert b"\x1b[38;" not in terminal.seen
         assert b";38;5;" not in terminal.seen
         assert terminal.seen.isascii() is ("--ascii" in options)

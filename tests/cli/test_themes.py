@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
-from rich.color import Color, ColorSystem
 
 from brrrtop.cli import settings
 from brrrtop.cli.arguments import parse
@@ -13,7 +10,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.values import THEMES as NAMES
 from brrrtop.errors import UsageError
 from brrrtop.model.settings import Settings
-from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, THEMES, Theme
+from brrrtop.tui.palette import THEMES
 
 
 @pytest.fixture(autouse=True)
@@ -39,21 +36,6 @@ def test_an_option_goes_before_the_environment_that_before_the_file(
         chosen(kept="light")
     with pytest.raises(UsageError, match="nope"):
         parse(["demo", "--theme", "nope"])
-
-
-@pytest.mark.parametrize("theme", THEMES.values(), ids=lambda theme: theme.name)
-def test_regimes_look_different_on_every_terminal(theme: Theme) -> None:
-    regimes = ("compute", "memory", "overhead", "unknown", "background")
-    sixteen = SIXTEEN_DARK if theme.dark else SIXTEEN_LIGHT
-    true = {role: Color.parse(theme.colours[role]) for role in regimes}
-    for codes in (
-        theme.colours,
-        {role: colour.downgrade(ColorSystem.EIGHT_BIT).number for role, colour in true.items()},
-        sixteen,
-        {role: number % 8 for role, number in sixteen.items()},
-    ):
-        for one, other in combinations(regimes, 2):
-            assert codes[one] != codes[other], (one, other)
 
 
 def test_the_command_line_knows_every_theme() -> None:

@@ -51,26 +51,6 @@ def test_a_file_without_permission_is_said_so(tmp_path: Path) -> None:
     assert "cannot be read" in _refused(path).message
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (b"hello", "not JSON"),
-        (b"\x00\x01\x02" * 100, "not JSON"),
-        (b"  \n ", "no text"),
-        (b'{"a": 1}', "without traceEvents"),
-        (b'"text"', "not JSON"),
-        (b'{"traceEvents": 3}', "without traceEvents"),
-        (b'{"traceEvents": []}', "no events"),
-        (b"[]", "no events"),
-        (b'{"traceEvents": [', "breaks off"),
-        (b"[1, 2, 3]", "no events"),
-        (b'{"a": nonsense, "traceEvents": [{"ph": "X"}]}', "not JSON before"),
-    ],
-)
-def test_text_that_is_no_trace_is_refused(tmp_path: Path, text: bytes, says: str) -> None:
-    assert says in _refused(written(tmp_path, text)).message
-
-
 def _of(category: str) -> dict[str, object]:
     return {**launch(0, 1, 1, "runFunction - job_prep"), "cat": category}
 

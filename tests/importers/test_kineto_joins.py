@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
+from brrrtop.sources.importers.trace.joins import Nest, told_apart
 
 Spans = list[tuple[int, int, int]]
 _span = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12))
@@ -53,21 +53,6 @@ def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spa
         assert not any(mine[0] <= s and e <= mine[1] for s, e in around - {mine})
 
 
-@given(st.lists(_span, max_size=14))
-@settings(max_examples=200, deadline=None)
-def test_every_op_lies_in_its_parent_and_outermost_ops_in_none(ops: Spans) -> None:
-    ops = _nested(ops)
-    tids, starts, ends = _columns(ops)
-    nest = Nest(tids, starts, ends)
-    t, s, e = tids[nest.order], starts[nest.order], ends[nest.order]
-    for at, parent in enumerate(nest.parents.tolist()):
-        assert parent < at
-        if parent >= 0:
-            assert t[parent] == t[at] and s[parent] <= s[at] and e[parent] >= e[at]
-        else:
-            assert not any(t[i] == t[at] and s[i] <= s[at] and e[i] >= e[at] for i in range(at))
-
-
 @given(st.lists(_span, max_size=20), st.lists(_span, max_size=6))
 @settings(max_examples=100, deadline=None)
 def test_crossing_ops_end_in_an_answer_that_holds(ops: Spans, queries: Spans) -> None:
@@ -78,13 +63,6 @@ def test_crossing_ops_end_in_an_answer_that_holds(ops: Spans, queries: Spans) ->
         if at >= 0:
             op = nest.order[at]
             assert starts[op] <= q_starts[row] and ends[op] >= q_ends[row]
-
-
-def test_climbing_finds_the_nearest_wanted_and_the_outermost() -> None:
-    nest = Nest(np.zeros(4, np.int64), np.array([0, 1, 2, 3]), np.array([100, 90, 80, 70]))
-    wanted = np.array([True, False, True, False])
-    assert nest.innermost(np.array([3, 1, -1]), wanted).tolist() == [2, 0, -1]
-    assert nest.outermost(np.array([3, 1, -1]), wanted).tolist() == [0, 0, -1]
 
 
 @given(
@@ -115,12 +93,3 @@ def test_doubled_correlations_are_told_apart(
         best = max(before) if before else min(calls[i][1] for i in able)
         got = [i for i in able if new_calls[i] == new_acts[row]]
         assert len(got) == 1 and calls[got[0]][1] == best
-
-
-def test_ids_that_fit_are_left_alone_and_others_become_dense() -> None:
-    fits = np.array([0, 5, (1 << 32) - 1])
-    assert in_u32(fits)[0].tolist() == fits.tolist()
-    a, b = in_u32(np.array([0, 1 << 40, -3]), np.array([-3, 7, 0]))
-    assert a[0] == b[2] == 0 and a[2] == b[0]
-    assert len({*a.tolist(), *b.tolist()}) == 4
-    assert max(*a, *b) < 1 << 32

@@ -16,7 +16,7 @@ import pytest
 from brrrtop.errors import BadInput
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.text.hero import headline_text
+from brrrtop.text.headline import headline_text
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind

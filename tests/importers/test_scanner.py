@@ -50,7 +50,7 @@ def contents(run: bytes, scan: bool) -> dict[str, Any]:
     }
     result: dict[str, Any] = {"events": collected.event_count, "losses": dict(collected.losses)}
     for name in COLUMNS:
-        for key, column in collected.joined(name).items():
+        for key, column in collected.concat(name).items():
             values = np.asarray(column).tolist()
             result[f"{name}.{key}"] = [texts[key][n] for n in values] if key in texts else values
     return result

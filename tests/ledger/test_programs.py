@@ -69,7 +69,6 @@ def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path: Path) -> 
     timeline.sort()
     assert timeline.newest_ns is not None
     run = Ledger().run(timeline, None, timeline.newest_ns)
-    assert run is not None
     span = (run.span.t0_ns, run.span.t1_ns)
     truth = Truth(json.loads(path.read_text())["intervals"], *span)
     assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(

@@ -21,7 +21,6 @@ WAITS = 0.82
 
 def test_a_run_that_waits_for_its_data_is_told_so() -> None:
     shown = analyze(open_source(IMAGENET))
-    assert shown.estimate is not None and shown.run is not None
     assert (shown.estimate.regime, shown.estimate.cause) == ("overhead", "input")
     assert shown.estimate.account.idle_ns["input"] / shown.run.duration_ns == pytest.approx(
         WAITS, abs=0.05
@@ -35,6 +34,10 @@ def test_a_run_that_waits_for_its_data_is_told_so() -> None:
     ]  # fmt: skip
     witness = shown.run.witness
     assert witness.active_counter == pytest.approx(witness.active_account, abs=0.05)
+    lines = shown.run.lines
+    assert lines[0].share == max(one.share for one in lines)
+    assert sum(one.share for one in lines) == pytest.approx(1, abs=0.2)
+    assert ".py:" in next(one for one in lines if one.waits > 0.3).place
 
 
 def test_time_that_bursts_measured_is_sure_beside_few_samples() -> None:
@@ -50,12 +53,10 @@ def test_live_and_after_say_the_same() -> None:
     source = open_source(IMAGENET)
     session = Session(source)
     span = source.span
-    assert span is not None
     for part in range(1, 21):
         played = session.advance(span.t0_ns + span.duration_ns * part // 20)
     played = session.advance(span.t1_ns)
     after = analyze(open_source(IMAGENET))
-    assert played.run is not None and after.run is not None
     assert played.run.account == after.run.account
     rows = [{row.edit: row.saves for row in one.whatif} for one in (played, after)]
     assert rows[0] == pytest.approx(rows[1], abs=0.01)
@@ -67,12 +68,10 @@ def test_a_long_run_is_kept_as_sums_that_say_the_same() -> None:
     timeline = read(open_source(path))
     timeline.sort()
     whole, parts = Ledger(), Ledger(open_ns=OPEN_NS // 6, closed_ns=CLOSED_NS // 6)
-    assert timeline.newest_ns is not None and timeline.first_ns is not None
     last = timeline.newest_ns - timeline.newest_ns % 1024  # as floats can say
     once = whole.run(timeline, 0, last)
     for now_ns in np.linspace(timeline.first_ns + 10**9, last, 30).astype(int).tolist():
         often = parts.run(timeline, 0, now_ns)
-    assert once is not None and often is not None
     assert often.duration_ns == once.duration_ns == often.account.duration_ns
     assert often.steps == once.steps and often.traced_ns == once.traced_ns
     for name in ("compute_ns", "memory_ns"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,13 +130,11 @@ class FakeLoad:
         self.trainer_age_s: float | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
         self.status: dict[str, str | None] = {}
-        self.helpers: tuple[int, ...] = ()
 
     def tell_end(self, says: str) -> None:
         self.trainer_running, self.trainer_end = False, says
 
-    def sample(self, helpers: Iterable[int] = ()) -> Any:
-        self.helpers = tuple(helpers)
+    def sample(self) -> Any:
         return np.zeros(0, GAUGE)
 
     def close(self) -> None:

@@ -75,16 +75,19 @@ def unavailable() -> Any:
     return None
 
 
-def thread(seconds: float = 1.3) -> Any:
-    feed = GaugeThread()
+def thread(least_sm: int = 3) -> Any:
+    """What comes until the SMs were read so often, or nothing more will."""
+    feed, frames, gauges, began = GaugeThread(), [], [], time.monotonic()
     feed.start()
-    feed.ready.wait(5)
-    time.sleep(seconds)
-    frames = feed.drain()
+    feed.ready.wait(60)
+    while sum(metric == Metric.SM_ACTIVE for *_, metric in gauges) < least_sm:
+        time.sleep(0.05)
+        frames += feed.drain()
+        gauges = [row for f in frames if f.kind == Kind.GAUGES for row in f.body.tolist()]
     says = feed.remarks
     ended = feed.close()
-    gauges = [row for f in frames if f.kind == Kind.GAUGES for row in f.body.tolist()]
     return {
+        "took_s": time.monotonic() - began,
         "devices": [f.body for f in frames if f.kind == Kind.DEVICE],
         "metrics": sorted({Metric(metric).name for _, _, _, metric in gauges}),
         "sm": len([1 for _, _, _, metric in gauges if metric == Metric.SM_ACTIVE]),
@@ -115,7 +118,7 @@ if __name__ == "__main__":
     known = {
         "facts": facts,
         "hangs": hangs,
-        "thread": lambda: thread(float(rest[0]) if rest else 1.3),
+        "thread": lambda: thread(int(rest[0]) if rest else 3),
         "unavailable": unavailable,
         "readings": readings,
         "early": lambda: readings(4, 0.03),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.gpu.counters.cupti_python import candidates, load_cupti
+from collectors.gpu.counters.device import candidates, load_cupti
 
 
 def install(site: Path, name: str, version: str, file: str | None = None) -> Path:

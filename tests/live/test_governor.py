@@ -410,6 +410,23 @@ def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> N
     assert pause_ns(115_000_000) == pytest.approx(usual_ns + 0.1e9 / Limits().credit_rate)
 
 
+def test_a_job_pays_for_the_rank_that_a_burst_held_longest() -> None:
+    governor = Governor()
+    assert governor.decide(START) is not None
+    governor.add_traced(20_000_000)
+    governor.decide(START + SECOND)
+    usual_ns, held_ns = governor._pause_ns, 200_000_000
+    governor.charge(held_ns)
+    assert governor._pause_ns > usual_ns
+    assert governor._pause_ns == pytest.approx(held_ns / Limits().credit_rate, rel=0.1)
+    once_ns = governor._pause_ns
+    governor.charge(held_ns)
+    assert governor._pause_ns == once_ns, "a burst is paid for once"
+    governor.want_burst()
+    assert governor.held_ns == 20_000_000
+    assert governor.decide(START + 2 * SECOND) is not None and governor.held_ns == 0
+
+
 def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None:
     governor = just_begun()
     assert first_look(governor, 5, gauge=0.0) == 2

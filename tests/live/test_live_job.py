@@ -19,11 +19,15 @@ from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.commands.export import Host, Watched
 from brrrtop.cli.live import JobProcesses, LaunchedRanks
 from brrrtop.cli.options import Options
+from brrrtop.ledger.ledger import Ledger
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.limits import Limits
+from brrrtop.session import driver
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Member
+from brrrtop.session.job import job_of
 from brrrtop.session.live import LOOK_S, Live
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
@@ -34,6 +38,7 @@ from collectors.process.candidates import ranks_of
 from collectors.process.process import read
 from collectors.protocol.frames import KERNEL, OBSERVED, Frame, Kind
 from collectors.protocol.requests import Op
+from collectors.stacks.feed import StackFeed
 from tests.agent.conftest import built
 from tests.attach.children import child
 from tests.attach.conftest import tracing
@@ -235,6 +240,56 @@ class CompanionAgent(RankAgent):
         self.closed |= self.left
         frames, self._out = self._out, []
         return frames
+
+
+def test_who_decides_pays_for_the_rank_that_is_held_longest(balanced: Bench) -> None:
+    balanced.watch(6)
+    leader, follower = (controller.governor for _, controller in balanced.job.live)
+    before_ns = leader._pause_ns
+    follower.held_ns = 400 * MS
+    balanced.watch(0.25)
+    assert leader._pause_ns > before_ns + 200 * MS / Limits().credit_rate
+
+
+def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(0, 0, 0, 0)
+    bench.watch(6)
+    followed: list[int] = []
+    run = Ledger.run
+    monkeypatch.setattr(
+        Ledger, "run", lambda at, *given: followed.append(id(at)) or run(at, *given)
+    )
+    bench.watch(2)  # eight looks; a new verdict has the run with it
+    bench.job.close()
+    counts = sorted(followed.count(one) for one in set(followed))
+    assert counts[-1] == 8 and max(counts[:-1]) <= 3
+
+
+def test_ranks_are_compared_again_when_the_run_of_one_becomes_another(
+    balanced: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    balanced.watch(8)
+    judged: list[object] = []
+    monkeypatch.setattr(driver, "job_of", lambda *given: judged.append(1) or job_of(*given))
+    balanced.watch(0.5)
+    assert not judged
+    monkeypatch.setattr(Run, "differs", lambda *_: True)
+    balanced.watch(0.25)
+    assert judged
+
+
+def test_ranks_of_a_job_share_what_samples_take(balanced: Bench) -> None:
+    balanced.watch(1)
+    feeds = [feed for _, one in balanced.job.live for feed in one.source.feeds._feeds]
+    assert [feed.ranks for feed in feeds] == [2, 2]
+    waits: list[float] = []
+    stacks = StackFeed(os.getpid())
+    stacks.ranks = 3
+    stacks._stop = SimpleNamespace(wait=lambda s: waits.append(s) or True)  # type: ignore[assignment]
+    stacks._sample_until_stopped(None, None)  # type: ignore[arg-type]
+    assert 0.06 <= waits[0] <= 0.18
 
 
 def test_all_ranks_are_let_go_at_once() -> None:

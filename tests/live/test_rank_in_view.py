@@ -72,7 +72,6 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     shown = bench.job.advance()
     assert priced == [2] and shown.source.rank == 2
     session = bench.job.session
-    assert session.analysis is not None
     own = advise(session.analysis, session._run)
     assert {one.kind for one in own.given} and {one.edit for one in own.whatif}
     assert kinds(shown) >= {one.kind for one in own.given} - {"exposed-communication"}

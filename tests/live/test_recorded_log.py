@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.model.snapshot import Event
 from brrrtop.session.controller import Controller
 from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
-from brrrtop.sources.tee import FrameRing
 from collectors.protocol.frames import OBSERVED, Frame, Kind
 from tests.live.agents import FakeLoad
-from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000
@@ -124,14 +121,3 @@ def test_a_recording_still_ends_with_its_end(live: tuple[Watched, Path]) -> None
     assert frames[-1].kind == Kind.END
     assert frames[-1].body == {"reason": "the trainer (pid 4711) exited: exit code 1"}
     assert len([one for one in frames if one.kind == Kind.END]) == 2, "the log is told after one"
-
-
-def test_what_is_saved_from_memory_has_the_lines_that_fell_out_of_it() -> None:
-    ring = FrameRing(keep_ns=10 * SECOND)
-    rows: list[Event] = []
-    for number in range(30):
-        body = {"log": [[number, T0_NS + number * SECOND, "stall", f"line {number}"]]}
-        ring.add(Frame(Kind.STATUS, body, T0_NS + number * SECOND))
-        rows.append(Event(T0_NS + number * SECOND, "stall", f"line {number}"))
-    session = Session(MemorySource(ring.frames()))
-    assert session.advance(T0_NS + 60 * SECOND).events == tuple(rows)

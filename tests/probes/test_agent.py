@@ -37,6 +37,7 @@ for line in sys.stdin:
         if not pid: say(len(gc.callbacks) - len(before), entry._control); os._exit(0)
         os.waitpid(pid, 0)
 """
+PATIENCE_S = 60.0
 
 
 class Trainer:
@@ -68,15 +69,15 @@ class Trainer:
         os.write(self._events, f"{bits}\n".encode())
 
     def hooks(self, wanted: str) -> str:
-        """The number of gc hooks once it is `wanted`, or what it still is after five seconds."""
-        end = time.monotonic() + 5
+        """The number of gc hooks once it is `wanted`, or what it still is in the end."""
+        end = time.monotonic() + PATIENCE_S
         while (now := self.ask("hooks")) != wanted and time.monotonic() < end:
             time.sleep(0.02)
         return now
 
     def logged(self, what: str, count: int) -> bool:
-        """True once the library has been told `what` that often; False after five seconds."""
-        end = time.monotonic() + 5
+        """True once the library has been told `what` that often."""
+        end = time.monotonic() + PATIENCE_S
         while self.log.read_text().count(what) < count and time.monotonic() < end:
             time.sleep(0.02)
         return self.log.read_text().count(what) >= count
@@ -154,25 +155,6 @@ def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer: Trainer)
     assert trainer.ask("fork") == "0 None"
     assert trainer.ask("hooks") == "1", "the parent keeps its probes"
     assert trainer.ask("stop") == "stopped" and trainer.ask("hooks") == "0"
-
-
-def test_the_agent_loads_only_the_standard_library(tmp_path: Path, library: Path) -> None:
-    program = f"""
-import sys
-before = set(sys.modules)
-sys.path.insert(0, {str(HERE)!r})
-from trainer import load_agent
-load_agent()
-from _brrrtop_agent import entry
-assert entry.start({str(library)!r}, {str(tmp_path / "s")!r}) == ""
-c = entry._control; c.hook(); c._round(1); c.unhook(); entry.stop()
-new = {{name.partition(".")[0] for name in set(sys.modules) - before}} - {{"trainer"}}
-print(sorted(new - set(sys.stdlib_module_names)))
-"""
-    out = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20
-    )
-    assert out.stdout.strip() == "['_brrrtop_agent']", out.stderr
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])

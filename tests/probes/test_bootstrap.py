@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -104,13 +103,12 @@ def test_a_library_that_refuses_or_is_missing_is_reported(tmp_path: Path, librar
 def test_ctrl_c_during_the_payload_reaches_the_trainer(tmp_path: Path) -> None:
     text = payload("/a", "/b", "/c").replace("def boot", "raise KeyboardInterrupt\\ndef boot", 1)
     (tmp_path / "t.py").write_text(
-        f"import time\ntry:\n    exec({text!r})\n    time.sleep(5)\n"
+        f"import time\ntry:\n    exec({text!r})\n    time.sleep(600)\n"
         "except KeyboardInterrupt: print('mine')\n"
     )
-    begun = time.monotonic()
     command = [sys.executable, tmp_path / "t.py"]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    assert out.stdout == "mine\n" and time.monotonic() - begun < 4
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert out.stdout == "mine\n"
 
 
 def test_the_payload_is_small_and_says_when_it_cannot_be() -> None:

@@ -199,26 +199,16 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
     """A sample takes the interpreter from a thread that runs, and nothing from one that waits."""
     waiting, running = script(
         """
-        import threading
-        def watch(seconds):
-            out = []; c.unhook(); c.hook()
-            def sample():
-                until = time.monotonic() + seconds
-                while time.monotonic() < until:
-                    time.sleep(.01); before = time.thread_time_ns()
-                    c._apply(0); c.stacks.weigh(time.thread_time_ns() - before)
-                out.append(c.stacks.period_ms)
-            thread = threading.Thread(target=sample); thread.start()
-            return thread, out
         c, n = control("stacks")
-        for _ in range(4):  # others may have the cores for a second
-            thread, waiting = watch(1.0); thread.join()
-            thread, running = watch(1.5)
-            while thread.is_alive(): sum(range(100))
-            if running[0] >= 2 * waiting[0] and waiting[0] < 40: break
-        answer([waiting[0], running[0]])
+        from _brrrtop_agent.probes import places
+        def period_ms(part):
+            now_ns = [0]; places.ran_so_far_ns = lambda ident: int(part * now_ns[0])
+            c.unhook(); c.hook()
+            for turn in range(1, 100):
+                now_ns[0] = turn * 50_000_000
+                c.stacks.sample(turn * 50_000_000); c.stacks.weigh(100_000)
+            return c.stacks.period_ms
+        answer([period_ms(0.0), period_ms(1.0)])
         """
     )
-    assert waiting < 40 and running >= 1.5 * waiting, (
-        "under load the share differs, never the order"
-    )
+    assert waiting == 25 and running > 2 * waiting

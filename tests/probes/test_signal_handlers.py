@@ -11,7 +11,7 @@ from collectors.errors import CollectorError
 
 from .conftest import AGENT, Script, other_python
 
-VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13"]
+VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 ALARMS = f"""
 import functools, signal
 count = dict(raised=0, came=0); armed = False

@@ -18,7 +18,7 @@ from collectors.printable import is_printable_json, printable, printable_data, p
 from collectors.process import process as processes
 from collectors.process.process import Process
 from collectors.protocol.frames import Decoder, Frame, Kind, WireError, encode
-from tests.hostile import HIDDEN, OBEYED, harm, lines, strings_in, texts
+from tests.hostile import harm, lines, strings_in, texts
 
 JSON = st.recursive(texts, lambda one: st.lists(one) | st.dictionaries(texts, one), max_leaves=8)
 
@@ -144,8 +144,3 @@ def test_a_refusal_that_the_trainer_wrote_is_cleaned(
         os.close(handle)
     assert refusal.startswith("why: ")
     assert not harm(refusal, allowed="")
-
-
-def test_hostile_text_is_hostile() -> None:
-    """The check sees each of them, or the tests above prove nothing."""
-    assert all(harm(one, allowed="") for one in (*OBEYED, *HIDDEN))

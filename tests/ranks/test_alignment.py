@@ -23,7 +23,9 @@ def recorded(late_ns: int, ahead_ns: int = 0, every_ns: int = 5 * MS) -> Collect
     spans = starts + ahead_ns, starts + BURST_NS + ahead_ns
     size = np.full(len(ends), UNKNOWN_SIZE)
     op_names = ("",) * len(ends)
-    return Collectives(ends - MS, ends, same, size, same, op_names, Cover(EMPTY, EMPTY), spans)
+    return Collectives(
+        ends - MS, ends, same, size, same, op_names, same, Cover(EMPTY, EMPTY), spans
+    )
 
 
 @pytest.mark.parametrize("late_ms", [0, 40, 80])

@@ -7,7 +7,9 @@ language model on two H200s whose rank 1 sleeps as long: its host is far ahead, 
 and rank 0 waits beside its own backward pass, which that slows down. `ddp-part` is the first burst of `benchmarks/ranks.py`
 on two H200s, whose rank 0 sleeps for 64 ms: entering held the other up for so long that one backward pass is in both. `fsdp-shared` are two bursts
 of its FSDP job, whose rank 1 sleeps, beside another job on both GPUs: bursts begin up to 400 ms apart, and the ends of half of
-the collectives differ by a time slice.
+the collectives differ by a time slice. `ddp4-…` are two of four ranks on H100s, cut to a step or two of each burst: rank 1
+has a slow loader, which gets ahead while a burst holds the rank; another process computes on its GPU, whose clock falls; or
+it keeps pace, but for steps that tracing slows, and it more than others.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from brrrtop.text import ranks as words
 from brrrtop.views.text import job_lines
 from tests.ranks.reads import job, moved, row, views
 
-JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work", "fsdp-sleep")
+JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work")
 BALANCED_STEP_NS = 11.15e6
 """Of `ddp`, which `ddp-sleep` is without the sleep."""
 
@@ -47,9 +49,10 @@ def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
     [
         ("ddp-sleep", "host"),
         ("ddp-work", "more-work"),
-        ("fsdp-sleep", "host"),
         ("ddp-hidden", "host"),
         ("fsdp-shared", "host"),
+        ("ddp4-loader", "input"),
+        ("ddp4-neighbour", "other_process"),
     ],
 )
 def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> None:
@@ -89,6 +92,21 @@ def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:
     assert row.edit == "peers-in-step"
     assert row.present_ns * (1 - row.saves_high) < BALANCED_STEP_NS < row.present_ns
     assert row.present_ns * (1 - row.saves_low) > BALANCED_STEP_NS
+
+
+def test_a_loader_that_is_slow_between_bursts_is_as_late_as_the_run_says() -> None:
+    judged = job("ddp4-loader")
+    bursts = judged.ranks[0].excess_by_cause_ns["idle_input"]
+    assert judged.waited_for.late_ns == pytest.approx(25e6, rel=0.1) and bursts < 10e6
+    [row] = judged.whatif
+    assert row.present_ns == pytest.approx(67.5e6, rel=0.01)  # not that of the traced steps
+
+
+def test_a_rank_that_only_traced_steps_slow_down_is_not_late() -> None:
+    judged = job("ddp4-balanced")
+    assert judged.together_ns / judged.steps > 1.05 * judged.step_ns
+    assert row(judged, 1).excess_by_cause_ns["idle_launch"] > 3e6
+    assert row(judged, 1).late_ns == 0 and judged.waited_for is None
 
 
 def test_a_balanced_job_waits_for_nobody() -> None:
@@ -209,7 +227,7 @@ def test_a_rank_that_nothing_was_recorded_of_is_missing_too() -> None:
 
 
 def test_waits_for_others_are_not_blamed_on_the_late_rank() -> None:
-    judged = job("fsdp-sleep")
+    judged = job("fsdp-shared")
     waited = judged.waited_for
     to_it = row(judged, 0).waits_for[waited.rank] / judged.steps
     assert waited.others_wait_ns <= to_it * 1.01

@@ -18,32 +18,6 @@ from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from collectors.protocol.frames import Kind
 from tests.ranks.reads import TRACES, files
 
-CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "late_by_ms"}
-
-
-def test_json_of_a_folder_has_what_the_contract_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(TRACES / "ddp-sleep"), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["schema"] == "brrrtop.report/2"
-    assert [row["rank"] for row in report["ranks"]] == [1, 0]
-    late, waits = report["ranks"]
-    assert set(late) >= CONTRACT
-    assert sum(late["split"].values()) == pytest.approx(1)
-    assert 0.5 < waits["waits_for_peers"] < 0.7 and late["waits_for_peers"] < 0.01
-    assert late["late_by_ms"] == pytest.approx(24, rel=0.05) and waits["late_by_ms"] == 0
-    assert report["peers_waited_for"]["rank"] == 1
-    assert report["peers_waited_for"]["cause"] == "host"
-    assert report["source"]["rank"] == 1  # the top speaks of the odd one
-    assert report["advisories"][0]["id"] == "straggler"
-    assert "peers-in-step" in [row["edit"] for row in report["whatif"]]
-
-
-def test_a_balanced_job_has_no_rank_that_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", *map(str, files("ddp")), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["peers_waited_for"] is None
-    assert len(report["ranks"]) == 2
-
 
 def test_text_has_eighty_columns_and_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", *map(str, files("dlrm"))]) == 0

@@ -1,78 +1,47 @@
-"""The ranks screen over a replay of two real ranks: rows, Enter, Escape, keys between ranks."""
+"""The ranks screen over a replay of two real ranks."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 
 from brrrtop.cli.files import open_job
 from brrrtop.cli.options import Options
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.screens.main import MainView
-from brrrtop.tui.screens.ranks import RankTable
 from tests.ranks.reads import files
+from tests.tui.keys import settled
 
-PATIENCE_S = 60.0
 
-
-@asynccontextmanager
-async def replayed(width: int, height: int) -> AsyncIterator[tuple[BrrrtopApp, Pilot[int]]]:
-    """The app over both ranks, at their end."""
+def replayed() -> BrrrtopApp:
+    """Over both ranks, at their end."""
     names = tuple(map(str, files("ddp-sleep")))
     driver = open_job(names, Options(files=names, speed=1.0))
     driver.seek(1.0)
-    app = BrrrtopApp(driver, interval_s=0.05)
-    async with app.run_test(size=(width, height)) as pilot:
-        yield app, pilot
+    return BrrrtopApp(driver, interval_s=0.05)
 
 
-async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
-    """Waits for a condition.
-
-    Raises:
-        AssertionError: It did not come.
-    """
-    end_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end_s
+async def until(pilot: Pilot[Any], words: str) -> str:
+    """The screen once it has them."""
+    while words not in (text := (await settled(pilot)).text):
         await pilot.pause(0.02)
-        await asyncio.sleep(0)
+    return text
 
 
-def text(app: BrrrtopApp) -> str:
-    strips = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+@pytest.mark.parametrize("width", [40, 60, 80])
+async def test_it_fits_small_terminals(width: int) -> None:
+    async with replayed().run_test(size=(width, 24)) as pilot:
+        text = await until(pilot, "Rank 1 is")
+    assert max(map(len, text.splitlines())) <= width
 
 
-async def test_enter_opens_a_rank_escape_comes_back_and_keys_step() -> None:
-    async with replayed(120, 30) as (app, pilot):
-        await until(pilot, lambda: bool(app.screen.query(RankTable)) and "Rank 1 is" in text(app))
-        shown = text(app)
-        rows = [line for line in shown.splitlines() if "/48 " in line]
-        assert [row.replace("▸", " ").split()[0] for row in rows] == ["1", "0"]
-        assert "late each step" in shown and "a step with no" in " ".join(shown.split())
-        await pilot.press("down", "enter")
-        await until(
-            pilot, lambda: isinstance(app.screen, MainView) and app.snapshot.source.rank == 0
-        )
+async def test_enter_opens_a_rank_and_escape_comes_back() -> None:
+    async with replayed().run_test(size=(120, 40)) as pilot:
+        await until(pilot, "Rank 1 is")
+        await pilot.press("enter")
+        await until(pilot, "rank1.brrr")
         await pilot.press("right_curly_bracket")
-        await until(pilot, lambda: app.snapshot.source.rank == 1)
-        await pilot.press("d")
-        await until(pilot, lambda: app.snapshot.source.rank == 0)
+        await until(pilot, "rank0.brrr")
         await pilot.press("escape")
-        await until(pilot, lambda: bool(app.screen.query(RankTable)))
-        await pilot.press("1")
-        await until(pilot, lambda: isinstance(app.screen, MainView))
-        await pilot.press("R")
-        await until(pilot, lambda: bool(app.screen.query(RankTable)))
-
-
-async def test_it_fits_small_terminals() -> None:
-    for width in (40, 60, 80):
-        async with replayed(width, 24) as (app, pilot):
-            await until(pilot, lambda app=app: "Rank 1 is" in text(app))  # type: ignore[misc]
-            assert max(map(len, text(app).splitlines())) <= width
+        await until(pilot, "ranks of the job")

@@ -117,27 +117,6 @@ def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones() -> None:
     assert session.advance(run.now_ns).comparison is not None
 
 
-def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
-    first = Run().steps(300, wait_us=20_000)
-    session = Session(first.source())
-    played(session, T0_NS, first.now_ns)
-    session.mark()
-    kept = session.advance(first.now_ns).baseline
-    second = Run(first.now_ns + 10**10).steps(300)
-    last = Session(second.source(), baseline=kept).advance(second.now_ns)
-    assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
-
-
-def test_a_doubled_batch_is_noticed() -> None:
-    result, last = changed(
-        Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
-    )
-    assert any(
-        "1.99 times the blocks" in one or "2.00 times the blocks" in one for one in result.changes
-    )
-    assert any(event.kind == "change" and "blocks" in event.says for event in last.events)
-
-
 def test_sixteen_bit_products_are_noticed() -> None:
     result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
     assert any("fp32 to bf16" in one for one in result.changes)

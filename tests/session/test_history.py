@@ -58,7 +58,6 @@ def test_work_and_gaps_of_a_step_add_up_to_it_and_gaps_have_the_cause(
     watched: list[Snapshot],
 ) -> None:
     picture, estimate = watched[-1].picture, watched[-1].estimate
-    assert picture is not None and estimate is not None
     work = _covered(picture, "kernels", "copies", "communication")
     gaps = _covered(picture, "gaps")
     length = picture.span.duration_ns

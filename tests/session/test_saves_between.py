@@ -17,7 +17,6 @@ SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brr
 
 def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
     shown = analyzed(SAVES)
-    assert shown.estimate is not None and shown.run is not None
     saving = shown.run.phases[0]
     assert saving.kind == "saving" and saving.where.startswith("save_checkpoint()")
     first = shown.advisories[0]

@@ -19,6 +19,7 @@ import pytest
 from collectors.attach.users import NO_GROUP
 from collectors.process import process as processes
 from collectors.protocol.frames import MARK, Frame, Kind
+from collectors.stacks import feed, interpreter
 from collectors.stacks.feed import StackFeed
 from collectors.stacks.interpreter import Interpreter, Torn
 from collectors.vocabulary import MarkClass
@@ -131,6 +132,35 @@ def test_garbage_is_no_sample(tmp_path: Path) -> None:
                         outcomes[False] += 1
         assert outcomes[True] and outcomes[False]
         assert child.process.poll() is None
+
+
+@pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
+def test_what_is_read_and_kept_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer decides how deep its stack is, how long its names, lines and files."""
+    with running(tmp_path / "train.py", seconds=60) as child:
+        number, process = main_thread(child), processes.read(child.process.pid)
+        with closing(Interpreter(process)) as reader:
+            state = reader.find_thread(number)
+            monkeypatch.setattr(interpreter, "_MOST_KEPT", 2000)
+            seen = [len(reader._codes) for _ in range(200) if with_stack(reader, state, number)]
+            assert seen and max(seen) < 4, "as each is some 1,500 bytes"
+            monkeypatch.setattr(interpreter, "_MOST_READ", 1000)
+            assert not with_stack(reader, state, number)
+        names = feed._Names()
+        places = feed._Places(process, names)
+        for path in (tmp_path / f"{n}.py" for n in range(feed._MOST_FILES + 2)):
+            path.write_bytes(b"\n" * (3 << 20))
+            assert places.source(str(path), 1) == ""
+        assert sum(map(len, places._files.values())) <= feed._MOST_FILES << 20
+        names.name("x" * 1_000_000)
+        assert len(names.new[0][1]) == feed._MOST_SIGNS
+
+
+def with_stack(reader: Interpreter, state: int, number: int) -> bool:
+    try:
+        return len(reader.stack(state, number)) > 0
+    except Torn:
+        return False
 
 
 class Agent:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.text import loader
 from brrrtop.text.loader import wait_for_each
+from tests.tui import snapshots
 
 
 @pytest.mark.parametrize(
@@ -19,3 +22,14 @@ from brrrtop.text.loader import wait_for_each
 def test_a_median_far_from_the_mean_does_not_speak_alone(total_ns: int, text: str) -> None:
     row = LoaderRow("DataLoader", 10, 10_000_000_000, total_ns, 111_000_000, 0, 1_940_000_000)
     assert wait_for_each(row) == text
+
+
+def test_the_kind_is_read_off_the_name() -> None:
+    names = {
+        snapshots.LOADER.name: "DataLoader of Images",
+        "DataLoader(num_workers=2)": "DataLoader",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "DataLoader",
+        "next_batch": "next_batch",
+    }
+    for name, kind in names.items():
+        assert loader.kind(replace(snapshots.LOADER, name=name)) == kind

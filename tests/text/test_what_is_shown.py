@@ -53,13 +53,6 @@ def test_a_recording_lets_nothing_into_a_snapshot(tmp_path: Path, text: str) -> 
     assert not harm("".join(strings_in(snapshot)), allowed="")
 
 
-def test_the_texts_of_a_hostile_recording_are_really_in_it(tmp_path: Path) -> None:
-    snapshot = analyzed(_hostile(tmp_path, "EVIL"))
-    assert "EVIL" in (snapshot.source.cmdline or "")
-    assert "EVIL" in (snapshot.estimate.device.name or "")
-    assert sum("EVIL" in row.name for row in snapshot.estimate.kernels) >= 2
-
-
 @WHOLE
 @given(lines)
 def test_no_report_has_any_of_it(

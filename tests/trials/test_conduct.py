@@ -101,7 +101,6 @@ def test_drift_of_the_machine_widens_the_interval_and_wins_nothing() -> None:
     report = MadeUp({}, drift=0.05).trials(edits=("bf16",)).conduct()
     row = report.edits[0]
     assert report.base is not None and report.base.drift == pytest.approx(0.1 / 1.05)
-    assert row.measured_low is not None and row.measured_high is not None
     assert row.measured_low < 0 < row.measured_high
     assert report.best == ()
 

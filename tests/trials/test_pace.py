@@ -109,7 +109,6 @@ def test_an_evaluation_is_no_part_of_the_steps(tmp_path: Path) -> None:
     window = find_window(trace.marks, 6.0)
     assert window is not None and window.complete
     result = pace(trace, window)
-    assert result is not None
     assert result.step_ns == pytest.approx(20e6) and result.error_ns < 1e5
     assert result.samples == 4 and result.waits == pytest.approx(whole.waits)
 

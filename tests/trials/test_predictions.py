@@ -35,5 +35,5 @@ def test_the_watched_run_gives_what_if_rows_and_ends(
     options = Options(command=command, trace_graphs=True, interval=0.25)
     with guarded_folder() as folder:
         rows = verb._predict(Program(command, folder, 1), HEADER, options)
-        assert not list(guardian.processes(str(folder)))
+        assert not guardian.processes(str(folder), set())
     assert rows["double-batch"].saves > -1

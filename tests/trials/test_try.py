@@ -89,6 +89,30 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     raise AssertionError(remains)
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["sleep 0.1; {mark} exec sleep 61.7", "{mark} sh -c 'env -i sleep 61.7 & sleep 60'"],
+    ids=["after we were killed", "without an environment"],
+)
+def test_the_guardian_ends_what_is_being_started_and_what_it_started(
+    monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setattr(guardian, "INTERRUPT_S", 1.0)
+    with subprocess.Popen(
+        ["sh", "-c", "echo; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other, guarded_folder() as folder:  # fmt: skip
+        assert other.stdout is not None and other.stdout.readline()
+        words = start.format(mark=f"{guardian.MARK}={folder}")
+        with subprocess.Popen(["sh", "-c", words], start_new_session=True) as program:
+            time.sleep(0.02 if start.startswith("sleep") else 0.5)
+            assert guardian.end(str(folder))
+            assert program.wait(1) < 0
+            running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+            assert b"sleep\x0061.7\0" not in running
+        assert other.poll() is None, "nothing to do with it"
+        other.communicate(b"\n")
+
+
 def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the_same() -> None:
     """A step sleeps for 0.2 s in its loader and computes for some milliseconds: how busy the machine is
     does not matter to the ratio."""
@@ -302,7 +326,6 @@ def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(
                 while trace.header is None and time.monotonic() < ends_s:
                     trace.update()
                     time.sleep(0.05)
-            assert program.process is not None
             assert program.process.returncode in (-signal.SIGINT, 130, 1)
     finally:
         signal.signal(signal.SIGINT, before)

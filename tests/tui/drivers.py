@@ -7,10 +7,9 @@ from threading import Event as Flag
 
 from msgspec.structs import replace
 
-from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 
-ALL = frozenset({"step", "seek", "speed", "continuous", "save", "follow"})
+ALL = frozenset({"step", "seek", "speed", "continuous", "follow"})
 
 
 class ListDriver:
@@ -93,12 +92,6 @@ class ListDriver:
     def follow(self) -> str:
         self.asked.append("follow")
         return "watching pid 4712"
-
-    def save(self, path: str) -> str:
-        if path == "taken.brrr":
-            raise BrrrtopError("taken.brrr is there already", "choose another name")
-        self.asked.append(f"save {path}")
-        return f"saved to {path}"
 
     def close(self) -> None:
         self.closed.set()

@@ -82,7 +82,6 @@ def _field(segment: Segment) -> ColorTriplet | None:
 
 def seen(pilot: Pilot[Any]) -> Seen:
     palette: Palette = pilot.app.palette  # type: ignore[attr-defined]
-    assert palette.cursor.bgcolor is not None
     under = palette.cursor.bgcolor.triplet
     lines, chosen = [], []
     for strip in pilot.app.screen._compositor.render_strips():

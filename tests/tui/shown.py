@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +59,12 @@ class Shown:
         while self.app.screen.outer_size != (width, height) and time.monotonic() < deadline:
             await self.pilot.pause(0.001)
         return await self.text()
+
+    async def wait(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, await self.text()
+            await self.pilot.pause(0.01)
 
     async def until(self, words: str) -> str:
         """The screen as soon as it has these words.

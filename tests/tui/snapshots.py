@@ -196,6 +196,7 @@ def estimate(acc: Account | None = None, **more: Any) -> Estimate:
         "runner_up": Regime.COMPUTE,
         "launch": Launch(184_000, 0.12, 0.88, 454),
         "steps": Steps(4, round(0.245 * acc.duration_ns), "marks", 0.97, _steps(acc)),
+        "batch": None,
         "kernels": KERNELS,
         "evidence_shares": {"L1": 0.2, "L1.5": 0.2, "L2": 0.6},
         "roofs": ROOFS,
@@ -292,7 +293,7 @@ def run(acc: Account | None = None) -> Run:
     return Run(
         span=Span(T0_NS - hours, T0_NS), account=long, split=split_of(whole), phases=phases,
         witness=Witness(0.55, 0.53, 27e6, 24.5e6, 0.4, 0.42), traced_ns=hours // 50, steps=400_000,
-        step_ns=24_500_000, stretches=stretches,
+        step_ns=24_500_000, stretches=stretches, batch=32,
         now=Now(10_000 * MS, PhaseKind.TRAIN, "train() train.py:88", 24 * MS, 0.5,
                 account(10_000, compute=0.29, memory=0.14, input=0.52), Split(0.29, 0.14, 0.57, 0.0)),
     )  # fmt: skip

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.cli.files import FromFirstActivity
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.analyze import analyze
-from brrrtop.sources.registry import open_source
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
-RUN = Path(__file__).resolve().parents[1] / "recordings" / "runs" / "imagenet_jpeg.brrr"
 CODE = "import torch\n\n\ndef train(loader):\n    for x, y in loader:\n        step(x, y)\n"
 
 
@@ -35,17 +32,45 @@ async def test_lines_stand_in_their_file_with_their_share(
     snapshot = replace(sampled(hot, other), source=snapshots.replayed().source)
     async with shown(snapshot, size=(120, 40)) as screen:
         text = await screen.press("C")
-        assert "72%     5 │     for x, y in loader:" in text and "20%     6 │         step" in text
-        assert " 4 │ def train(loader):" in text and "job/train.py  92% of the time" in text
+        assert re.search(r"5 ▐█+. +72% data +│     for x, y in loader:", text)
+        assert re.search(r"6 ▐█.? +20% +│         step", text)
+        assert re.search(r" 4 +│ def train\(loader\):", text)
+        assert "job/train.py  92% of the time" in text and "line 5 in one step" in text
         (tmp_path / "job" / "train.py").write_text(CODE.replace("in loader", "in others"))
         text = await screen.press("escape", "C")
-        assert "72%     5 │ for x, y in loader:" in text and "def train" not in text
+        assert re.search(r"72% data +│ for x, y in loader:", text) and "def train" not in text
 
 
-def test_the_ledger_says_which_lines_take_the_time() -> None:
-    run = analyze(FromFirstActivity(open_source(str(RUN)))).run
-    assert run is not None and run.lines
-    assert run.lines[0].share == max(one.share for one in run.lines)
-    assert sum(one.share for one in run.lines) == pytest.approx(1, abs=0.2)
-    loop = next(one for one in run.lines if one.waits > 0.3)
-    assert ".py:" in loop.place
+async def test_an_edit_is_a_diff_of_the_file_and_goes_to_the_clipboard_as_a_patch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = CODE.replace("\n\n\n", "\nloader = DataLoader(data, num_workers=2)\n\n", 1)
+    (tmp_path / "train.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    edit = replace(snapshots.WHATIF[0], edit="loader-ready", line="DataLoader(..., num_workers=7)")
+    source = snapshots.replayed().source
+    snapshot = replace(
+        sampled(CodeLine("train.py:5", "for x, y in loader:", 0.7, 0.7)), source=source
+    )
+    async with shown(replace(snapshot, whatif=(edit,)), size=(120, 40)) as screen:
+        text = await screen.press("C", "e")
+        assert "-loader = DataLoader(data, num_workers=2)" in text and "train.py:2" in text
+        assert "the patch of train.py went to the clipboard" in await screen.press("y")
+        patch = screen.app.clipboard
+        assert (
+            patch.startswith("--- train.py\n")
+            and "+loader = DataLoader(data, num_workers=7" in patch
+        )
+        assert "num_workers=2" not in await screen.press("e")
+
+
+async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own() -> None:
+    hot = CodeLine("job/train.py:5", "for x, y in loader:", 0.7, 0.7)
+    other = CodeLine("job/train.py:6", "loss.backward()", 0.2, 0.0)
+    async with shown(sampled(hot, other), size=(120, 40)) as screen:
+        text = await screen.press("C")
+        gpu, marks = (
+            next(x for x in text.splitlines() if x.startswith(w)) for w in ("GPU", "line  ")
+        )
+        assert "▔" in marks and not set(marks[8:]) - {"▔", " "}, gpu
+        assert "its part of the step is not known" in await screen.press("down")

@@ -96,35 +96,9 @@ async def test_without_steps_nothing_is_called_a_step() -> None:
     assert "per second" in text and "a step" not in text
 
 
-async def test_the_screen_survives_any_size() -> None:
-    async with shown(compared()) as screen:
-        await screen.press("b")
-        before = await screen.resize(80, 24)
-        for size in ((1, 1), (40, 10), (20, 50), (200, 60)):
-            await screen.resize(*size)
-        assert await screen.resize(80, 24) == before
-
-
 async def test_the_screen_says_what_the_command_line_says() -> None:
     lines = " ".join(" ".join(compare_text.lines(COMPARISON, "before.brrr", "after.brrr")).split())
     async with shown(compared(), size=(200, 60)) as screen:
         text = " ".join((await screen.press("b")).split())
     for sentence in (*compare_text.promises(COMPARISON), COMPARISON.says, *COMPARISON.changes):
         assert sentence in lines and sentence in text
-
-
-def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
-    assert "something else changed too" in compare_text.promise(PromiseResult("a", 0.1, 0.3))
-    assert "nothing: it costs 10%" in compare_text.promise(PromiseResult("a", 0.1, -0.1))
-    assert "won: not measured" in compare_text.promise(PromiseResult("a", 0.1, None))
-    assert "80% of that" in compare_text.promise(PromiseResult("a", 0.5, 0.4))
-
-
-@pytest.mark.parametrize(
-    ("steps", "text"),
-    [(1.0, "mean of 1 step"), (0.5, "mean of 0.5 steps"), (59.0, "mean of 59 steps"), (None, "")],
-)
-def test_what_a_time_is_the_mean_of_is_told_in_numbers_that_agree(
-    steps: float | None, text: str
-) -> None:
-    assert compare_text.averaged(steps) == text

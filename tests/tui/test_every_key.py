@@ -10,12 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.errors import INTERRUPTED
-from brrrtop.model.host import Host, HostTrainer
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.home import HomeApp
+from tests.cli.terminal import LEAVES_THE_SCREEN, on_a_terminal
 from tests.tui import snapshots
 from tests.tui.drivers import ALL, ListDriver
 from tests.tui.keys import (
@@ -30,7 +29,6 @@ from tests.tui.keys import (
     shows,
     shrinks,
 )
-from tests.tui.test_terminal import LEFT, terminal
 
 PRESSED: dict[str, set[Bound]] = {}
 """By tour: what it presses, collected as the tables below are read."""
@@ -106,7 +104,7 @@ ANYWHERE = tour(
             ("3", "most worth taking first"), ("a", "most worth taking first"),
             ("4", "newest first"), ("l", "newest first"), ("5", "── before and after"),
             ("b", "── before and after"), ("6", "each edit simulated"), ("w", "each edit simulated"),
-            ("p", "the step before and after an edit"), ("C", "code: where the training thread is"),
+            ("p", "the step before and after an edit"), ("C", "your code: share of"),
             ("T", "── ops, modules and memory"), ("L", "Where the loop makes the batches"),
         )
         for step in (("BrrrtopApp", key, shows(words)), ("-", "1", MAIN))
@@ -125,8 +123,8 @@ ANYWHERE = tour(
     ("BrrrtopApp", "n", shows("tracing the next steps")),
     ("BrrrtopApp", "o", shows("812 ops")),
     ("BrrrtopApp", "t", shows("theme: light")),
-    ("BrrrtopApp", "S", shows("Save what was seen")),
-    ("Dialog", "escape", hides("Save what was seen")),
+    ("BrrrtopApp", "S", shows("Save what is seen")),
+    ("Dialog", "escape", hides("Save what is seen")),
     ("BrrrtopApp", "colon", shows("Search for commands")),
     ("-", "escape", hides("Search for commands")),
     ("BrrrtopApp", "ctrl+p", shows("Search for commands")),
@@ -175,6 +173,9 @@ VIEWS = tour(
     ("-", "k", chooses("next batch in 42%")),
     ("AllAdvice", "y", shows("for dataloader-stall went to")),
     ("AllAdvice", "x", shows("Silenced: 1")),
+    ("-", "C", shows("your code: share of")),
+    ("Code", "e", shows("edit 1 of")),
+    ("Code", "y", shows("there is no patch to copy")),
     ("-", "question_mark", shows("── help")),
     *(("Scrolled", key, grows(SCROLLED)) for key in ("down", "j", "enter", "pagedown", "end")),
     *(("Scrolled", key, shrinks(SCROLLED)) for key in ("up", "k", "pageup", "home")),
@@ -253,26 +254,8 @@ RANKS = tour(
     ("-", "1", MAIN),
     ("BrrrtopApp", "R", shows("ranks of the job")),
 )  # fmt: skip
-FOLLOWED = tour("a successor", ("BrrrtopApp", "enter", shows("watching pid 4712")))
-HOME = tour(
-    "home",
-    ("-", "down", chooses("4712")),
-    ("-", "j", chooses("4713")),
-    ("-", "up", chooses("4712")),
-    ("-", "k", chooses("4711")),
-    ("-", "end", chooses("4713")),
-    ("-", "home", chooses("4711")),
-    ("-", "G", chooses("4713")),
-    ("-", "g", chooses("4711")),
-    ("HomeApp", "question_mark", shows("── help")),
-    ("HomeApp", "h", hides("── help")),
-    ("HomeApp", "f1", shows("── help")),
-    ("HomeApp", "escape", hides("── help")),
-)  # fmt: skip
 PRESSED["another way"] = {
     *(("BrrrtopApp", key) for key in ("q", "f10", "ctrl+c", "ctrl+z", "ctrl+l", "ctrl+r", "f5")),
-    *(("HomeApp", key) for key in ("q", "f10", "ctrl+c", "c", "t")),
-    ("HomeList", "enter"),
 }
 """By tests of their own below: they end the app, stop it, or change nothing but what is on the terminal."""
 
@@ -290,9 +273,7 @@ def test_every_key_is_pressed_somewhere() -> None:
     assert pressed - set(bound()) == set(), "nobody binds these any more"
 
 
-async def walk(
-    app: BrrrtopApp | HomeApp, stops: Sequence[tuple[str, str, Effect]], ready: str
-) -> None:
+async def walk(app: BrrrtopApp, stops: Sequence[tuple[str, str, Effect]], ready: str) -> None:
     async with app.run_test(size=(120, 60)) as pilot:
         while ready not in (await settled(pilot)).text:
             await pilot.pause(0.01)
@@ -315,56 +296,25 @@ async def test_keys_on_the_screen_of_ranks_do_what_they_are_for() -> None:
     await walk(BrrrtopApp(Player(snapshot), interval_s=5.0), RANKS, "ranks of the job")
 
 
-async def test_enter_follows_a_successor() -> None:
-    snapshot = replace(RECORDING, successor=4712)
-    await walk(BrrrtopApp(Player(snapshot), interval_s=5.0), FOLLOWED, "── kernels")
-
-
-HOST = Host(tuple(HostTrainer(pid, "ada", "python train.py", True) for pid in (4711, 4712, 4713)))
-
-
-async def test_keys_on_the_list_of_trainers_do_what_they_are_for() -> None:
-    await walk(HomeApp(lambda: HOST), HOME, "4711")
-
-
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("f10", 0), ("ctrl+c", INTERRUPTED)])
 async def test_keys_that_end_it(key: str, code: int) -> None:
-    app, home = BrrrtopApp(Player(RECORDING), interval_s=5.0), HomeApp(lambda: HOST)
+    app = BrrrtopApp(Player(RECORDING), interval_s=5.0)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(key)
     assert not app.is_running and (app.return_code or 0) == code
-    async with home.run_test(size=(80, 24)) as pilot:
-        await pilot.press(key)
-    assert not home.is_running and home.return_value is None
-
-
-@pytest.mark.parametrize(("key", "agent"), [("enter", True), ("c", False)])
-async def test_keys_that_choose_a_trainer(key: str, agent: bool) -> None:
-    home = HomeApp(lambda: HOST)
-    async with home.run_test(size=(80, 24)) as pilot:
-        while "4711" not in (await settled(pilot)).text:
-            await pilot.pause(0.01)
-        before = home.palette.theme, home.screen.styles.background
-        await pilot.press("t")
-        await settled(pilot)
-        assert home.palette.theme != before[0] and home.screen.styles.background != before[1]
-        await pilot.press(key)
-    assert home.return_value == (4711, agent)
 
 
 def test_keys_of_a_terminal_draw_it_anew_stop_it_and_go_on() -> None:
-    with terminal(process_group=0) as screen:
-        screen.until(b"COMPUTE-BOUND")
-        screen.press(b" ")
-        screen.until(b"PAUSED")
+    with on_a_terminal("demo", "healthy", job=True) as screen:
+        screen.read_until(b"COMPUTE-BOUND")
+        screen.answer(b" ", b"PAUSED")
         for key in (b"\x0c", b"\x12", b"\x1b[15~"):
-            screen.press(key)
-            screen.until(b"COMPUTE-BOUND")
-        screen.press(b"\x1a")
-        screen.until(LEFT)
-        stopped = os.waitid(os.P_PID, screen.program.pid, os.WSTOPPED | os.WNOWAIT)
+            screen.answer(key, b"COMPUTE-BOUND")
+        screen.answer(b"\x1a", LEAVES_THE_SCREEN)
+        stopped = os.waitid(os.P_PID, screen.pid, os.WSTOPPED | os.WNOWAIT)
         assert stopped is not None and stopped.si_status in (signal.SIGSTOP, signal.SIGTSTP)
-        os.kill(screen.program.pid, signal.SIGCONT)
-        screen.until(b"COMPUTE-BOUND")
-        screen.press(b"q")
+        screen.seen = b""
+        os.kill(screen.pid, signal.SIGCONT)
+        screen.read_until(b"COMPUTE-BOUND")
+        screen.type(b"q")
         assert screen.ended() == 0

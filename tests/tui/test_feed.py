@@ -31,7 +31,7 @@ class Inbox:
             return sum(isinstance(m, kind) for m in self.messages) >= count
 
         with self.came:
-            assert self.came.wait_for(enough, timeout=5), f"no {kind.__name__} came"
+            assert self.came.wait_for(enough, timeout=60), f"no {kind.__name__} came"
             return [m for m in self.messages if isinstance(m, kind)]
 
 
@@ -71,7 +71,11 @@ def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
     feed = Feed(driver, inbox, interval_s=60)
     feed.start()
     inbox.wait_for(SnapshotReady)
-    feed.ask(lambda d: d.save("taken.brrr"))
+
+    def refuse(_: object) -> str:
+        raise BrrrtopError("taken.brrr is there already", "choose another name")
+
+    feed.ask(refuse)
     (answer,) = inbox.wait_for(RequestAnswered)
     assert isinstance(answer, RequestAnswered)
     assert answer.failed
@@ -90,7 +94,7 @@ def test_a_driver_that_fails_ends_the_feed_with_its_fault() -> None:
     (failed,) = inbox.wait_for(FeedFailed)
     assert isinstance(failed, FeedFailed)
     assert failed.fault is fault
-    feed.join(2)
+    feed.join(60)
     assert driver.closed.is_set()
 
 

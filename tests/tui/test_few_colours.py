@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import textual.constants
 from rich.color import Color, ColorSystem
-from rich.segment import Segment
-from rich.style import Style
 
 from brrrtop.cli import settings, show
 from brrrtop.model.settings import Settings
-from brrrtop.tui.painted import mapped
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
+from brrrtop.tui.palette import THEMES, Palette
+from tests.cli.terminal import on_a_terminal
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -27,125 +21,33 @@ REGIMES = ("compute", "memory", "overhead", "unknown")
 PAIRS = tuple(itertools.combinations(REGIMES, 2))
 
 
-def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
-    """The codes of the style's own colours, text and field, on such a terminal."""
-    if system in ("16", "8"):
-        style = mapped(style, THEMES["dark" if dark else "light"])
-    numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
-    codes = []
-    for colour in (style.color, style.bgcolor):
-        if colour is None:
-            continue
-        sent = Color.downgrade(colour, numbered)
-        assert sent.number is not None
-        codes.append(str(sent.number % 8 if system == "8" else sent.number))
-    return tuple(codes)
+@pytest.mark.parametrize(("theme", "system"), [
+    *((theme, ColorSystem.EIGHT_BIT) for theme in THEMES),
+    ("high-contrast", ColorSystem.STANDARD), ("light", ColorSystem.STANDARD),
+])  # fmt: skip
+def test_regimes_differ_on_terminals_of_few_colours(theme: str, system: ColorSystem) -> None:
+    palette = Palette(theme).palette
+    for one, other in (*PAIRS, *((name, "background") for name in REGIMES), ("on_fill", "compute")):
+        sent = [Color.parse(palette[name]).downgrade(system).number for name in (one, other)]
+        assert sent[0] != sent[1], (one, other)
 
 
-@pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_regimes_differ_on_terminals_of_few_colours(
-    one: str, other: str, dark: bool, system: str
+@pytest.mark.parametrize(("theme", "drawn"), [("dark", "high-contrast"), ("light", "light")])
+async def test_of_sixteen_colours_dark_is_drawn_in_high_contrast(
+    theme: str, drawn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    palette = Palette("dark" if dark else "light")
-    assert _as_sent(palette.style(one), dark, system) != _as_sent(
-        palette.style(other), dark, system
-    )
-    first, second = (_as_sent(palette.filled(name), dark, system) for name in (one, other))
-    assert first[1] != second[1], "the fields"
-    assert first[0] != first[1], "text on its field"
-
-
-@pytest.mark.parametrize("system", ["16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
-def test_names_on_the_cursor_have_the_colour_of_text(dark: bool, system: str) -> None:
-    """Cyan on blue, as of a compute-bound kernel's name, is hard to read."""
-    palette = Palette("dark" if dark else "light")
-    text = _as_sent(palette.style("text") + palette.cursor, dark, system)
-    for hue in MARKS:
-        assert _as_sent(palette.style(hue) + palette.cursor, dark, system) == text
-    assert text[0] != text[1]
-
-
-@pytest.mark.parametrize("system", ["256", "16", "8"])
-@pytest.mark.parametrize("dark", [True, False])
-@pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
-def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, system: str) -> None:
-    palette = Palette("dark" if dark else "light")
-    for under in ("background", "raised"):
-        field = Style(bgcolor=palette.palette[under])
-        assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
-
-
-@pytest.mark.parametrize("ascii_only", [True, False])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:
-    palette = Palette(colour=False, ascii=ascii_only)
-    assert palette.fill(one) != palette.fill(other)
-    assert MARKS[one].letter != MARKS[other].letter
-
-
-@pytest.mark.parametrize("dark", [True, False])
-async def test_the_screen_has_only_the_sixteen(dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
-    palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
-    async with shown(snapshots.snapshot(), palette=Palette("dark" if dark else "light")) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(theme)) as screen:
         assert screen.app.console.color_system == "standard"
-        for key in ("1", "r", "a", "question_mark"):
-            await screen.press(key)
-            seen = set()
-            for segment in itertools.chain.from_iterable(screen.strips()):
-                for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
-                    if colour is not None:
-                        seen.add(colour.number)
-                        assert colour.triplet is None or colour.triplet.hex not in palette
-            assert len(seen) >= 4, key
-
-
-@pytest.mark.parametrize("theme", ["dark", "light"])
-async def test_below_a_dialog_the_sixteen_stay_what_they_are(
-    theme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
-
-    def sent(segments: list[Segment]) -> list[tuple[str, int | None, int | None]]:
-        styles = [(one.text, one.style or Style()) for one in segments]
-        return [
-            (text, *(c and c.downgrade(ColorSystem.STANDARD).number for c in (s.color, s.bgcolor)))
-            for text, s in styles
-        ]
-
-    async with shown(snapshots.snapshot(), size=(120, 40), palette=Palette(theme)) as screen:
-        await screen.text()
-        before = [sent(list(line)) for line in screen.strips()[:3]]
-        await screen.press("colon")
-        assert [sent(list(line)) for line in screen.strips()[:3]] == before
+        assert screen.app.palette.theme == drawn
 
 
 def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
     """The bytes that reach the terminal, of the program itself."""
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "TERM": "xterm",
-        "LC_ALL": "C.UTF-8",
-        "COLUMNS": "120",
-        "LINES": "40",
-    }
-    environment.pop("COLORTERM", None)
-    command = [sys.executable, "-m", "brrrtop", "demo", "sync-bound"]
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    ) as one:
-        os.close(theirs)
-        try:
-            written = b""
-            while len(fields := _fields(written)) < 3:
-                written += os.read(ours, 1 << 16)
-        finally:
-            one.kill()
-    os.close(ours)
+    with on_a_terminal("demo", "sync-bound", TERM="xterm", COLORTERM="") as screen:
+        screen.resize(40, 120)
+        while len(fields := _fields(screen.seen)) < 3:
+            screen.read_for(0.05)
     assert len(set(fields.values())) == 3, fields
 
 

@@ -10,14 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
-from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.text import loader
-from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
-from brrrtop.tui.widgets.loader import Loader
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -72,18 +68,6 @@ async def test_what_matters_most_stays_and_kernels_are_three_or_none(cause: str)
             assert ("── loader" in text) is (height >= 24 and cause == "input")
 
 
-async def test_it_takes_the_lines_of_the_height_that_the_screen_has_now() -> None:
-    async with shown(snapshots.snapshot(), size=(120, 24)) as screen:
-        pane = screen.app.query_one(Loader)
-        assert pane.size.height == 4
-        await screen.resize(120, 50)
-        await screen.settle()
-        assert pane.size.height == 8
-        await screen.resize(120, 24)
-        await screen.settle()
-        assert pane.size.height == 4
-
-
 async def test_why_nothing_is_judged_is_said_on_a_flat_screen_too() -> None:
     waiting = snapshots.snapshot(
         estimate=None, devices=(), advisories=(), whatif=(), tables=NO_TABLES
@@ -100,14 +84,6 @@ async def test_L_opens_all_of_it_a_click_too_and_escape_leads_back() -> None:
         assert "── loader: " in await screen.press("escape")
         await screen.pilot.click("Loader")
         assert "Where the loop makes the batches" in await screen.text()
-
-
-async def test_it_can_be_hidden() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        view = screen.app.screen
-        assert isinstance(view, MainView)
-        view._choose(Settings(hidden=("loader",)))
-        assert "── loader" not in await screen.text()
 
 
 async def test_without_waits_it_says_where_they_would_come_from() -> None:
@@ -155,7 +131,6 @@ async def test_the_pane_the_advice_and_the_edit_name_the_same_number_of_workers(
         advised = re.search(
             r"DataLoader\(\.\.\., num_workers=(\d+), persistent_workers=True\)", text
         )
-        assert enough is not None and advised is not None
         assert enough[1] == advised[1]
         edits = " ".join((await screen.press("w")).split())
     assert f"num_workers={enough[1]}," in edits
@@ -167,14 +142,3 @@ async def test_a_file_name_of_somebody_else_stays_within_its_line(width: int) ->
     async with shown(with_loader(row), size=(width, 24)) as screen:
         text = await screen.press("L")
     assert "\x1b" not in text and "made as" in text
-
-
-def test_the_kind_is_read_off_the_name() -> None:
-    names = {
-        snapshots.LOADER.name: "DataLoader of Images",
-        "DataLoader(num_workers=2)": "DataLoader",
-        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "DataLoader",
-        "next_batch": "next_batch",
-    }
-    for name, kind in names.items():
-        assert loader.kind(replace(snapshots.LOADER, name=name)) == kind

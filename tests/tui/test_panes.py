@@ -18,14 +18,13 @@ from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import THEMES
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.time_spent import HistoryGraph
 from brrrtop.tui.widgets.verdict import Figures, Headline
 from tests.tui import snapshots
-from tests.tui.shown import SIZES, Shown, shown
+from tests.tui.shown import Shown, shown
 
 SHAPES = scenarios()["healthy"]
 SAMPLES = StackSamples(
@@ -36,25 +35,6 @@ SAMPLES = StackSamples(
 def visible(screen: Shown, pane: type) -> bool:
     widget = screen.app.query_one(pane)
     return bool(widget.display and widget.size.height)
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), size=size) as screen:
-        text = await screen.text()
-    places = [
-        text.index(words)
-        for words in ("WAITS FOR DATA", "GPU idle 47%", "≤1.7× faster", "── kernels", "nvjet")
-    ]
-    assert places == sorted(places)
-
-
-@pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 20)])
-async def test_small_screens_keep_verdict_hero_and_first_advice(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), size=size) as screen:
-        text = await screen.text()
-    assert "WAITS FOR DATA" in text and "GPU idle 47%" in text and "≤1.7× faster" in text
-    assert ("nvjet" in text) is (size[1] >= 16)
 
 
 async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much() -> None:
@@ -89,39 +69,6 @@ async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
         assert visible(screen, KernelTable)
 
 
-async def test_a_command_is_chosen_by_a_part_of_its_name() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        assert "Search for commands" in await screen.press("colon")
-        await screen.press(*"roofline")
-        assert "all advice" not in await screen.until("kernels under the roofs")
-        await screen.press("enter")
-        await screen.until("FLOP/byte")
-        await screen.press("ctrl+p", *"hide pane fig")
-        await screen.until("hide pane figures")
-        await screen.press("enter")
-        for _ in range(100):
-            if not visible(screen, Figures):
-                break
-            await screen.pilot.pause(0.02)
-        assert isinstance(screen.app.screen, MainView) and not visible(screen, Figures)
-        await screen.press("ctrl+p", *"show pane fig")
-        await screen.until("show pane figures")
-        await screen.press("enter")
-        for _ in range(100):
-            if visible(screen, Figures):
-                break
-            await screen.pilot.pause(0.02)
-        assert visible(screen, Figures)
-
-
-async def test_the_dialog_is_left_without_doing_anything() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.press("colon", *"xyzzy")
-        await screen.until("No matches found")
-        await screen.press("escape", "colon", "q", "escape")
-        assert isinstance(screen.app.screen, MainView)
-
-
 async def test_every_command_does_something_and_nothing_fails() -> None:
     async with shown(snapshots.snapshot()) as screen:
         app = screen.app
@@ -151,7 +98,7 @@ async def test_every_pane_can_be_hidden() -> None:
         view._choose(everything)
         text = await screen.text()
     assert "GPU idle 47%" in text
-    for words in ("── kernels", "── what to do", "── history", "── one step", "512 W"):
+    for words in ("── kernels", "── what to do", "── loader", "── history", "── one step", "512 W"):
         assert words not in text
 
 
@@ -201,7 +148,6 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert (
             "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s, excluding" in text
         )
-        assert "waits for data  waiting for the next batch" in text
     for given, why in (
         (snapshots.snapshot(), "No line stands out yet: the agent samples"),
         (snapshots.replayed(), "No line stands out: stacks are sampled by the agent only"),
@@ -220,31 +166,6 @@ async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() 
         assert "nowhere" in await screen.press("slash", *"xyzzy")
     async with shown(snapshots.snapshot()) as screen:
         assert "Nothing to show" in await screen.press("T")
-
-
-async def test_only_the_first_words_of_advice_are_bold() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        await screen.press("a")
-        bold = plain = ""
-        for line in screen.strips():
-            for segment in line:
-                if segment.style and segment.style.bold:
-                    bold += segment.text
-                else:
-                    plain += segment.text
-    assert "GPU waits for the next batch" in bold
-    assert "or keep decoded samples" in plain
-
-
-async def test_a_theme_is_chosen_by_name() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        for name in THEMES:
-            screen.app.action_theme(name)
-            await screen.settle()
-            assert screen.app.palette.theme == name
-            assert screen.app.theme == f"brrrtop-{name}"
-            background = screen.app.screen.styles.background.hex.lower()
-            assert background == THEMES[name].colours["background"]
 
 
 def test_what_stays_after_leaving_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

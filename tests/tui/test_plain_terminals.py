@@ -7,7 +7,7 @@ import pytest
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
-from tests.tui.shown import SIZES, shown
+from tests.tui.shown import shown
 
 ASCII = Palette(colour=False, ascii=True)
 KEYS = ("1", "question_mark", "r", "a", "l", "enter", "slash", "S")
@@ -20,13 +20,6 @@ async def test_ascii_means_every_character_of_every_view() -> None:
     assert len(set(seen.values())) == len(KEYS)
     for key, text in seen.items():
         assert text.strip() and text.isascii(), key
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_ascii_lines_are_as_long_as_the_others(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), palette=ASCII, size=size) as screen:
-        text = await screen.text()
-    assert {len(line) for line in text.splitlines()} == {size[0]}
 
 
 async def test_no_colour_means_no_colour_at_all() -> None:
@@ -78,8 +71,3 @@ async def test_without_colour_a_dialog_has_an_edge(key: str) -> None:
         text = await screen.press(key)
     edges = sum(line.count("|") == 2 or "------" in line for line in text.splitlines())
     assert edges >= 2, text
-
-
-async def test_in_ascii_arrows_of_a_long_page_are_words_too() -> None:
-    async with shown(snapshots.snapshot(), palette=ASCII, size=(80, 24)) as screen:
-        assert "up/down to read on" in await screen.press("question_mark")

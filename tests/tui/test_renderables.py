@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rich.style import Style
 from rich.text import Text
 
-from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
@@ -25,7 +23,6 @@ from brrrtop.tui.renderables.line import (
     clipped,
     fitted,
     joined,
-    painted,
     rows,
     rule,
     sided,
@@ -137,14 +134,6 @@ def test_history_stacks_compute_below_memory_below_overhead() -> None:
     assert {line.plain[1] for line in lines} == {" "}
 
 
-def test_neighbours_of_one_style_are_one_piece() -> None:
-    red, blue = Style(color="red"), Style(color="blue")
-    line = painted([("a", red), ("b", red), ("c", blue), ("d", red)])
-    pieces = [(line.plain[span.start : span.end], span.style) for span in line.spans]
-    assert pieces == [("ab", red), ("c", blue), ("d", red)]
-    assert painted([]).plain == ""
-
-
 def test_lines_that_follow_each_other_are_drawn_as_one_region() -> None:
     assert runs([0, 1, 2, 5, 7, 8]) == [(0, 3), (5, 1), (7, 2)]
     assert runs([]) == []
@@ -190,66 +179,6 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT", "nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
-        ("triton_poi_fused_sum_14", "triton_poi_fused_sum_14"),
-        (
-            "void at::native::vectorized_elementwise_kernel<8, at::native::tanh_kernel_cuda("
-            "at::TensorIteratorBase&)::{lambda()#2}::operator()() const, std::array<char*, 2ul> >",
-            "tanh · vectorized_elementwise_kernel",
-        ),
-        (
-            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
-            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
-            "MulFunctor<float> > >(at::TensorIteratorBase&)>(int, float)",
-            "MulFunctor · elementwise_kernel",
-        ),
-        (
-            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(...)",
-            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1",
-        ),
-        (
-            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1_"
-            "cga1x1x1_kernel0_0",
-            "sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1",
-        ),
-        (
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
-            "aligna4_alignc4_execute_kernel__5x_cublas",
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
-            "aligna4_alignc4",
-        ),
-        (
-            "void at::native::vectorized_elementwise_kernel<8, at::native::"
-            "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}"
-            "::operator()() const::{lambda(float, float)#1}, std::array<char*, 3ul> >(int, char*)",
-            "GeluBackward · vectorized_elementwise_kernel",
-        ),
-        (
-            "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
-            "CatArrayBatchedCopy",
-        ),
-        (
-            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock"
-            "22ImplicitGemmMultistageINS_4gemm9GemmShapeILi128ELi128ELi32EEENS4_52Conv2dWgradOutput"
-            "GradientTileAccessIteratorOptimizedINS_11MatrixShapeILi128ELi32EEEEEEEvNT_6ParamsE",
-            "Conv2dWgrad · Kernel",
-        ),
-        ("_ZN7cutlass6KernelI3FooEEvT_", "Foo · Kernel"),
-        ("_ZN3abc9my_kernelEv", "my_kernel"),
-        ("_ZN9999999999999999999999abc", "_ZN9999999999999999999999abc"),
-        ("_ZN8cut_", "_ZN8cut_"),
-        ("", ""),
-        ("<<<", "<<<"),
-    ],
-)
-def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
-    assert short_name(name) == short
-
-
-@pytest.mark.parametrize(
     ("waited", "words"), [(0.1, "runs ahead;"), (0.9, "runs ahead between waits;")]
 )
 def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, words: str) -> None:
@@ -257,14 +186,6 @@ def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, word
     assert result is not None
     late = replace(result, account=snapshots.account(compute=1 - waited, input=waited))
     assert dict(launch_facts(late))["the host"].startswith(words)
-
-
-def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
-    result = snapshots.snapshot().estimate
-    assert result is not None
-    said = dict(launch_facts(result))
-    assert "88% of the kernel time" in said["the host"] and "12% of launches" in said["late"]
-    assert "184 µs" in said["lead"]
 
 
 @pytest.mark.parametrize("palette", LOOKS)
@@ -322,7 +243,6 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     assert "a step▼" in header_line(table, Palette(), 80, "total").plain
     assert "total▼" in header_line(tables.kernels(without), Palette(), 80, "total").plain
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
-    assert step_ns is not None
     message = replace(estimate, steps=replace(estimate.steps, spans=()))
     assert message.steps_covered == pytest.approx(duration_ns / step_ns)
     slow = replace(estimate.steps, spans=(Span(0, 2 * step_ns),))
@@ -332,7 +252,6 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
 
 def test_the_whole_step_lies_between_its_kernels() -> None:
     point = whole_step(snapshots.KERNELS)
-    assert point is not None
     known = [intensity(kernel) for kernel in snapshots.KERNELS]
     inside = [value for value in known if value is not None]
     assert min(inside) < point[0] < max(inside)
@@ -396,7 +315,6 @@ def test_figures_of_advice_carry_their_units() -> None:
 
 def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     estimate = snapshots.snapshot().estimate
-    assert estimate is not None
     bare = tuple(
         replace(row, flop_per_s=None, bytes_per_s=None, evidence="L1") for row in estimate.kernels
     )
@@ -454,7 +372,6 @@ def test_the_title_names_the_script_and_not_where_python_lies() -> None:
 
 async def test_steps_that_hardly_differ_are_told_as_such() -> None:
     snapshot = snapshots.snapshot()
-    assert snapshot.estimate is not None
     spans = tuple(Span(n * 1_000_000, (n + 1) * 1_000_000 + n) for n in range(4))
     steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
     message = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
@@ -474,17 +391,6 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
     assert len(lines) == (1 if width == 200 else 2)
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.endswith(shown_words)
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (2940.7, "2,940"), (1040.2, "1,040"), (1234567, "1,230,000"), (999.9, "1,000"), (184.2, "184"),
-        (41.23, "41.2"), (0.833, "0.833"), (0.00002, "<0.001"), (0, "0"), (-2940.7, "-2,940"),
-    ],
-)  # fmt: skip
-def test_figures_are_never_powers_of_ten(value: float, says: str) -> None:
-    assert units.figure(value) == says
 
 
 def test_a_slow_replay_and_short_steps_are_figures() -> None:

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from brrrtop.model.tables import Span
-from brrrtop.text.hero import cost, headline_text
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane
@@ -134,17 +133,3 @@ async def test_without_activity_there_is_no_picture_and_keys_do_nothing() -> Non
     async with shown(snapshots.waiting()) as screen:
         text = await screen.press("p", "g", "right", "plus", "shift+left", "0", "f")
         assert "no step to draw" in text
-
-
-def test_the_hero_says_it_in_plain_words() -> None:
-    says = headline_text(snapshots.snapshot())
-    assert (
-        says
-        == "GPU idle 47%: it waits for your DataLoader (0 workers) – at most 1.7× faster if the data loader keeps up"
-    )
-    assert cost(snapshots.snapshot()).startswith(
-        "3.0 GPU-hours watched, at most 42% of it recoverable"
-    )
-    assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting())
-    assert headline_text(snapshots.unmeasured()) == ""
-    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"

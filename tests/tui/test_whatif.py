@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.model.advice import PromiseResult
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables import ghost
 from brrrtop.tui.renderables.table import range_bar
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
+from tests.tui.test_compare import COMPARISON
 
 
 def chosen(text: str) -> str:
@@ -64,12 +67,8 @@ async def test_the_cursor_stays_with_its_edit_when_the_order_changes() -> None:
     async with shown(snapshots.snapshot(), turned) as screen:
         assert chosen(await screen.press("w", "down")) == "compile"
         screen.advance()
-        text = await screen.until("bf16")
-        for _ in range(50):
-            if text.index("bf16") < text.index("compile"):
-                break
-            text = await screen.text()
-            await screen.pilot.pause(0.02)
+        await screen.wait(lambda: screen.app.snapshot.whatif == turned.whatif)
+        text = await screen.text()
         assert text.index("bf16") < text.index("compile")
         assert chosen(text) == "compile"
 
@@ -107,3 +106,28 @@ def test_the_bar_of_a_range_has_zero_both_ends_and_the_middle(
     scale = (-0.1, 0.1) if low < 0 else (0.0, 1.0)
     drawn = range_bar((low, middle, high, *scale), "good", Palette(), len(bar))
     assert drawn.plain == bar
+
+
+async def test_the_ghost_runs_the_step_with_the_chosen_edit_and_counts_its_lead() -> None:
+    one = snapshots.snapshot()
+    async with shown(one, size=(200, 60)) as screen:
+        text = await screen.text()
+        assert "with loader-ready" in text, "on the main screen the best one that is advised"
+        text = await screen.press("w")
+        race = ghost.race(one, snapshots.WHATIF[0])
+        assert race is not None and race.ahead == pytest.approx(287_300, rel=1e-3)
+        assert "ghost lap: loader-ready" in text and race.words in text
+        assert "ghost lap: compile" in await screen.press("down")
+        assert "ghost lap" not in await screen.press("end"), "an edit that loses has none"
+
+
+def test_after_a_change_the_lane_races_what_was_promised() -> None:
+    won = replace(COMPARISON, per_step=True, before_ns=100.0, after_ns=60.0)
+    kept = PromiseResult("dataloader-stall", 0.5, 0.4, predicted=True)
+    won = replace(won, steps=(10.0, 30.0), promises=(kept,))
+    race = ghost.race(replace(snapshots.snapshot(), comparison=won))
+    assert race is not None and race.with_what == "dataloader-stall as promised"
+    assert race.words == "the ghost is 6 steps ahead"
+    late = replace(won, after_ns=45.0)
+    race = ghost.race(replace(snapshots.snapshot(), comparison=late))
+    assert race is not None and race.words == "you are 3 steps ahead of the ghost"

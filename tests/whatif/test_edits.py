@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.ceilings import ceilings_for
-from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
@@ -359,6 +359,14 @@ def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for() -> None:
     assert saved(loop("DataLoader(num_workers=4)"), "compile") == pytest.approx(0.0, abs=1e-9)
     assert saved(loop("DataLoader(num_workers=0)"), "compile") > 0.1
     assert saved(loop("DataLoader(num_workers=4)"), "double-batch") == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("ready", "limits"), [(0, True), (7, False), (-1, True)])
+def test_workers_whose_batches_lie_ready_set_no_pace(ready: int, limits: bool) -> None:
+    scene = looped(lambda s: (s.idle(9_000.0, MarkClass.INPUT, "num_workers=4", ready), small(s)))
+    watched = replace(scene.window(), watched=scene.window().marks)
+    row = next(r for r in priced_rows(estimate(watched)).rows if r.edit == "compile")
+    assert (row.saves < 0.01) is limits
 
 
 def test_a_wider_guess_is_a_wider_range() -> None:

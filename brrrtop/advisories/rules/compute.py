@@ -42,7 +42,7 @@ DOUBLE = 0.02
     covers=("cudnn-benchmark",),
 )  # fmt: skip
 def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
-    seen, line = context.joined, 'torch.set_float32_matmul_precision("high")'
+    seen, line = context.facts, 'torch.set_float32_matmul_precision("high")'
     slow = products = seen.has(Trait.SIMT) & ~seen.is_role(Role.CONV)
     if row.edit == "bf16":
         if not _on_cuda_cores(context):
@@ -66,7 +66,7 @@ def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
 def use_bf16(context: Context, row: WhatIf) -> Finding | None:
     if _on_cuda_cores(context):
         return None
-    share = context.spent(context.joined.is_role(*_PRODUCTS))
+    share = context.spent(context.facts.is_role(*_PRODUCTS))
     return finding(
         f"products of 32 bits take {units.share(share)} of the time; 16 bits run "
         "faster and move half the bytes",
@@ -85,7 +85,7 @@ _AUTOCAST = "with torch.autocast('cuda', torch.bfloat16): around the forward pas
 
 def _on_cuda_cores(context: Context) -> bool:
     """Whether most products run there, and another unit would be faster."""
-    seen, other = context.joined, context.price("tf32")
+    seen, other = context.facts, context.price("tf32")
     slow = 2 * context.spent(seen.has(Trait.SIMT)) > context.spent(seen.is_role(*_PRODUCTS))
     return slow and (other is None or context.worth(other.saves))
 
@@ -96,7 +96,7 @@ def _on_cuda_cores(context: Context) -> bool:
     unless="small products; fp32, which has no such rule",
 )  # fmt: skip
 def tensor_core_alignment(context: Context) -> Finding | None:
-    seen, window = context.joined, context.joined.window
+    seen, window = context.facts, context.facts.window
     odd = seen.has(Trait.MISALIGNED) & ~seen.is_role(Role.CONV)
     odd &= window.activities.blocks >= BIG_BLOCKS
     share = context.spent(odd)
@@ -124,9 +124,9 @@ def tensor_core_alignment(context: Context) -> Finding | None:
     )
 
 
-def _odd_sizes(joined: Facts, rows: Bool) -> list[int]:
+def _odd_sizes(facts: Facts, rows: Bool) -> list[int]:
     """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first, four at most."""
-    window = joined.window
+    window = facts.window
     ids, counts = np.unique(
         window.links.ops_of(window.activities.correlations[rows]), return_counts=True
     )
@@ -151,7 +151,7 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     if written is None:
         return None
     shape = written.shape
-    share = context.share(int(context.joined.durations_ns[written.rows].sum()))
+    share = context.share(int(context.facts.durations_ns[written.rows].sum()))
     return finding(
         f"attention written out takes {units.share(share)} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
@@ -168,7 +168,7 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     unless="kernels of the GPU's own generation",
 )  # fmt: skip
 def fusion_ceiling(context: Context) -> Finding | None:
-    spent = context.joined.total_ns(context.joined.has(Trait.FLASH2))
+    spent = context.facts.total_ns(context.facts.has(Trait.FLASH2))
     if context.share(spent) < BACKEND or context.capability < (9, 0):
         return None
     return finding(
@@ -208,7 +208,7 @@ def skinny_products(context: Context) -> Finding | None:
     unless="the first steps, in which cuDNN tries them; fp32 without tensor cores",
 )  # fmt: skip
 def cudnn_benchmark(context: Context) -> Finding | None:
-    seen = context.joined
+    seen = context.facts
     spent = seen.total_ns(seen.is_role(Role.CONV) & seen.has(Trait.OLD_CONV))
     if context.share(spent) < OLD_CONV:
         return None
@@ -229,7 +229,7 @@ def cudnn_benchmark(context: Context) -> Finding | None:
     unless="double scalars as arguments of fp32 kernels",
 )  # fmt: skip
 def double_precision(context: Context) -> Finding | None:
-    rows = context.joined.kernels & context.joined.has(Trait.DOUBLE)
+    rows = context.facts.kernels & context.facts.has(Trait.DOUBLE)
     share, count = context.spent(rows), int(rows.sum())
     if share < DOUBLE:
         return None
@@ -237,7 +237,7 @@ def double_precision(context: Context) -> Finding | None:
         f"{count} fp64 kernels take {units.share(share)} of the time",
         "torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring float64 in",
         confidence=0.75,
-        saves=context.device_side(context.joined.total_ns(rows) / 2),  # half the bytes
+        saves=context.device_side(context.facts.total_ns(rows) / 2),  # half the bytes
         double_share=share,
         double_kernels=count,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context
@@ -31,7 +30,7 @@ _LINE = "find what makes the last rank late"
 )  # fmt: skip
 def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
-    seen = collectives_of(context.joined.window)
+    seen = collectives_of(context.facts.window)
     what = "collectives run"
     line = (
         "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
@@ -59,7 +58,7 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     unless="collectives hidden behind compute",
 )  # fmt: skip
 def tiny_collectives(context: Context) -> Finding | None:
-    seen = collectives_of(context.joined.window)
+    seen = collectives_of(context.facts.window)
     if context.a_step(seen.short) < SHORT_A_STEP:
         return None
     exposed = context.estimate.account.exposed_comm_ns
@@ -137,14 +136,12 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
 
     Everybody waits for the latest: a step is as much shorter as that one's own work is longer.
     """
-    if not job.together_ns or not job.steps or job.steps < 1:
+    present = job.step_ns
+    if not job.together_ns or not job.steps or job.steps < 1 or not present:
         return None
     late = [row.late_ns for row in job.ranks if row.late_ns is not None]
     if len(late) < 2:
         return None
-    lengths = [row.step_ns for row in job.ranks if row.step_ns]
-    # One recorded step may lack what lies before its first collective.
-    present = max(job.together_ns / job.steps, float(np.median(lengths)) if lengths else 0.0)
     waited = job.waited_for
     most = min(max(late), present)
     saves = most / present
@@ -165,7 +162,7 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
 rule(
     "straggler", RANKS, "One rank arrives last", of_job=True,
     when="over two ranks or more: its own work takes 3 % of a step longer than its peers', in most steps, "
-    "and most of all waits in collectives are for it",
+    "and most of all waits in collectives are for it; or it waits as long for data all along the run",
     unless="one rank alone; ranks that were not recorded together; a rank that only began late; pipeline "
     "stages, whose roles differ",
 )(straggler)  # fmt: skip

@@ -81,7 +81,7 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     the op on CPU tensors or the large copies to the host that most of it follows."""
     samples, work, down = (
         context.estimate.stack_samples,
-        cpu_work(context.joined),
+        cpu_work(context.facts),
         context.transfers,
     )
     if reading is not None:
@@ -145,7 +145,7 @@ def python_overhead(context: Context) -> Finding | None:
     unless="the first compile of each function; evaluation with its own shapes",
 )  # fmt: skip
 def recompilation(context: Context) -> Finding | None:
-    seen, marked = context.marked(MarkClass.COMPILE), recompiles(context.joined)
+    seen, marked = context.marked(MarkClass.COMPILE), recompiles(context.facts)
     steps = context.steps or 0.0
     lost = max(context.idle("compile"), context.share(seen.idle_ns))
     times = marked or seen.count + context.called(CallClass.MODULE).count
@@ -170,7 +170,7 @@ def recompilation(context: Context) -> Finding | None:
     unless="collections while the queue is full",
 )  # fmt: skip
 def gc_pause(context: Context) -> Finding | None:
-    seen, marks = context.marked(MarkClass.GC), context.joined.window.marks
+    seen, marks = context.marked(MarkClass.GC), context.facts.window.marks
     lost = max(context.idle("gc"), context.share(seen.idle_ns))
     long = seen.largest_ns >= GC_PAUSE_NS and seen.idle_ns > 0
     if not seen.count or not (lost >= GC_IDLE or long):
@@ -193,7 +193,7 @@ def gc_pause(context: Context) -> Finding | None:
     unless="a single retry at the first evaluation",
 )  # fmt: skip
 def allocator_retries(context: Context) -> Finding | None:
-    times = retries(context.joined)
+    times = retries(context.facts)
     if not times:
         return None
     seen = context.called(CallClass.ALLOC)
@@ -215,9 +215,9 @@ def allocator_retries(context: Context) -> Finding | None:
     unless="growth in the first steps; retries, which have their own advice",
 )  # fmt: skip
 def allocation_churn(context: Context) -> Finding | None:
-    window, seen = context.joined.window, context.called(CallClass.ALLOC)
+    window, seen = context.facts.window, context.called(CallClass.ALLOC)
     lost = max(context.idle("allocator"), context.share(seen.idle_ns))
-    if retries(context.joined) or context.a_step(seen.count) < 1 or lost < FELT:
+    if retries(context.facts) or context.a_step(seen.count) < 1 or lost < FELT:
         return None
     calls, began = window.calls, np.sort(window.activities.starts_ns)
     late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])

@@ -69,7 +69,7 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     "without convolutions",
 )  # fmt: skip
 def channels_last(context: Context, row: WhatIf) -> Finding | None:
-    seen = context.joined
+    seen = context.facts
     conv, layout = seen.is_role(Role.CONV), seen.is_role(Role.LAYOUT)
     first, images = seen.has(Trait.NCHW), ~of_sequences(seen)
     return finding(
@@ -89,7 +89,7 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
     "reads; conversions that flash attention takes with it, or fusing: in its runs",
 )  # fmt: skip
 def cast_churn(context: Context) -> Finding | None:
-    seen, runs = context.joined, context.chains
+    seen, runs = context.facts, context.chains
     casts = seen.kernels & seen.has(Trait.CAST)
     if context.attention is not None:
         casts[context.attention.rows] = False
@@ -115,7 +115,7 @@ def cast_churn(context: Context) -> Finding | None:
     unless="the copies that attention layouts need; eager attention; conversions, which are cast-churn",
 )  # fmt: skip
 def needless_copies(context: Context) -> Finding | None:
-    seen = context.joined
+    seen = context.facts
     moving = (seen.kernels & seen.has(Trait.COPYING)) | (
         seen.window.activities.copy_kinds == CopyKind.DTOD
     )
@@ -215,7 +215,7 @@ def remove_checkpointing(context: Context) -> Finding | None:
     unless="gradients of whole tables, which are zero-grad-fill",
 )  # fmt: skip
 def embedding_sort(context: Context) -> Finding | None:
-    seen = context.joined
+    seen = context.facts
     rows = seen.is_role(Role.INDEX) & seen.kernels
     spent, share = seen.total_ns(rows), context.spent(rows)
     if share < INDEXING or _dense_gradients(context) is not None:
@@ -257,7 +257,7 @@ def zero_grad_fill(context: Context) -> Finding | None:
 
 def _dense_gradients(context: Context) -> Finding | None:
     """Gradients of embedding tables, zeros but for the rows of the batch."""
-    fills, update = dense_gradients(context.joined), context.optimizer
+    fills, update = dense_gradients(context.facts), context.optimizer
     if fills is None or context.share(fills.fill_ns) < FILLING:
         return None
     # None where the kernel's geometry does not tell its rate.

@@ -59,11 +59,11 @@ def warming_up(context: Context) -> Finding | None:
     compiles = context.marked(MarkClass.COMPILE)
     if (
         not context.estimate.steps.warming_up
-        or recompiles(context.joined)
+        or recompiles(context.facts)
         or _is_under_way(context.run)
     ):
         return None
-    loading = context.share(loading_ns(context.joined))
+    loading = context.share(loading_ns(context.facts))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
     if (context.steps or 0) >= 6 and not shaped:
         return None
@@ -112,7 +112,7 @@ def _upload_text(context: Context) -> str:
     unless="–",
 )  # fmt: skip
 def records_lost(context: Context) -> Finding | None:
-    window = context.joined.window
+    window = context.facts.window
     lost = window.lost_records / max(len(window.activities) + window.lost_records, 1)
     hidden = context.share(context.estimate.account.unrecorded_ns)
     if hidden > UNRECORDED:

@@ -62,6 +62,8 @@ class Collectives(Struct, frozen=True, eq=False):
     name_ids: I8
     op_names: tuple[str, ...]
     """Of each, empty where none is known."""
+    correlations: I8
+    """Of their launches; 0 where none is known."""
     work: Cover
     """When any other kernel ran on the device."""
     recorded: tuple[I8, I8]
@@ -111,6 +113,7 @@ def collectives_of(window: Window) -> Collectives:
         ),
         name_ids=names,
         op_names=tuple(op.name if op else "" for op in ops),
+        correlations=acts.correlations[rows],
         work=Cover(*intervals.merge_unsorted(acts.starts_ns[work], acts.ends_ns[work])),
         recorded=edges(window.traced),
     )

@@ -28,7 +28,7 @@ import re
 
 from msgspec import Struct
 
-from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.ceilings import ATTAINABLE_MEMORY, Ceilings
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts
 from brrrtop.kernel_names.families import Family
@@ -100,7 +100,7 @@ def ridge_of(
     rate = ceilings.rate(precision, tensor_cores)
     if not rate or not ceilings.bytes_per_s:
         return None
-    good = ceilings.attainable_compute / ceilings.attainable_memory
+    good = ceilings.attainable_compute / ATTAINABLE_MEMORY
     return rate * clock * good / ceilings.bytes_per_s
 
 

@@ -47,6 +47,10 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     deeds: Sequence[RankActivity | None]
     steps: float | None
     """In `spans`."""
+    usual_step_ns: float | None
+    """Of the run, in most of which nothing is traced."""
+    in_bursts: bool
+    """Parts of a run were recorded, which says how long its steps are besides."""
     together_ns: int
     inside: F8
     """Per matched row: its exposed wait where the collective ends in `spans`, else 0."""
@@ -54,6 +58,22 @@ class AlignedRanks(Struct, frozen=True, eq=False):
     """Per collective: it ends in `spans`, and opens none."""
     stays: F8
     """The same of its whole exposed stay: ranks are as much later than others as these are shorter."""
+
+    @property
+    def traced_step_ns(self) -> float:
+        return self.together_ns / self.steps if self.steps and self.steps >= 1 else 0.0
+
+    @property
+    def step_ns(self) -> float:
+        """Of the run; one recorded step may lack what lies before its first collective."""
+        usual = self.usual_step_ns or 0.0
+        return usual if usual and self.in_bursts else max(self.traced_step_ns, usual)
+
+    @property
+    def apart_ns(self) -> float:
+        """What bursts show of a step beyond one of the run: tracing stretches it, and a host that is later
+        than its peers by as much is so in no other step. Below 0: they lack what sets the run's pace."""
+        return self.traced_step_ns - self.step_ns if self.in_bursts else 0.0
 
     @property
     def numbers(self) -> list[int]:
@@ -98,6 +118,7 @@ def judge_job(
         bursts=len(job.spans),
         undecided=0 < len(job.spans) < least_bursts,
         steps=job.steps,
+        step_ns=job.step_ns or None,
         collectives=collectives,
         matched=len(job.matched),
         transfer_ns=int(job.matched.transfer_ns.sum()) if len(job.matched) else None,
@@ -113,8 +134,8 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     every = [collectives_of(window) for window in windows]
     offsets = matching.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
-    step_ns = usual_step_ns(inputs)
-    spans, steps = lateness.shared_spans(windows, offsets, matched, step_ns)
+    step_ns, in_bursts = usual_step_ns(inputs), any(one.observed is not None for one in windows)
+    spans, steps = lateness.shared_spans(windows, every, offsets, matched, step_ns, in_bursts)
     deeds = [
         lateness.deeds(window, spans, offset) if spans and offset is not None else None
         for window, offset in zip(windows, offsets, strict=True)
@@ -126,19 +147,9 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
         for column in (matched.alone_ns, matched.stay_alone_ns)
     )
     return AlignedRanks(
-        inputs,
-        windows,
-        every,
-        offsets,
-        matched,
-        spans,
-        deeds,
-        steps,
-        together_ns,
-        inside,
-        counted,
-        stays,
-    )
+        inputs, windows, every, offsets, matched, spans, deeds, steps, step_ns, in_bursts, together_ns,
+        inside, counted, stays,
+    )  # fmt: skip
 
 
 def _missing(job: AlignedRanks, given: int, world: int | None) -> int:
@@ -187,6 +198,8 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
             rows.append(replace(one.row, clock_offset_ns=job.offsets[place]))
             continue
         more = lateness.excess_by_cause_ns(job.deeds, place) if job.spans else {}
+        of_host = sum(ns for bucket, ns in more.items() if bucket.startswith("idle_")) / per
+        by_tracing = max(min(job.apart_ns, of_host), 0.0)
         of_rank = matched.rank == place
         blame = np.bincount(
             matched.last[matched.collective[of_rank]], matched.wait_ns[of_rank], count
@@ -202,7 +215,7 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
                 exposed_wait_ns=int(alone[place]),
                 waits_for_peers=inside[place] / job.together_ns if job.together_ns else None,
                 waits_for={numbers[p]: int(ns) for p, ns in enumerate(blame) if ns and p != place},
-                late_ns=max(float(late[place]), 0.0) if job.spans else None,
+                late_ns=max(float(late[place]) - by_tracing, 0.0) if job.spans else None,
                 carried_in_ns=began[place],
                 excess_by_cause_ns={bucket: ns / per for bucket, ns in more.items() if ns},
                 clock_offset_ns=job.offsets[place],

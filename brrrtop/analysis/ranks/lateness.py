@@ -10,7 +10,7 @@ that comes back late launches late for the rest of the step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,18 +20,17 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.facts import stack_samples
-from brrrtop.analysis.facts.collectives import name_of
+from brrrtop.analysis.facts.collectives import Collectives, name_of
 from brrrtop.analysis.facts.labels import WORK
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.analysis.kernels.compute_or_memory import label
-from brrrtop.analysis.ranks.matching import Matched
+from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
+from brrrtop.model import intervals
 from brrrtop.model.account import Account
-from brrrtop.model.estimate import Estimate
-from brrrtop.model.intervals import holders
+from brrrtop.model.intervals import Cover, holders
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
 from brrrtop.model.run import Line
 from brrrtop.model.tables import F8, I8, Span, Window, edges
-from brrrtop.text import phrases
 from collectors.vocabulary import MarkClass, Metric
 
 if TYPE_CHECKING:
@@ -76,8 +75,8 @@ class RankActivity(Struct, frozen=True):
 
 
 def shared_spans(
-    windows: Sequence[Window], offsets: Sequence[int | None], matched: Matched,
-    step_ns: float | None,
+    windows: Sequence[Window], every: Sequence[Collectives], offsets: Sequence[int | None],
+    matched: Matched, step_ns: float | None, in_bursts: bool,
 ) -> tuple[tuple[Span, ...], float | None]:  # fmt: skip
     """When all placed ranks were recorded, each span from one collective's end to another's; and how
     many steps that are, whole ones where there is one.
@@ -92,15 +91,20 @@ def shared_spans(
         traced = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
         spans = traced if spans is None else _common(spans, traced)
     kept, steps = [], 0.0
-    in_bursts = any(window.observed is not None for window in windows)
     placed = sum(offset is not None for offset in offsets)
     full = np.bincount(matched.collective, minlength=len(matched)) == placed
     # Collectives in which every rank takes part.
     ends = matched.ends_ns[full] if full.any() else matched.ends_ns
-    for span in spans or ():
-        inside = ends[(ends >= span.t0_ns) & (ends <= span.t1_ns)]
+    starts, stops = edges(spans or ())
+    bursts = holders(starts, stops + 1, ends)
+    period = collectives_a_step(every, matched, full, bursts, step_ns) if full.any() else None
+    for number in range(len(starts)):
+        inside = ends[bursts == number]
         if len(inside) > 1 and inside[-1] > inside[0]:
             begin, count = _whole_steps(inside, step_ns)
+            if period is not None and len(inside) > period:
+                count = float((len(inside) - 1) // period)
+                begin = int(inside[-1 - int(count) * period])
             if step_ns and count < 1 and in_bursts:
                 continue
             kept.append(Span(begin, int(inside[-1])))
@@ -168,11 +172,9 @@ def excess_by_cause_ns(every: Sequence[RankActivity | None], place: int) -> dict
     }
 
 
-def cause_of(
-    more: Mapping[str, float], every: Sequence[RankActivity | None], place: int,
-    gauges: Sequence[Mapping[int, float]],
-) -> str:  # fmt: skip
+def cause_of(job: AlignedRanks, rows: Sequence[RankRow], place: int) -> str:
     """What a late rank takes more of: an idle cause, or a `Lateness`."""
+    more = rows[place].excess_by_cause_ns
     parts = {bucket.removeprefix("idle_"): ns for bucket, ns in more.items() if "idle_" in bucket}
     work = sum(more.get(bucket, 0.0) for bucket in WORKING)
     copies = more.get("exposed_copy", 0.0)
@@ -181,24 +183,27 @@ def cause_of(
         return idle
     if copies > work:
         return Lateness.COPIES.value
-    return _of_work(every, place, gauges).value
+    return _of_work(job.deeds, rows, place)
 
 
-def _of_work(
-    every: Sequence[RankActivity | None], place: int, gauges: Sequence[Mapping[int, float]]
-) -> Lateness:
+def _of_work(every: Sequence[RankActivity | None], rows: Sequence[RankRow], place: int) -> str:
     late = every[place]
     others = [one for at, one in enumerate(every) if one is not None and at != place]
     assert late is not None and others
     kernels = float(np.median([one.kernels for one in others]))
     threads = float(np.median([one.threads for one in others]))
     if late.kernels > MORE * kernels or late.threads > MORE * threads:
-        return Lateness.MORE_WORK
-    return Lateness.THROTTLED if _is_throttled(place, gauges) else Lateness.SLOWER_GPU
+        return Lateness.MORE_WORK.value
+    shared = [bool(row.estimate and row.estimate.shared) for row in rows]
+    if shared[place] and shared.count(True) == 1:  # which draws more power too, at lower clocks
+        return "other_process"
+    slow = Lateness.THROTTLED if _is_throttled(place, rows) else Lateness.SLOWER_GPU
+    return slow.value
 
 
-def _is_throttled(place: int, gauges: Sequence[Mapping[int, float]]) -> bool:
+def _is_throttled(place: int, rows: Sequence[RankRow]) -> bool:
     """Whether its clocks are below those of the others, and the driver says that it holds them down."""
+    gauges = [row.gauges for row in rows]
     own = gauges[place]
     clocks = [one[Metric.SM_CLOCK_HZ] for one in gauges if one.get(Metric.SM_CLOCK_HZ)]
     slower = len(clocks) > 1 and own.get(Metric.SM_CLOCK_HZ, np.inf) < CLOCK_DROP * np.median(
@@ -221,8 +226,8 @@ HIDDEN_SHARE = 0.05
 """Of a step, that it must take more of one thing than its peers."""
 HOSTS = ("host", "launch", "io", "unknown")
 """Causes that a line of the program may stand behind: whoever comes back late from it launches late."""
-LEAST_SAMPLES = 3
-"""Of the stack, that must agree on a line, and half of all of them."""
+WAIT_PARTS = 5
+"""Of the time watched: one hiccup of a loader is in one of them, or two."""
 STEADY = 0.6
 """Of the steps, in which it must be late."""
 PARTLY = 0.3
@@ -253,16 +258,37 @@ def rank_waited_for(
 
 
 def _slow(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
-    late = [row.late_ns or 0.0 for row in rows]
-    place = int(np.argmax(late))
-    step_ns = _step(job)[1]
+    late, waits = [row.late_ns or 0.0 for row in rows], _late_for_data(job)
+    cause = "input" if waits.max() > max(late) else None
+    late = waits.tolist() if cause else late
+    place, step_ns = int(np.argmax(late)), job.step_ns
     if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
         return None
     blame = _blame(job, job.inside, len(rows))
-    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(job, place, late[place], step_ns):
+    is_blamed = blame[place] >= MOST_OF_IT * blame.sum() and late[place] >= -job.apart_ns
+    if cause is None and not (is_blamed and _is_steady(job, place, late[place])):
         return None
     gain = min((late[place] - sorted(late)[-2]) / step_ns, 0.99)
-    return _named_rank(job, rows, place, late[place], job.inside, gain)
+    return _named_rank(job, rows, place, late[place], job.inside, gain, cause)
+
+
+def _late_for_data(job: AlignedRanks) -> F8:
+    """What each rank's GPU idles for data more than its peers' do, ns a step, by the ledger of the run and by
+    the waits of most of its parts; 0 where one of them does not say so. Bursts do not show it: its loader
+    gets ahead while one holds it."""
+    idle, waits = np.zeros(len(job.inputs)), np.zeros((WAIT_PARTS, len(job.inputs)))
+    for place, (one, window) in enumerate(zip(job.inputs, job.windows, strict=True)):
+        run = one.row.estimate.run if one.row.estimate else None
+        train, marks = run.train if run else None, window.watched
+        if train is None or not train.steps or marks is None or len(marks.starts_ns) < 2:
+            return np.zeros(len(job.inputs))
+        idle[place] = train.account.idle_ns["input"] / train.steps
+        rows = marks.classes == MarkClass.INPUT
+        points = np.linspace(marks.starts_ns.min(), marks.ends_ns.max(), WAIT_PARTS + 1)
+        parts = Cover(*intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
+        waits[:, place] = parts.between(points[:-1], points[1:]) / np.diff(points) * job.step_ns
+    by_part = [-later_than_peers(one) for one in waits]
+    return np.clip(np.minimum(-later_than_peers(idle), np.median(by_part, axis=0)), 0, None)
 
 
 def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
@@ -270,49 +296,38 @@ def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None
 
     It comes last nearly always, the others wait for it in every step, and its own account says why.
     """
-    step_ns = _step(job)[1]
+    step_ns = job.step_ns
     place = int(np.argmax([row.last_in for row in rows]))
     row = rows[place]
-    more = max(row.excess_by_cause_ns.values(), default=0.0)
+    more = max(row.excess_by_cause_ns.values(), default=0.0) - max(job.apart_ns, 0.0)
     if not step_ns or row.last_in < NEARLY_ALWAYS * row.matched:
         return None
     if more < HIDDEN_SHARE * step_ns:
         return None
     counted = job.counted[job.matched.collective]
     waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
-    longest = _longest_waits(job, waits, place, step_ns)
-    late_ns = float(np.median(longest))
-    if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
+    late_ns = float(np.median(_longest_waits(job, waits, place))) - max(job.apart_ns, 0.0)
+    if late_ns < max(LEAST_SHARE * step_ns, LEAST_NS, -job.apart_ns):
         return None
     return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
 
 
-def _step(job: AlignedRanks) -> tuple[float, float]:
-    """Steps in the time that all were seen, at least 1, and what each took.
-
-    One recorded step may lack what lies before its first collective: the ranks' own figure has it.
-    """
-    per = job.steps if job.steps and job.steps >= 1 else 1.0
-    lengths = [one.row.step_ns for one in job.inputs if one.row.step_ns]
-    own = float(np.median(lengths)) if lengths and job.steps and job.steps >= 1 else 0.0
-    return per, max(job.together_ns / per, own)
-
-
-def _longest_waits(job: AlignedRanks, waits: F8, place: int, step_ns: float) -> list[float]:
+def _longest_waits(job: AlignedRanks, waits: F8, place: int) -> list[float]:
     """The longest wait for a rank in each step, of the rank that waited longest."""
-    _, part = _parts(job, step_ns)
+    _, part = _parts(job)
     for_rank = job.matched.last[job.matched.collective] == place
     return [float(waits[for_rank & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(
-    job: AlignedRanks, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
-) -> WaitedFor:
-    per, step_ns = _step(job)
-    cause = cause_of(rows[place].excess_by_cause_ns, job.deeds, place, [row.gauges for row in rows])
-    line = _line_of(rows[place].estimate, cause)
+    job: AlignedRanks, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float,
+    known: str | None = None,
+) -> WaitedFor:  # fmt: skip
+    per = job.steps if job.steps and job.steps >= 1 else 1.0
+    cause = known or cause_of(job, rows, place)
+    line = None
     if cause in HOSTS:
-        own = own_line(job.windows, place, late_ns, step_ns)
+        own = own_line(job.windows, place, late_ns, job.step_ns)
         if own is not None:
             cause, line = own.reads_as or "host", str(own)
     to_it = waits * (job.matched.last[job.matched.collective] == place)
@@ -320,7 +335,7 @@ def _named_rank(
     return WaitedFor(
         rank=job.numbers[place],
         late_ns=late_ns,
-        others_wait_ns=float(np.median(others)),
+        others_wait_ns=late_ns if known else float(np.median(others)),
         cause=cause,
         is_slow=True,
         per_step=job.steps is not None and job.steps >= 1,
@@ -330,15 +345,6 @@ def _named_rank(
         collective=_where(job, waits, place),
         gain=gain,
     )
-
-
-def _line_of(estimate: Estimate | None, cause: str) -> str | None:
-    """The line at which most stack samples found a late host; None where too few agree."""
-    line = phrases.away_at(estimate, cause) if estimate else None
-    if line is None or estimate is None or estimate.stack_samples is None:
-        return None
-    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.stack_samples.count
-    return str(line) if sure else None
 
 
 def _began_late(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None:
@@ -373,10 +379,10 @@ def _blame(job: AlignedRanks, waits: F8, count: int) -> F8:
     return np.bincount(job.matched.last[job.matched.collective], waits, count).astype(np.float64)
 
 
-def _is_steady(job: AlignedRanks, place: int, late_ns: float, step_ns: float) -> bool:
+def _is_steady(job: AlignedRanks, place: int, late_ns: float) -> bool:
     """Whether it is late in most steps, and in most bursts: one hiccup is no slow rank."""
-    burst, part = _parts(job, step_ns)
-    steps = _numbers(part)
+    burst, part = _parts(job)
+    steps, late_ns = _numbers(part), late_ns + max(job.apart_ns, 0.0)
     if len(job.spans) > 1:
         bursts = _numbers(burst)
         counts = [len(_numbers(part[burst == one])) for one in bursts]
@@ -401,11 +407,11 @@ def _numbers(part: I8) -> list[int]:
     return [int(one) for one in np.unique(part) if one >= 0]
 
 
-def _parts(job: AlignedRanks, step_ns: float) -> tuple[I8, I8]:
+def _parts(job: AlignedRanks) -> tuple[I8, I8]:
     """In which burst, and in which step of all, each matched row's collective ends; -1 outside."""
     ends = job.matched.ends_ns
     bursts, steps = np.full(len(ends), -1, np.int64), np.full(len(ends), -1, np.int64)
-    before = 0
+    before, step_ns = 0, job.traced_step_ns or job.step_ns
     for number, span in enumerate(job.spans):
         parts = max(round(span.duration_ns / step_ns), 1)
         inside = (ends > span.t0_ns) & (ends <= span.t1_ns)

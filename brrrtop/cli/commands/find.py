@@ -9,40 +9,29 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
-from brrrtop.cli import live, output, settings, show
+from brrrtop.cli import live, output, show
 from brrrtop.cli.commands import attach
 from brrrtop.cli.find_restarted import RestartedProcesses
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import NoTrainer, UsageError
-from brrrtop.model.host import Host, HostTrainer
 from collectors.errors import CollectorError
 from collectors.gpu.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.gpu.sampler_thread import GpuOverview
-from collectors.printable import printable
-from collectors.process import process as processes
 from collectors.process.candidates import Candidate, candidates, ranks_of, short_name
 
 LIST_WIDTH = 75
 """With the number before it, a line of the list fits into 80 columns."""
-FIRST_S = 1.0
-"""How long the first picture of the host waits for the GPUs."""
 NVML_S = 3.0
 """A driver that hangs is not waited for any longer: trainers are found without it too."""
 
 
 def run(options: Options) -> int:
-    gates = options.gates
+    options.gates  # noqa: B018 - a wrong one is refused before anything is done
     everyone = candidates(compute_pids())
     trainers = [one for one in everyone if not one.not_because]
     if not trainers:
         return _nobody(everyone, options)
     if _is_one_job(trainers):
         return _open(trainers[0], options)
-    if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
-        return _from_home(options)
     return _open(_picked(trainers), options)
 
 
@@ -52,77 +41,6 @@ def _is_one_job(trainers: Sequence[Candidate]) -> bool:
         return True
     ranks = {one.pid for one in ranks_of(trainers[0].pid)}
     return all(one.pid in ranks for one in trainers)
-
-
-def _from_home(options: Options) -> int:
-    """Lets a person choose among all trainers of the host, again and again as they come back."""
-    while True:
-        chosen = choose(options)
-        if chosen is None:
-            return 0
-        one, agent = chosen
-        options.from_home = True
-        try:
-            code = attach.watch(one.process, options) if agent else _counters(one, options)
-        except CollectorError as fault:
-            _say_refused(fault)
-            code = _counters(one, options)
-        if code != show.HOME:
-            return code
-
-
-class HostReader:
-    """Reads who trains here; what NVML says comes from a thread of its own."""
-
-    def __init__(self) -> None:
-        self._overview = GpuOverview()
-        self._overview.start()
-        self._overview.ready.wait(FIRST_S)
-        self.trainers: dict[int, Candidate] = {}
-        """By pid: those of the newest reading."""
-
-    def read(self) -> Host:
-        gpus = self._overview.gpus
-        listed = {pid for gpu in gpus for pid in gpu.memory_by_pid}
-        everyone = candidates(listed)
-        trainers = [one for one in everyone if not one.not_because]
-        self.trainers = {one.pid: one for one in trainers}
-        hidden = [one for one in everyone if one.not_because and one.on_gpu]
-        notes = [f"not offered: {one.pid}, {printable(one.not_because)}" for one in hidden]
-        return Host(tuple(map(_host_trainer, trainers)), gpus, (*self._overview.notes, *notes))
-
-    def close(self) -> None:
-        self._overview.close()
-
-
-def _host_trainer(one: Candidate) -> HostTrainer:
-    return HostTrainer(
-        pid=one.pid,
-        user=printable(processes.user_name(one.process.uid)),
-        command=printable(short_name(one.command)),
-        on_gpu=one.on_gpu,
-        rank=one.rank,
-    )
-
-
-def choose(options: Options) -> tuple[Candidate, bool] | None:
-    """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
-    with without_interrupts():
-        from brrrtop.tui.home import HomeApp
-
-    reader = HostReader()
-    try:
-        palette = settings.palette_of(options, settings.load())
-        answer = HomeApp(reader.read, palette, remember=_keep_theme).run()
-    finally:
-        reader.close()
-    if answer is None or answer[0] not in reader.trainers:
-        return None
-    return reader.trainers[answer[0]], answer[1]
-
-
-def _keep_theme(theme: str) -> None:
-    settings.save(replace(settings.load(), theme=theme))
 
 
 def _say_refused(fault: CollectorError) -> None:
@@ -135,8 +53,7 @@ def _counters(one: Candidate, options: Options) -> int:
     """Watches the GPU of a trainer from outside."""
     live.refuse_taken_file(options)
     successors = RestartedProcesses(one.process, options, agent=False)
-    source = live.open_live(None, one.pid, options, one.command)
-    return live.watch(source, options, successors)
+    return live.watch(live.open_live(None, one.pid, options, one.command), options, successors)
 
 
 def compute_pids() -> set[int]:

@@ -118,10 +118,10 @@ FIRST = "input-bound"
 WHAT = {
     "fp32-convolutions": "a ResNet in fp32, without TF32 or autocast",
     "healthy": "a GPT in bf16: products at three quarters of their roof",
+    "imagenet": "it trains, evaluates and saves: 4 workers for its JPEG files",
     "input-bound": "a loader without workers: the GPU waits for batches",
     "launch-bound": "hundreds of tiny kernels: the GPU waits for launches",
     "memory-bound": "long chains of unfused pointwise ops",
-    "misaligned": "bf16 products with odd row lengths",
     "plain-attention": "attention written out instead of fused",
     "slow-workers": "a loader with too few workers for its photos",
     "straggler": "two ranks of FSDP: one sleeps in each step",
@@ -133,8 +133,8 @@ WHAT = {
 def scenarios() -> dict[str, Path]:
     """The shipped recordings by name; a folder holds those of a job's ranks."""
     folder = Path(brrrtop.data.__path__[0]) / FOLDER
-    paths = [path for path in folder.iterdir() if path.suffix == ".brrr" or path.is_dir()]
-    return {path.stem: path for path in sorted(paths) if path.name != "__pycache__"}
+    paths = {*folder.glob("*.brrr"), *(path.parent for path in folder.glob("*/*.brrr"))}
+    return {path.stem: path for path in sorted(paths)}
 
 
 def demo(options: Options) -> int:

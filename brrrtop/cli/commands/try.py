@@ -126,7 +126,7 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
         )
         try:
             within_s = min(PREDICTED_WITHIN_S, options.budget_s * PREDICTED_SHARE)
-            ends_s, last_s = time.monotonic() + within_s, None
+            ends_s, last_s, snapshot = time.monotonic() + within_s, None, driver.advance()
             while time.monotonic() < min(ends_s, last_s or ends_s) and launched.exit_code is None:
                 snapshot = driver.advance()
                 predicted = (*snapshot.whatif, *snapshot.whatif_after)
@@ -134,6 +134,10 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
                 if rows and last_s is None and live.shapes_told(snapshot, options):
                     last_s = time.monotonic() + WITH_SHAPES_S
                 time.sleep(options.interval)
+            if not rows:
+                told = [*(one.says for one in snapshot.advisories[:1]),
+                        *(one.says for one in snapshot.events[-3:])]  # fmt: skip
+                output.say(f"nothing is predicted: {'; '.join(told) or snapshot.freshness.value}")
         finally:
             live.left(driver)
     except Exception as fault:  # noqa: BLE001 - without a prediction the edits are tried all the same

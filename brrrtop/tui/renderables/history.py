@@ -13,7 +13,7 @@ from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.line import painted
+from brrrtop.tui.renderables.line import styled
 
 LAYERS = (
     "compute", "memory", "underfilled", "exposed_comm", "exposed_copy",
@@ -72,7 +72,7 @@ def stacked_area(
     for row in range(height):
         low, high = (height - 1 - row) / height, (height - row) / height
         cells = ((_cell(stack, low, high, palette), count) for stack, count in runs)
-        lines.append(painted((sign * count, style) for (sign, style), count in cells))
+        lines.append(styled((sign * count, style) for (sign, style), count in cells))
     return lines
 
 

@@ -29,7 +29,7 @@ def clipped(text: Text, width: int) -> Text:
     return text
 
 
-def painted(cells: Iterable[tuple[str, Style]]) -> Text:
+def styled(cells: Iterable[tuple[str, Style]]) -> Text:
     """One line of these signs; neighbours of one style are one piece, as each piece costs."""
     text = Text(no_wrap=True)
     signs: list[str] = []

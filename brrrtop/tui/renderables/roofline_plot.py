@@ -17,7 +17,7 @@ from brrrtop.model.estimate import KernelRow, Roofs
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity
-from brrrtop.tui.renderables.line import painted
+from brrrtop.tui.renderables.line import styled
 
 X_LOW, X_HIGH = -2.0, 4.0
 """Powers of ten of FLOP per byte: from copies with a little arithmetic to the largest matmuls."""
@@ -204,7 +204,7 @@ def _grid(canvas: Canvas, frame: Frame, palette: Palette) -> list[Text]:
         line.append(f"{marks.get(y, ''):>{GUTTER - 2}} ", palette.style("muted"))
         line.append("┤" if y in marks else "│", palette.style("rule"))
         cells = (canvas.get((x, y), (" ", Style.null())) for x in range(frame.width))
-        lines.append(line.append_text(painted(cells)))
+        lines.append(line.append_text(styled(cells)))
     return lines
 
 

@@ -16,7 +16,7 @@ from brrrtop.model.tables import I8, Span
 from brrrtop.text import causes, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import Layers, level, stacked_area
-from brrrtop.tui.renderables.line import fitted, painted
+from brrrtop.tui.renderables.line import fitted, styled
 
 GUTTER = 8
 """Cells for the names of lanes."""
@@ -152,7 +152,7 @@ def _thin(row: Row, palette: Palette) -> Text:
         height = level(cell[kind], palette) if palette.colour else palette.fill(kind)
         return height, palette.style(kind)
 
-    return painted(map(sign, row.cells))
+    return styled(map(sign, row.cells))
 
 
 def _lane_name(row: Row, line: Text, view: Span, palette: Palette) -> Text:

@@ -55,6 +55,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "t trainer) and the slowest step of each column"),
     ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
      "are none, why. A bar is as high as the part of the time that it covers"),
+    ("ghost", "your step with the best edit that is advised, or the one chosen on w, as simulated; how many "
+     "steps it would be ahead by now. After a change that was predicted: the prediction"),
     ("run, now", "where the time went since attaching, and in the last seconds. What no burst has seen is "
      "unknown, active or idle by the GPU's counter"),
     ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
@@ -129,12 +131,11 @@ FACTS: tuple[str, ...] = (
 )
 
 
-def binders() -> tuple[type, ...]:
+def binders(app: type) -> tuple[type, ...]:
     """The classes that bind keys, in the order of help."""
-    from brrrtop.tui.app import BrrrtopApp
     from brrrtop.tui.screens.main import MainView
 
-    return (BrrrtopApp, SubView, Chooser, KernelTable, MainView, Scrolled, AllAdvice, StepPane)
+    return (app, SubView, Chooser, KernelTable, MainView, Scrolled, AllAdvice, StepPane)
 
 
 class Help(Scrolled):
@@ -144,7 +145,7 @@ class Help(Scrolled):
         palette, plain = self.palette, self.palette.style("text")
         return [
             *_heading("Keys", palette, first=True),
-            *_entries(tuple(meanings(*binders())), palette, width, 16),
+            *_entries(tuple(meanings(*binders(type(self.app)))), palette, width, 16),
             *_heading("The three regimes: the fix for one does nothing for another", palette),
             *_regimes(palette, width),
             *_heading("Letters of kernels and of the account", palette),

@@ -130,9 +130,6 @@ class MainView(View):
         if self.app.snapshot.job is not None and not self.query_one("#filter").display:
             self.app.action_ranks()
             return
-        if not self.table.wanted and self.focused is not self.words:
-            self.app.action_home()
-            return
         self.words.value = ""
         self.query_one("#filter").display = False
         self.table.filter("")

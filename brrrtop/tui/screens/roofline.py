@@ -10,12 +10,13 @@ from rich.text import Text
 from textual.binding import BindingType
 
 from brrrtop.kernel_names.readable import short_name
-from brrrtop.model.estimate import Estimate, KernelRow
+from brrrtop.model.estimate import Estimate, KernelRow, Roofs
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, whole_step
+from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under_cursor
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
@@ -66,6 +67,10 @@ class RooflinePane(Chooser, Pane):
         listed = min(6 if height >= LISTED_FROM else 1, len(self._rows))
         chosen = self._rows[self.at] if self._rows else None
         lines += legend(estimate, palette, width)
+        if not self._rows and estimate.roofs.bytes_per_s:
+            self._rows = [one for one in estimate.kernels if one.bytes_per_s is not None]
+            room = max(1, height - len(lines) - 1)
+            return [*lines, *bandwidth(self._rows, self.at, room, estimate.roofs, palette, width)]
         room = height - len(lines) - listed
         trail = list(self._trail)
         lines += roofline(estimate.kernels, estimate.roofs, trail, palette, width, room, chosen)
@@ -98,6 +103,27 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     if estimate.roofs:
         pieces.append(palette.text(f"roofs: {estimate.roofs.source}", "muted"))
     return [joined(pieces, width)]
+
+
+def bandwidth(
+    rows: Sequence[KernelRow], at: int, count: int, roofs: Roofs, palette: Palette, width: int
+) -> list[Text]:
+    """Where no FLOPs are known: how near each kernel is to the memory roof, by time."""
+    top = roofs.bytes_per_s or 1.0
+    words = f"memory roof {units.rate(top, 'B/s')}, reached by each kernel whose bytes are known"
+    lines = [palette.text(words, "text", bold=True)] if rows else []
+    first = max(0, at - count + 2)
+    for place, kernel in enumerate(rows[first : first + count - 1], first):
+        part = (kernel.bytes_per_s or 0.0) / top
+        text = Text("▸" if place == at else " ", no_wrap=True)
+        text.append(f"{units.share(kernel.share):>5} of the time  ", palette.style("muted"))
+        text.append_text(meter(part, palette, max(10, width // 3), kernel.side.value))
+        text.append(f" {units.share(part):>4} ", palette.style("text", bold=True))
+        text.append(f"{units.rate(kernel.bytes_per_s, 'B/s'):>10}  ", palette.style("muted"))
+        text.append(short_name(kernel.name), palette.style(kernel.side.value))
+        text = clipped(text, width)
+        lines.append(under_cursor(text, palette, width) if place == at else text)
+    return lines
 
 
 def figures(

@@ -1,4 +1,4 @@
-"""What the key S writes: the recording, a picture of the screen, or the report, by the end of its name.
+"""What the key S writes: a picture of the screen, or the report, by the end of its name.
 
 In a browser it is a download: whoever sees the screen there names no file of this machine.
 """
@@ -6,7 +6,6 @@ In a browser it is a download: whoever sees the screen there names no file of th
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from io import BytesIO
@@ -18,7 +17,6 @@ from textual.containers import Vertical
 from textual.widgets import Input, Label
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.tui.driver import Driver
 from brrrtop.tui.screens.view import Dialog
 
 if TYPE_CHECKING:
@@ -31,21 +29,19 @@ class SaveDialog(Dialog):
     """Gives back a path.
 
     Args:
-        records: There is a recording to write.
         reports: Somebody makes the report as a page.
     """
 
-    def __init__(self, records: bool, reports: bool) -> None:
+    def __init__(self, reports: bool) -> None:
         super().__init__()
-        self._kinds = {".brrr": "the recording, for brrrtop replay"} if records else {}
-        self._kinds[".svg"] = "a picture of this screen"
+        self._kinds = {".svg": "a picture of this screen"}
         if reports:
             self._kinds[".html"] = "the report as a page"
 
     def compose(self) -> ComposeResult:
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         with Vertical(id="dialog"):
-            yield Label("Save what was seen so far to (Enter saves, Esc leaves):")
+            yield Label("Save what is seen to (Enter saves, Esc leaves):")
             yield Input(f"brrrtop-{now}{next(iter(self._kinds))}", id="path", select_on_focus=False)
             for ending, what in self._kinds.items():
                 yield Label(f"{ending:<6} {what}", classes="kind")
@@ -62,10 +58,8 @@ def save(app: BrrrtopApp, name: str) -> None:
         app.call_after_refresh(_write, app, path, lambda: svg_of(app))
     elif path.suffix == ".html" and page is not None:
         _write(app, path, lambda: page(app.snapshot))
-    elif app.is_web:
-        app.ask("save", lambda driver: _download_recording(app, driver, path.name))
     else:
-        app.ask("save", lambda driver: driver.save(name))
+        app.say("end the name in .svg or .html; --record keeps a recording", failed=True)
 
 
 def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
@@ -79,17 +73,9 @@ def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
 
 
 def _download(app: BrrrtopApp, name: str, content: bytes) -> str:
-    """Hands a file to the browser, from any thread; says so."""
+    """Hands a file to the browser; says so."""
     app.call_later(app.deliver_binary, BytesIO(content), save_filename=name)
     return f"{name} goes to the browser as a download"
-
-
-def _download_recording(app: BrrrtopApp, driver: Driver, name: str) -> str:
-    """Through a folder that nobody else can enter; on the feed's thread."""
-    with tempfile.TemporaryDirectory(prefix="brrrtop-") as folder:
-        path = Path(folder, "download.brrr")
-        driver.save(str(path))
-        return _download(app, name, path.read_bytes())
 
 
 def svg_of(app: BrrrtopApp) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 from rich.text import Text
@@ -9,6 +10,7 @@ from rich.text import Text
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
+from brrrtop.tui.renderables.ghost import ghost_lap, race
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.table import TableView
@@ -16,6 +18,8 @@ from brrrtop.views import tables, whatif
 from brrrtop.views.table import Table
 
 LABEL = 6
+FRAME_S = 0.2
+"""Between two pictures of the ghost lap."""
 NONE = (
     "No edit was simulated: that needs whole steps, judged after warming up, of a GPU that this "
     "trainer has for itself."
@@ -27,6 +31,17 @@ class EditTable(TableView):
 
     topic = "what if: each edit simulated, in the order of the advice"
     identity = "edit"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began: float | None = None
+        """The ghost lap; None: it stands still."""
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if not self.app.is_headless:
+            self._began = monotonic()
+            self.set_interval(FRAME_S, self.redraw)
 
     def table(self, snapshot: Snapshot) -> Table:
         return tables.edits(snapshot)
@@ -44,6 +59,10 @@ class EditTable(TableView):
         if row.edit == best:
             known.append(("then", f"after {best}: {after}"))
         terms = paragraph(whatif.terms(self.rows), width, palette.style("muted"))
+        one = race(snapshot, row)
+        passed_s = 0.0 if self._began is None else monotonic() - self._began
+        laps = [*ghost_lap(one, palette, width, passed_s), Text()] if one is not None else []
+        terms = [*laps, *terms]
         return [*lines, Text(), *facts(known, LABEL, palette, width), Text(), *terms]
 
 

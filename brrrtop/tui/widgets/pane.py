@@ -20,7 +20,7 @@ from brrrtop.tui.renderables.line import stacked
 
 if TYPE_CHECKING:
     from brrrtop.tui.app import BrrrtopApp
-    from brrrtop.tui.painted import ThemedApp
+    from brrrtop.tui.themed import ThemedApp
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""

@@ -11,14 +11,17 @@ from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.ghost import ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import painted, rule
-from brrrtop.tui.renderables.swim_lanes import axis, drawn
+from brrrtop.tui.renderables.line import rule, styled
+from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
 from brrrtop.tui.widgets.pane import Pane
 
 MS = 1_000_000
 TIMES_FROM = 8
 """Height from which a line of the picture of a step is spent on the time."""
+GHOST_FROM = 6
+"""The same for the ghost's lane."""
 TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
 """Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
 AXIS = 6
@@ -128,7 +131,7 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
             free = (place for place in range(at, width) if cells[place][0] in "─├")
             at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
-    return painted(cells)
+    return styled(cells)
 
 
 def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:
@@ -141,7 +144,7 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
     top = max(slowest) or 1
     steps = sorted(ns for point in history for ns in point.steps_ns)
     usual = percentile(steps, 0.5) if steps else 0
-    return painted(
+    return styled(
         (
             level(ns / top, palette) if ns else " ",
             palette.style("alarm" if usual and ns > 1.5 * usual else "muted"),
@@ -156,7 +159,7 @@ class StepStrip(Pane):
         super().show(snapshot)
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.picture,)
+        return (snapshot.picture, race(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         picture, palette = snapshot.picture, self.palette
@@ -164,7 +167,11 @@ class StepStrip(Pane):
             return []
         lines = [rule(step_title(picture), "p: larger", palette, width)]
         scale = height >= TIMES_FROM
-        lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
+        ghost = race(snapshot) if height >= GHOST_FROM and picture.step is not None else None
+        room = height - 1 - scale - (ghost is not None)
+        lines += drawn(picture, picture.span, palette, width, room)
+        if ghost is not None:
+            lines.append(ghost_line(ghost, palette, width, GUTTER))
         if scale:
             lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
         return lines

@@ -10,7 +10,7 @@ from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text.figures import alarms, figures
-from brrrtop.text.hero import remedy, symptom
+from brrrtop.text.headline import recoverable, remedy, symptom
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import booked, reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
@@ -105,7 +105,10 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
     words = reason(snapshot.source) or "for the first whole window of device activity"
-    known = snapshot.run is not None and snapshot.run.unseen is not None
+    run = snapshot.run
+    known = run is not None and (
+        run.unseen is not None or (run.train is not None and run.steps > 0)
+    )
     if known or (not snapshot.source.notes and snapshot.source.tier == "nvml"):
         words = phrases.unjudged(snapshot)
     flowed = wrapped(words.removeprefix(_WAITING), max(10, width - len(badge)))
@@ -162,7 +165,8 @@ class Figures(Pane):
     """How fast the run steps, and what it takes: one line."""
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (figures(snapshot), alarms(snapshot))
+        won = recoverable(snapshot, self.app.settings)
+        return (figures(snapshot, won), alarms(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -170,7 +174,7 @@ class Figures(Pane):
             palette.text(f"⚠ {words}", "memory" if chosen else "alarm", bold=True)
             for words, chosen in alarms(snapshot)
         ]
-        for value, unit in figures(snapshot):
+        for value, unit in figures(snapshot, recoverable(snapshot, self.app.settings)):
             piece = palette.text(value, "text", bold=True)
             pieces.append(piece.append(unit, palette.style("muted")))
         return [joined(pieces, width, " · " if not palette.ascii else " | ")] if pieces else []

@@ -67,9 +67,8 @@ BRRR_API void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, i
 /* An optimizer step ended: a STEP point mark whose value counts steps, and the beat of bursts. */
 BRRR_API void brrr_step(int64_t t_ns, uint32_t tid);
 
-/* A garbage collection begins, or ends (0): a GC mark if it took 200 us or more. Python calls it from
- * `gc.callbacks` with nothing of ours in between. */
-BRRR_API void brrr_collection(int begins, int generation);
+/* The PyMethodDef of a callback of `gc`, called with nothing in between: a GC mark of 200 us or more. */
+BRRR_API const void *brrr_collection(void);
 
 /* The id of a name, the same for the same text; 0 for the empty name or when the table is full. */
 BRRR_API uint32_t brrr_name(const char *utf8);

@@ -39,14 +39,8 @@ class _Piece(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-_VM_ARGUMENTS = (
-    ctypes.c_int,
-    ctypes.POINTER(_Piece),
-    ctypes.c_ulong,
-    ctypes.POINTER(_Piece),
-    ctypes.c_ulong,
-    ctypes.c_ulong,
-)
+_pieces = ctypes.POINTER(_Piece), ctypes.c_ulong
+_VM_ARGUMENTS = (ctypes.c_int, *_pieces, *_pieces, ctypes.c_ulong)
 _read_from = _libc.process_vm_readv
 _read_from.argtypes, _read_from.restype = _VM_ARGUMENTS, ctypes.c_ssize_t
 _write_to = _libc.process_vm_writev

@@ -23,10 +23,12 @@ GADGETS = {
     "keep": (
         b"\x48\x89\x03\x5b\xc3",  # mov [rbx], rax; pop rbx; ret
         b"\x48\x89\x03\x48\x8b\x5d\xf8\xc9\xc3",  # mov [rbx], rax; mov rbx, [rbp-8]; leave; ret
+        b"\x48\x89\x43\x18\x5b\xc3",  # mov [rbx+24], rax; pop rbx; ret
     ),
 }
 """Code that C libraries contain anyway, in any of these forms; nothing executable has to be written
-for a call. The second way to keep a result is that of code with frame pointers, such as Ubuntu's."""
+for a call. The second way to keep a result is that of code with frame pointers, the third glibc 2.43's."""
+KEPT_ABOVE = {GADGETS["keep"][2]: 24}
 MMAP_CALL, SIGRETURN = 9, 15
 PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
 """futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
@@ -71,6 +73,8 @@ class Frame:
     address: int
     slot: int
     """16 bytes that a call may write to."""
+    keeps: int
+    """What rbx is to be for a result to come into the slot."""
     restore: int
     """The code that takes the way back."""
     content: bytes
@@ -170,7 +174,7 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
     head = chain + context
     content = head + bytes(fp_at - base - len(head)) + extended
     content += bytes(slot + 16 - base - len(content))
-    return Frame(base, slot, gadgets["restore"], content)
+    return Frame(base, slot, slot - gadgets.get("kept above", 0), gadgets["restore"], content)
 
 
 def aim_call(
@@ -180,7 +184,7 @@ def aim_call(
 
     Above the return address lies a word that is popped, by `leave` from where rbp points.
     """
-    regs = dict(state.general, rip=address, rsp=frame.address, rbx=frame.slot, rax=0)
+    regs = dict(state.general, rip=address, rsp=frame.address, rbx=frame.keeps, rax=0)
     regs.update(rbp=frame.address + 8)
     regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments, strict=False))
     return dict(regs, orig_rax=_NO_CALL, eflags=regs["eflags"] & ~_BAD_FLAGS)

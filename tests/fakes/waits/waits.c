@@ -51,6 +51,7 @@ struct wait {
 };
 
 static atomic_bool over;
+static atomic_int running; /* of them, those that have not ended */
 static long limit_ms = 5; /* below a second */
 static struct timespec limit = {0, 5000000};
 static char bytes[1 << 16];
@@ -364,6 +365,7 @@ static void *loop(void *given)
         if (took > atomic_load(&self->longest_us))
             atomic_store(&self->longest_us, took);
     }
+    atomic_fetch_sub(&running, 1);
     return NULL;
 }
 
@@ -371,8 +373,7 @@ static pthread_t waker;
 static void *wake(void *given)
 {
     (void)given;
-    for (bool last = false; !last;) {
-        last = atomic_load(&over);
+    while (!atomic_load(&over) || atomic_load(&running)) { /* one may yet begin a call that nothing else ends */
         usleep(5000);
         for (int i = 0; i < COUNT; i++)
             if (waits[i].there && waits[i].wake)
@@ -398,6 +399,7 @@ EXPORT int waits_begin(void)
     for (int i = 0; i < COUNT; i++)
         if ((waits[i].there = waits[i].prepare == NULL || waits[i].prepare(&waits[i])))
             there += pthread_create(&waits[i].thread, NULL, loop, &waits[i]) == 0;
+    atomic_store(&running, there);
     pthread_create(&waker, NULL, wake, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return there;

@@ -378,7 +378,7 @@ class Collected:
         if good.any():
             self.tables[code].append(batch)
 
-    def joined(self, code: int) -> Columns:
+    def concat(self, code: int) -> Columns:
         """Each column of a kind of event in one piece; the batches are let go."""
         batches, self.tables[code] = self.tables[code], []
         if not batches:

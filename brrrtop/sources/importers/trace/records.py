@@ -66,10 +66,10 @@ class Records(Struct, frozen=True, eq=False):
 
 def _tables(collected: Collected, base_ns: int) -> list[Columns]:
     """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
-    ops, old_ranges = collected.split_ranges(collected.joined(OP))
-    tables = [*map(collected.joined, (KERNEL, COPY, CALL)), ops, old_ranges]
+    ops, old_ranges = collected.split_ranges(collected.concat(OP))
+    tables = [*map(collected.concat, (KERNEL, COPY, CALL)), ops, old_ranges]
     malloc_trim()  # the batches lay between each other
-    tables += map(collected.joined, (RANGE, OVERHEAD, FRAME, MEMORY))
+    tables += map(collected.concat, (RANGE, OVERHEAD, FRAME, MEMORY))
     return _on_one_clock(collected, tables, base_ns)
 
 

@@ -6,22 +6,19 @@ What every line goes through last, on its way to the terminal: nothing to obey, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
 from rich.cells import cell_len
-from rich.color import Color as RichColor
-from rich.color import ColorType
 from rich.segment import Segment
 from rich.style import Style
-from rich.terminal_theme import TerminalTheme
 from textual.app import App
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme as TextualTheme
 
-from brrrtop.tui.palette import SIXTEEN_DARK, SIXTEEN_LIGHT, THEMES, Palette, Theme, to_ascii
+from brrrtop.tui.palette import THEMES, Palette, Theme, to_ascii
 from brrrtop.tui.terminal import textual_driver
 from collectors.printable import printable
 
@@ -38,6 +35,9 @@ class ThemedApp(App[Result]):
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)
+        if self.console.color_system == "standard" and self.palette.theme == "dark":
+            # Of sixteen colours the nearest to the dark theme's are the same for two regimes.
+            self.palette = self.palette.with_theme("high-contrast")
         self._begin()
         self.animation_level = "none"
 
@@ -58,15 +58,9 @@ class ThemedApp(App[Result]):
         filters = [*super().get_line_filters(), HARMLESS]
         if not self.palette.colour:
             filters.append(COLOURLESS)
-        elif self.console.color_system == "standard":
-            filters.append(EachPiece(partial(in_sixteen, theme=self.palette.chosen)))
         if self.palette.ascii:
             filters.append(ASCIIFIED)
         return filters
-
-    def on_mount(self) -> None:
-        if self.console.color_system == "standard":
-            self.ansi_theme_dark = self.ansi_theme_light = ansi_theme()
 
     def take_theme(self, name: str = "") -> None:
         """Draws in the theme of that name, else in the next."""
@@ -148,46 +142,3 @@ def asciified(segment: Segment) -> Segment:
 
 HARMLESS, COLOURLESS, ASCIIFIED = EachPiece(harmless), EachPiece(colourless), EachPiece(asciified)
 """Made once, as Textual keeps what a filter made of a line."""
-
-
-@lru_cache(32)
-def _by_hue(theme: Theme) -> dict[str, RichColor]:
-    return {
-        theme.colours[role].lower(): RichColor.parse(f"color({number})")
-        for role, number in (SIXTEEN_DARK if theme.dark else SIXTEEN_LIGHT).items()
-    }
-
-
-_VGA = (
-    (0, 0, 0), (170, 0, 0), (0, 170, 0), (170, 85, 0), (0, 0, 170), (170, 0, 170), (0, 170, 170),
-    (170, 170, 170), (85, 85, 85), (255, 85, 85), (85, 255, 85), (255, 255, 85), (85, 85, 255),
-    (255, 85, 255), (85, 255, 255), (255, 255, 255),
-)  # fmt: skip
-"""What Rich compares with when it looks for the nearest of the sixteen."""
-
-
-def ansi_theme() -> TerminalTheme:
-    """The sixteen as Rich takes them: what is below a dialog goes through true colours once more, and
-    each is to come back as the number that it was."""
-    return TerminalTheme(_VGA[0], _VGA[15], list(_VGA[:8]), list(_VGA[8:]))
-
-
-def in_sixteen(segment: Segment, theme: Theme) -> Segment:
-    """Puts the colours of a theme into the sixteen; any other goes to the nearest, as ever."""
-    text, style, control = segment
-    return Segment(text, mapped(style, theme) if style else style, control)
-
-
-@lru_cache(2048)
-def mapped(style: Style, theme: Theme) -> Style:
-    """The style with both its colours among the sixteen; on the cursor all text has one colour."""
-    text, field = _number(style.color, theme), _number(style.bgcolor, theme)
-    if style.bgcolor is not None and style.bgcolor == RichColor.parse(theme.colours["cursor"]):
-        text = _by_hue(theme)[theme.colours["text"]]
-    return style + Style(color=text, bgcolor=field)
-
-
-def _number(colour: RichColor | None, theme: Theme) -> RichColor | None:
-    if colour is None or colour.type is not ColorType.TRUECOLOR or colour.triplet is None:
-        return None
-    return _by_hue(theme).get(colour.triplet.hex)

@@ -25,7 +25,6 @@ from tests.recorded import analyzed
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 LINE = "nb/reader.py:30, rows = np.load(path)"
 METER = 0.79
-S = 1_000_000_000
 
 
 def whole() -> Snapshot:
@@ -48,13 +47,6 @@ def played(parts: int) -> list[Snapshot]:
     snapshots = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
     source.close()
     return snapshots
-
-
-def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
-    result = judged(whole())
-    assert result.cause == "io"
-    assert "nb/reader.py:30 in 38 of 41 samples" in phrases.because(result)
-    assert phrases.because(result).endswith("rows = np.load(path)")
 
 
 def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
@@ -122,21 +114,6 @@ def test_a_place_is_told_whole_in_folders_with_spaces_too(
     text: str, place: str, source: str
 ) -> None:
     assert stack_samples.split_line(text) == (place, source)
-
-
-@pytest.mark.parametrize(
-    "inside",
-    [
-        "python3.12/pathlib.py:1013 Path.open",
-        "pathlib/_local.py:540 Path.open",
-        "pathlib/__init__.py:780 Path.open",
-        "_common/_streams.py:103 DecompressReader.read",
-        "zipfile/__init__.py:1613 ZipFile.open",
-    ],
-)
-def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
-    palette = f"nb/train.py:3 batch > {inside}"
-    assert stack_samples.reads_as(palette) == "io" and stack_samples.is_reading(palette)
 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, ranks, units
 from brrrtop.text.causes import CAUSES
@@ -44,6 +45,30 @@ GAIN_PHRASES: Mapping[str, str] = {
     "tensor-core-alignment": "with padded sizes",
     "exposed-communication": "with communication hidden behind compute",
     "straggler": "if the late rank kept up",
+    "fusion-ceiling": "with kernels of this generation",
+    "skinny-products": "with more rows a product",
+    "cudnn-benchmark": "with cudnn.benchmark",
+    "double-precision": "without fp64",
+    "tiny-collectives": "with fewer, larger collectives",
+    "recompilation": "without recompiling",
+    "graph-breaks": "without graph breaks",
+    "unknown-kernel": "with a faster kernel of yours",
+    "cast-churn": "without repeated casts",
+    "needless-copies": "without copies on the GPU",
+    "inefficient-kernel": "with that kernel at the roof",
+    "activation-checkpointing": "with room for a larger batch",
+    "remove-checkpointing": "without recomputing activations",
+    "embedding-sort": "without sorted indices",
+    "zero-grad-fill": "with set_to_none=True",
+    "evaluation-idle": "if evaluations kept the GPU busy",
+    "evaluation-share": "without evaluations",
+    "generation-share": "without generation",
+    "rollout-share": "without rollouts",
+    "other-share": "without what is not training",
+    "throttled": "at full clocks",
+    "idle-clocks": "at full clocks",
+    "shared-gpu": "with the GPU to itself",
+    "monitor-cost": "without watching",
 }
 """What makes a run faster, by the id of the advice."""
 
@@ -122,32 +147,34 @@ def promised(advisory: Advisory) -> str:
     if saves is None or not WORTH_SAYING <= saves < 1 or advisory.may_lose:
         return ""
     about = "about" if advisory.saves is not None else "at most"
-    phrase = GAIN_PHRASES.get(advisory.kind, f"with {advisory.kind.replace('-', ' ')}")
-    return f"{about} {units.times_as_fast(saves)} faster {phrase}"
+    speed = units.times_as_fast(saves)
+    return f"{about} {speed} faster {GAIN_PHRASES.get(advisory.kind, '')}".rstrip()
 
 
-def cost(snapshot: Snapshot) -> str:
-    """`0.4 GPU-hours watched, 69% of it recoverable: waits for data 82%, compute 9%`; empty before that."""
+def recoverable(snapshot: Snapshot, settings: Settings) -> str:
+    """`54 s of 58 s recoverable, 0.04 €`: of the run, by the first advice; empty where it wins little."""
+    whole = snapshot.run or (snapshot.estimate and snapshot.estimate.account)
+    if not whole or not whole.duration_ns or not remedy(snapshot):
+        return ""
+    first = snapshot.advisories[0]
+    saves = first.saves if first.saves is not None else first.saves_at_most or 0.0
+    won_ns = saves * whole.duration_ns
+    money = settings.money(won_ns)
+    most = "" if first.saves is not None else "at most "
+    text = f"{most}{units.clock(won_ns)} of {units.clock(whole.duration_ns)} recoverable"
+    return f"{text}, {money}" if money else text
+
+
+def cost(snapshot: Snapshot, settings: Settings) -> str:
+    """`54 s of 58 s recoverable: waits for data 82%, compute 9%`; the time where nothing wins enough."""
     whole = snapshot.run or (snapshot.estimate and snapshot.estimate.account)
     if not whole or not whole.duration_ns:
         return ""
-    text = amount(whole.duration_ns)
-    if remedy(snapshot):
-        first = snapshot.advisories[0]
-        most = "" if first.saves is not None else "at most "
-        saves = first.saves if first.saves is not None else first.saves_at_most
-        text += f", {most}{units.share(saves)} of it recoverable"
+    watched = f"{units.clock(whole.duration_ns)} of the GPU watched"
+    text = recoverable(snapshot, settings) or watched
     if snapshot.estimate is None:
         return text
     spent = sorted(phrases.buckets(snapshot.estimate.account), key=lambda one: -one[1])
     parts = ((name, ns / max(1, snapshot.estimate.account.duration_ns)) for name, ns in spent)
     causes = [phrases.labels(name, part)[0] for name, part in parts if part >= WORTH_SAYING]
     return f"{text}: {', '.join(causes)}"
-
-
-def amount(duration_ns: float) -> str:
-    """`2.4 GPU-hours watched`."""
-    hours = duration_ns / HOUR_NS
-    if hours < 0.095:
-        return f"{units.duration(duration_ns)} of the GPU watched"
-    return f"{hours:.1f} GPU-hours watched" if hours < 99.5 else f"{hours:,.0f} GPU-hours watched"

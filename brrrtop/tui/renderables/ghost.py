@@ -1,0 +1,113 @@
+"""The ghost lap: your step beside the same step with an edit, and how many steps the edit would be ahead.
+
+After a change that was predicted your lane races the promise.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from rich.text import Text
+
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.text.figures import mean_step_ns
+from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.line import rule, sided
+from brrrtop.views import whatif
+
+NAME = 8
+"""Cells before a lane."""
+SLOWEST_S = 2.0
+"""A lap takes at least so long to be drawn: faster ones are shown slowed down."""
+LEAST = 0.01
+"""Of a step: who is ahead by less is not."""
+
+
+class Race(Struct, frozen=True):
+    """Two lanes of one track: what a step takes, and what it would."""
+
+    with_what: str
+    """What the ghost has: the edit, or the promise."""
+    step_ns: float
+    ghost_ns: float
+    steps: int
+    """That you made since the race began."""
+
+    @property
+    def ahead(self) -> int:
+        """Steps that the ghost is ahead; negative: behind."""
+        return round(self.steps * (self.step_ns / self.ghost_ns - 1))
+
+    @property
+    def words(self) -> str:
+        """`the ghost is 1,312 steps ahead`."""
+        if abs(self.step_ns / self.ghost_ns - 1) < LEAST:
+            return "you keep up with the ghost"
+        ahead = self.ahead
+        if ahead < 0:
+            return f"you are {units.count(-ahead)} step{'s' * (ahead != -1)} ahead of the ghost"
+        return f"the ghost is {units.count(ahead)} step{'s' * (ahead != 1)} ahead"
+
+
+def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
+    """Against a step with that edit, else with the best one that is advised; where a change was
+    predicted and made, against the prediction. None without a step, or without a faster one."""
+    comparison, run = snapshot.comparison, snapshot.run
+    steps = run.steps if run is not None else 0
+    promised = comparison.promises if comparison is not None and comparison.per_step else ()
+    kept = next((one for one in promised if one.predicted and one.promised_share), None)
+    if comparison is not None and kept is not None and edit is None:
+        ghost_ns = comparison.before_ns * (1 - (kept.promised_share or 0.0))
+        name = f"{kept.kind} as promised"
+        return Race(name, comparison.after_ns, ghost_ns, round(comparison.steps[1] or 0))
+    if edit is None:
+        rows = whatif.ordered(snapshot)
+        edit = next((one for one in rows if one.advisory and one.saves_low > 0), None)
+    step_ns = mean_step_ns(snapshot)
+    if edit is None or not step_ns or not edit.present_ns > 0 or edit.saves <= LEAST:
+        return None
+    return Race(edit.edit, step_ns, step_ns * edit.step_ns / edit.present_ns, steps)
+
+
+def ghost_lap(one: Race, palette: Palette, width: int, passed_s: float) -> list[Text]:
+    """Both lanes as they are so long after the race began to be shown: a lane is one of your steps."""
+    room = max(8, width - NAME - 14)
+    lap_s = max(SLOWEST_S, one.step_ns / 1e9)
+    slowed = lap_s / (one.step_ns / 1e9)
+    part = (passed_s % lap_s) / lap_s if passed_s else 1.0
+    note = one.words + (f", drawn {units.figure(slowed)}× slower" if slowed > 1.5 else "")
+    lines = [rule(f"ghost lap: {one.with_what}", note, palette, width)]
+    for name, ns, hue in (("you", one.step_ns, "text"), ("ghost", one.ghost_ns, "good")):
+        text = palette.text(f"{name:<{NAME}}", "muted")
+        text.append_text(_lane(part, ns / one.step_ns, room, hue, palette))
+        lines.append(text.append(f"{units.duration(ns):>9}/step", palette.style("muted")))
+    return lines
+
+
+def _lane(part: float, lap: float, room: int, hue: str, palette: Palette) -> Text:
+    """Laps side by side in turn bright and dim, as far as that part of your step reaches."""
+    full, rest = ("#", ".") if palette.ascii else ("━", "╌")
+    text, reached = Text(no_wrap=True), round(part * room)
+    for cell in range(reached):
+        even = int((cell + 0.5) / room / lap) % 2 == 0
+        text.append(
+            full if even else ("=" if palette.ascii else "─"), palette.style(hue, bold=even)
+        )
+    return text.append(rest * (room - reached), palette.style("rule"))
+
+
+def ghost_line(one: Race, palette: Palette, width: int, lead: int) -> Text:
+    """The same in a line below the picture of a step, on its scale."""
+    room = max(1, width - lead)
+    text = palette.text(f"{'ghost':<{lead}}", "muted")
+    text.append(
+        ("#" if palette.ascii else "━")
+        * max(1, min(room, round(room * one.ghost_ns / one.step_ns))),
+        palette.style("good", bold=True),
+    )
+    free = width - text.cell_len - len(one.words) - 1
+    labels = (f" {units.duration(one.ghost_ns)} with {one.with_what}", f" with {one.with_what}", "")
+    label = next(words for words in labels if len(words) <= free or not words)
+    text.append(label, palette.style("good"))
+    return sided(text, palette.text(one.words, "good", bold=True), width)

@@ -1,0 +1,23 @@
+"""The headline in plain words."""
+
+from __future__ import annotations
+
+from brrrtop.model.settings import Settings
+from brrrtop.text.headline import cost, headline_text, recoverable
+from tests.tui import snapshots
+
+
+def test_it_is_said_in_plain_words() -> None:
+    says = headline_text(snapshots.snapshot())
+    assert (
+        says
+        == "GPU idle 47%: it waits for your DataLoader (0 workers) – at most 1.7× faster if the data loader keeps up"
+    )
+    spent = "at most 1:15:36 of 3:00:00 recoverable"
+    assert cost(snapshots.snapshot(), Settings()).startswith(f"{spent}: waits for data")
+    priced = Settings(gpu_hour=2.5, currency="€")
+    assert recoverable(snapshots.snapshot(), priced) == f"{spent}, 3.15 €"
+    assert recoverable(snapshots.healthy(), priced) == ""
+    assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
+    assert headline_text(snapshots.unmeasured()) == ""
+    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"
