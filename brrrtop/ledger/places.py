@@ -91,7 +91,7 @@ _RUNS_MODEL = re.compile(
 )
 _SAVES = re.compile(r"torch\.save\(|save_(state|checkpoint|model|pretrained)")
 MOST_SILENT = 3
-"""So many samples that no word speaks for go with one that a word does."""
+"""So many samples that no word speaks for go with one of a save."""
 _DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
@@ -187,8 +187,10 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
             silent = kind is PhaseKind.DATA and (runs_model or place.computes)
             words[PhaseKind.OTHER if silent else kind] += count
     others = words.pop(PhaseKind.OTHER, 0)
-    # A few samples at one line of many do not say what goes on at the others.
-    if MOST_SILENT * words.total() >= max(1, others):
+    # Whoever plays, or evaluates, does it by other lines as well; a save takes the time of its own.
+    if MOST_SILENT * words[PhaseKind.SAVING] < others:
+        del words[PhaseKind.SAVING]
+    if words:
         return words.most_common(1)[0][0]
     if not runs_model:
         return PhaseKind.OTHER
