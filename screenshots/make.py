@@ -21,6 +21,7 @@ from pathlib import Path
 
 from brrrtop.cli.commands.replay import scenarios
 from brrrtop.cli.files import FromFirstActivity, open_job
+from brrrtop.cli.files import baseline as judged
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
@@ -66,19 +67,28 @@ class Picture:
     palette: Palette = DARK
     keys: tuple[str, ...] = ()
     place: float = 0.95
+    before: Path | None = None
+    """The recording that it is compared with."""
 
 
 PICTURES = (Picture("ranks-120x40", "straggler", (120, 40)),)
 """Kept beside this file: those that README and docs show."""
 
+FIXED = Path(__file__).parents[1] / "tests" / "recordings" / "promises"
+WIDE = (110, 36)
 IN_TURN = (
-    Picture("", "input-bound", (110, 32)),
-    Picture("", "memory-bound", (110, 32)),
-    Picture("", "launch-bound", (110, 32)),
-    Picture("", "launch-bound", (110, 32), DARK, ("w",)),
-    Picture("", "healthy", (110, 32)),
-)
-"""What the README shows first: verdicts, what an edit wins, and a run near the limit."""
+    Picture("", "input-bound", WIDE, DARK, (), 0.3),
+    Picture("", "input-bound", WIDE),
+    Picture("", "input-bound", WIDE, DARK, ("p", "g")),
+    Picture("", "input-bound", WIDE, DARK, ("C",)),
+    Picture("", "input-bound", WIDE, DARK, ("C", "e")),
+    Picture("", "input-bound", WIDE, DARK, ("w",)),
+    Picture(
+        "", FIXED / "dataloader-stall.after.brrr", WIDE, DARK, ("b",), 1.0,
+        FIXED / "dataloader-stall.brrr",
+    ),
+)  # fmt: skip
+"""What the README shows first: a session from the verdict to the line, the edit, and what it won."""
 SHOWN_S = 4
 
 
@@ -102,8 +112,9 @@ def extras() -> list[Picture]:
     return pictures
 
 
-def played(scenario: str | Path, place: float) -> list[Snapshot]:
+def played(scenario: str | Path, place: float, before: Path | None = None) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
+    baseline = judged(Options(baseline=str(before))) if before is not None else None
     path = scenarios()[scenario] if isinstance(scenario, str) else scenario
     ticks = count()
 
@@ -115,7 +126,7 @@ def played(scenario: str | Path, place: float) -> list[Snapshot]:
         replay: Replay = open_job(files, Options(), clock=clock)
     else:
         source = FromFirstActivity(open_source(str(path)))
-        replay = Replay(Session(source, keep_ns=None), clock=clock)
+        replay = Replay(Session(source, keep_ns=None, baseline=baseline), clock=clock)
     snapshots = [replay.advance()]
     while (snapshots[-1].progress or 0.0) < place - 1e-6:
         snapshots.append(replay.advance())
@@ -140,7 +151,7 @@ class Still:
 
 async def draw(picture: Picture) -> str:
     """The picture as SVG."""
-    snapshots = played(picture.scenario, picture.place)
+    snapshots = played(picture.scenario, picture.place, picture.before)
     driver = Still(snapshots[-20:] if "r" in picture.keys else snapshots[-1:])
     app = BrrrtopApp(driver, palette=picture.palette, interval_s=0.01)  # type: ignore[arg-type]
     async with app.run_test(size=picture.size) as pilot:

@@ -46,6 +46,7 @@ LEAST_GAIN = 0.005
 OFFERS = {"double-batch"}
 """Beside the list: it changes the training."""
 NOT_PREDICTED = {"pinned-same-stream"}
+COMMIT = "XXXXXXXX"
 
 
 @dataclass
@@ -448,23 +449,6 @@ not count: the last are named below. {left_out} models are left out because noth
 
 """
 
-OTHER_GPU = """## On an H100
-
-Nothing was fitted on this GPU, which has two thirds of the H200's memory bandwidth (NVIDIA H100 80GB HBM3, driver 580.159.04,
-torch 2.11.0+cu130, 2026-11-23; recorded live). Ten of the models above were measured there, 59 edits: median 2.0 points, 90th percentile 7.8,
-92 % inside the range, the best edit, or one near it, among the first two for ten of ten. The five that are kept here,
-in `benchmarks/gains/h100/`:
-
-"""
-
-
-def on_h100() -> str:
-    """What is kept of the H100: measured and predicted."""
-    ours = Path(__file__).with_name("h100")
-    pairs = pair(measured([ours / "results.jsonl.xz"]), ours, predict)
-    kept = {name: both for name, both in pairs.items() if both[0].saves}
-    return "\n\n".join([OTHER_GPU + bars_text(kept, ()), table(kept)])
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -479,6 +463,9 @@ def main() -> None:
     parser.add_argument("--recordings", type=Path, default=ours)
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--page", type=Path)
+    parser.add_argument(
+        "--commit", default=COMMIT, help="whose predictions the fourth round judges"
+    )
     args = parser.parse_args()
     results = measured(args.results)
     pairs = pair(results, args.recordings, predict)
@@ -486,7 +473,9 @@ def main() -> None:
     text = "\n\n".join([bars_text(pairs), table(judged), "## Misses", misses(pairs)]) + "\n"
     print(text)
     if args.page:
-        text += "\n" + on_h100() + "\n"
+        from benchmarks.gains.other_gpu import on_h100
+
+        text += "\n" + on_h100(args.commit) + "\n"
         args.page.write_text(HEAD.format(left_out=len(results) - len(judged)) + text)
     if args.svg:
         args.svg.write_text(plot(pairs))

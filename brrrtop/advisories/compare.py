@@ -280,7 +280,7 @@ def _says(speedup: float | None, noise: float, changes: tuple[str, ...]) -> str:
     elif result is Outcome.SAME:
         head = f"no difference beyond noise ({units.within(1 - 1 / speedup, noise)})"
     elif result is Outcome.FASTER:
-        head = f"{speedup:.2f}x as fast: {units.share(1 - 1 / speedup)} of the step is gone"
+        head = f"{speedup:.2f}× faster: {units.share(1 - 1 / speedup)} of the step is gone"
     else:
         head = f"slower: a step takes {units.share(1 / speedup - 1)} longer"
     if len(changes) > 1:

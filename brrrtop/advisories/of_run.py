@@ -68,7 +68,7 @@ def rows_of_run(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:
     """What-if rows of a step as rows of the run, best first, and those of what the ledger measured."""
     measured = _measured(of)
     kept = [_scaled(row, of) for row in rows if row.edit not in measured]
-    return tuple(sorted((*measured.values(), *kept), key=lambda row: -row.saves))
+    return tuple(sorted((*measured.values(), *kept), key=lambda row: row.place))
 
 
 def rows_after(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:

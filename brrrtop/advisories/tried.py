@@ -105,11 +105,7 @@ def with_tried(advice: Advice, programs: Sequence[TriedProgram], gpu: str | None
 
     return Advice(
         tuple(sorted(map(advisory_with, advice.given), key=rank)),
-        tuple(sorted(map(row_with, advice.whatif), key=_order)),
+        tuple(sorted(map(row_with, advice.whatif), key=lambda row: row.place)),
         tuple(map(row_with, advice.after)),
         advice.loaders,
     )
-
-
-def _order(row: WhatIf) -> float:
-    return -row.saves_low

@@ -60,6 +60,9 @@ class Unprofiled(Struct, frozen=True):
     """Of the edited step."""
 
 
+OFFER = "double-batch"
+
+
 class WhatIf(Struct, frozen=True):
     """What one edit is predicted to do to a step: of a profiler's trace to the recorded one."""
 
@@ -94,6 +97,18 @@ class WhatIf(Struct, frozen=True):
         """Time of the step without the edit."""
         saves = self.saves if self.saves_of_step is None else self.saves_of_step
         return self.step_ns / (1 - saves) if saves < 1 else math.nan
+
+    @property
+    def place(self) -> tuple[int, float]:
+        """In a list, best first: what surely wins by the low end of its gain, what may win, twice the batch
+        (an offer, which changes the training), what loses."""
+        if self.edit.partition("+")[0] == OFFER:
+            return (2 if self.saves > 0 else 3, -self.saves)
+        return (
+            (0, -self.saves_low)
+            if self.saves_low > 0
+            else (1 if self.saves > 0 else 3, -self.saves)
+        )
 
     @property
     def most(self) -> float:

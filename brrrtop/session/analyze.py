@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run, whole_run
-from brrrtop.model.estimate import Steps
+from brrrtop.model.estimate import Estimate, Regime, Steps
 from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
@@ -23,6 +24,7 @@ from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.source import Source
+from brrrtop.text.phrases import STARTS
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
@@ -73,20 +75,30 @@ def analyze(
     picture = _worst_step_picture(shown) if worst else None
     sampled = run if timeline.observed is not None else None
     verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
+    judged = _judged(every, runs, any(one.kind == STARTS for one in verdict.advice.given))
     at = Snapshot(
         source=source.info,
         freshness=Freshness.ENDED,
         now_ns=shown.estimate.span.t1_ns,
         age_ns=0,
         progress=1.0,
-        estimate=of_run(shown, run),
+        estimate=judged[every.index(shown)],
         run=run,
-        devices=tuple(of_run(one, runs.get(one.estimate.device.device_id)) for one in every),
+        devices=judged,
         left_out=left_out,
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
     return verdicts.showing(at, verdict, split_silenced(verdict.advice.given, silenced))
+
+
+def _judged(
+    every: Sequence[Analysis], runs: Mapping[int, Run | None], starts: bool
+) -> tuple[Estimate, ...]:
+    """What each GPU's report says; of a program's start no verdict is right."""
+    judged = (of_run(one, runs.get(one.estimate.device.device_id)) for one in every)
+    none: dict[str, Any] = {"regime": Regime.UNKNOWN, "runner_up": None, "confidence": 0.0}
+    return tuple(replace(one, **none) if starts else one for one in judged)
 
 
 def runs_of(timeline: Timeline, every: Sequence[Analysis]) -> dict[int, Run | None]:

@@ -78,7 +78,7 @@ def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
     waits = job.waited_for is not None and job.waited_for.is_slow
     # A collective that waits for a late peer would wait as long beside compute.
     own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
-    rows = sorted((*job.whatif, *own), key=lambda row: -row.saves)
+    rows = sorted((*job.whatif, *own), key=lambda row: row.place)
     return replace(
         snapshot,
         job=shown,

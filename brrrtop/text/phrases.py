@@ -11,6 +11,8 @@ from brrrtop.text import causes, units
 
 HEALTHY = "none-healthy"
 """The advice that there is nothing to do."""
+STARTS = "warming-up"
+"""The advice to judge later."""
 LATE_RANK = "straggler"
 """The advice about the rank of a job that the others wait for."""
 NOTHING_YET = "nothing to judge yet"
@@ -101,10 +103,11 @@ def badge(snapshot: Snapshot) -> str:
     assert estimate is not None
     if late_rank(snapshot) is not None:
         return "ONE RANK IS LATE"
-    healthy = any(one.kind == HEALTHY for one in snapshot.advisories)
-    return (
-        "HEALTHY" if healthy and estimate.regime is not Regime.OVERHEAD else cause_badge(estimate)
-    )
+    kinds = {one.kind for one in snapshot.advisories}
+    if estimate.regime is Regime.UNKNOWN and STARTS in kinds:
+        return "WARMING UP"
+    healthy = HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD
+    return "HEALTHY" if healthy else cause_badge(estimate)
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:
@@ -133,6 +136,8 @@ def because(estimate: Estimate) -> str:
         return causes.words_of(estimate.cause).meaning if line is None else _seen_at(estimate, line)
     if estimate.shared:
         return SHARED
+    if estimate.regime is Regime.UNKNOWN and estimate.steps.warming_up:
+        return "these are a program's first steps, which say little of those that follow"
     if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
         return unrecorded(account)
     if estimate.regime is Regime.UNKNOWN and 2 * account.unknown_ns > account.duration_ns:
@@ -226,7 +231,7 @@ def _once(one: LeftOut) -> str:
             f" ({one.place or one.cause})" if one.place or one.cause else ""
         )
     if one.step is None:
-        return f"start-up, {length} before the first whole step"
+        return f"start-up, the first {length}"
     name = {Once.CHECKPOINT: "a checkpoint in ", Once.START_UP: "start-up in "}.get(one.what, "")
     return f"{name}step {one.step}, which took {length}"
 

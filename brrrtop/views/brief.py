@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from brrrtop.kernel_names.readable import told_apart
-from brrrtop.model.estimate import Estimate
+from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, phrases, units
 from brrrtop.text.headline import headline_text
@@ -55,7 +55,9 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
     yield f"source: {snapshot.source.label}, {name}, {phrases.coverage(estimate)}"
-    sure = f"{phrases.badge(snapshot)} ({units.share(estimate.confidence)} sure)"
+    sure = phrases.badge(snapshot)
+    if estimate.regime is not Regime.UNKNOWN:
+        sure += f" ({units.share(estimate.confidence)} sure)"
     headline = headline_text(snapshot)
     yield f"verdict: {sure}: {headline or phrases.because(estimate)}"
     if headline and phrases.away_at(estimate, estimate.cause or ""):

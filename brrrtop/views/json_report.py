@@ -264,7 +264,7 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
     if not snapshot.whatif_after:
         return None
     rows = [_whatif(row) for row in snapshot.whatif_after]
-    return {"first": snapshot.whatif[0].edit, "rows": rows}
+    return {"first": rows[0]["edit"].partition("+")[0], "rows": rows}
 
 
 def _of_job(job: JobSnapshot) -> dict[str, Any]:

@@ -99,9 +99,10 @@ def account(account: Account, step_ns: float | None = None) -> Table:
 
 
 def phases(run: Run | None) -> Table:
-    """What the program did, most time first; no rows for a run of one phase that waits for nothing."""
+    """What the program did, most time first; of one phase only a training that waits."""
     rows = [row for row in run.phases if row.share >= _WORTH] if run is not None else []
-    if len(rows) < 2 and not any((row.waits_share or 0) >= _WORTH for row in rows):
+    waiting = (row.kind != "other" and (row.waits_share or 0) >= _WORTH for row in rows)
+    if len(rows) < 2 and not any(waiting):
         rows = []
     words = {"other": "between steps"}
     columns = (

@@ -135,7 +135,7 @@ def simulate_edits(analysis: Analysis) -> SimulatedEdits | None:
 
     return replace(
         result,
-        rows=tuple(sorted(map(doubted, result.rows), key=lambda row: -row.saves)),
+        rows=tuple(sorted(map(doubted, result.rows), key=lambda row: row.place)),
         following=tuple(map(doubted, result.following)),
         guess=guess.source if guess is not None else None,
     )
@@ -205,7 +205,7 @@ def _rows(
         for name, *steps in zip(names, *made, strict=True)
         if steps[0] is not None
     )
-    return tuple(sorted((row for row in rows if row is not None), key=lambda row: -row.saves))
+    return tuple(sorted((row for row in rows if row is not None), key=lambda row: row.place))
 
 
 def _pace(step: Step) -> Step:

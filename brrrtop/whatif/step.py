@@ -49,7 +49,7 @@ from brrrtop.whatif.iterations import (
     without_calls,
 )
 from brrrtop.whatif.iterations import before as before_calls
-from collectors.vocabulary import CopyKind, MarkClass
+from collectors.vocabulary import CopyKind, MarkClass, MemoryKind
 
 MOST_NODES = 6_000
 """More steps than these nodes fill tell nothing new; one step is always taken whole."""
@@ -84,6 +84,8 @@ class Kernels(Struct, frozen=True, eq=False):
     """Launched by another thread than the one that began the step, or backward by name."""
     uploads: Bool
     """Copies from pageable or pinned memory of the host."""
+    pageable: Bool
+    """Of those the ones from pageable memory."""
     depthwise: Bool
     """Convolutions of one channel a group by ATen's own kernels, which know channels-first images alone."""
     last_over_first: F8
@@ -354,6 +356,7 @@ def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
+        pageable=launch & (acts.src_kinds == MemoryKind.PAGEABLE)[place],
         depthwise=launch & seen.named(_DEPTHWISE)[place],
         last_over_first=np.where(launch, _last_over_first(seen)[place], np.nan),
         by_group=launch & rows_of_ops(seen, is_converted_by_group)[place],

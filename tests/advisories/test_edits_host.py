@@ -1,7 +1,5 @@
 """Edits that spare the host or fill the device: scenes that call for each, and traps."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectors.vocabulary import MarkClass
@@ -118,7 +116,7 @@ def an_update_over_lists(s: Scene) -> None:
     small(s, 100)
     s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
     for _ in range(12):
-        s.kernel(FOREACH, 20.0, late=12.0)
+        s.kernel(FOREACH, 20.0, late=10.0)
 
 
 def updated_by_lists(kind: str, long_us: float) -> Scene:

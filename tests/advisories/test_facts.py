@@ -86,6 +86,14 @@ def test_copies_beside_a_kernel_are_hidden() -> None:
     assert (result.pinned_up.count, result.pinned_up.total_ns) == (2, 700_000)
     assert result.pinned_up.exposed_ns == 300_000
     assert result.pageable_down.count == 1 and result.pageable_up.count == 0
+    scene = (
+        Scene()
+        .kernel(GEMM, 10.0)
+        .copy("up", 1 << 20, 300.0)
+        .copy("down", 1 << 20, 200.0, beside=True)
+    )
+    both = of(scene.kernel(GEMM, 10.0)).transfers  # beside an upload nothing is won
+    assert both.pinned_up.exposed_ns == 300_000 and both.pinned_down.exposed_ns == 0
 
 
 def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:

@@ -86,7 +86,7 @@ def test_a_verdict_is_a_toss_where_it_is_about_to_tip() -> None:
 
 
 def test_much_unknown_time_leaves_no_verdict() -> None:
-    result = judge(account(600, 0, 0, 0, 400), {})
+    result = judge(account(540, 0, 0, 0, 460), {})
     assert (result.regime, result.runner_up) == (Regime.UNKNOWN, Regime.COMPUTE)
 
 
@@ -115,3 +115,8 @@ def test_a_verdict_on_first_steps_is_never_sure() -> None:
     unsure = account(500, 450, 0, 50, 0)
     again = regimes.judge(unsure, split_of(unsure), {}, 100, warming_up=True)
     assert again.confidence <= judge(unsure, {}).confidence
+
+
+def test_a_lead_that_unknown_time_cannot_turn_is_a_verdict() -> None:
+    assert judge(account(0, 0, 0, 620, 380), {}).regime is Regime.OVERHEAD
+    assert judge(account(0, 0, 0, 520, 480), {}).regime is Regime.UNKNOWN

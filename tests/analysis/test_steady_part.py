@@ -87,6 +87,18 @@ def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path: Pat
     assert shown.estimate.steps.step_ns == 29_950_000 and not shown.left_out
 
 
+def test_steps_of_a_host_that_waits_are_as_long_as_its_own(tmp_path: Path) -> None:
+    """From first kernel to first kernel they are not: a wait at a step's start goes to the one before."""
+    trace = Trace()
+    for number, (start, length) in enumerate([(0, 54_000), (54_000, 34_000), (88_000, 74_000)]):
+        trace.host("user_annotation", f"ProfilerStep#{number}", start, length)
+        waits = "enumerate(DataLoader)#_Iter.__next__"
+        trace.host("user_annotation", waits, start + 10, length - 11_000)
+        for place in range(8):
+            trace.kernel(start + length - 10_000 + place * 1_100, 1_000)
+    assert trace.judged(tmp_path).estimate.steps.step_ns == 54_000_000
+
+
 def test_the_line_of_the_work_before_the_first_kernel_is_named(tmp_path: Path) -> None:
     trace = Trace()
     trace.host("user_annotation", "ProfilerStep#6", 0, 30_000)
@@ -156,7 +168,7 @@ def test_what_comes_before_the_first_whole_step_is_start_up(tmp_path: Path) -> N
     shown = trace.judged(tmp_path)
     [first] = shown.left_out
     assert first.what is Once.START_UP and first.step is None
-    assert "start-up, 60.2 ms before the first whole step" in phrases.not_judged(shown)
+    assert "start-up, the first 60.2 ms" in phrases.not_judged(shown)
 
 
 def _with_odd_step(at: int, saves: int = 0) -> Trace:

@@ -21,6 +21,7 @@ from collectors.errors import AttachFailed, CollectorError
 from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import Child, appears, child, python, writes, writes_pid
+from tests.attach.test_injection import trace
 from tests.attach.test_ptrace import INTERPRETERS, ROOT, label, settles
 
 pytestmark = pytest.mark.usefixtures("tracing")
@@ -253,6 +254,10 @@ def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
         assert attempt.entered == main_is_entered, attempt
         assert not main_is_entered or appears(tmp_path / "mark"), one.output
         assert moves(one), one.output
+        called = (
+            "with visit() as v: answer = [v.call(functions['Py_IsInitialized']) for _ in range(3)]"
+        )
+        assert trace(one, called) == [1, 1, 1] and moves(one), one.output
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])

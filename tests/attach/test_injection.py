@@ -89,15 +89,17 @@ with visit() as v:
 
 def test_a_signal_that_comes_before_the_stop_is_handled_though_the_visit_fails() -> None:
     code = """
-threads.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
+kill, again = os.kill, []
+os.kill = lambda *given: again.append(given)
+threads.system_call = lambda *_: (kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
 try:
     Injection(pid, pid, job["gadgets"], 0.0).__enter__()
 except calls.TimedOut as fault:
-    answer = str(fault)
+    answer = str(fault), again
 """
     with python(HANDLING) as one:
         assert settles_in(one, "R")
-        assert trace(one, code) == "signals came instead of the stop"
+        assert trace(one, code) == ["signals came instead of the stop", []]
         assert one.hears(b"handled") and one.status("TracerPid") == "0"
 
 
@@ -202,4 +204,16 @@ except InjectionFailed as fault:
         assert errno == 14, "a trainer that is not as it was is never told as left in peace"
         assert "no room" in says and free
         assert 0 < stopped_ns < 1_000_000_000
+        assert settles_in(one, "RS")
+
+
+def test_an_address_that_was_refused_is_not_written_to() -> None:
+    code = """
+try:
+    with visit() as v: v.write_code(v.map(0), b"code")
+except injection.CodeRefused as fault:
+    answer = str(fault)
+"""
+    with python(children.BUSY) as one:
+        assert trace(one, code) == "the trainer may not map code: Invalid argument"
         assert settles_in(one, "RS")

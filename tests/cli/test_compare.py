@@ -40,7 +40,7 @@ def test_what_was_won_and_promised_is_said_in_80_columns(
     done = brrrtop("compare", *pair)
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert text.startswith("2.43x as fast"), "34 ms a step to 14 ms"
+    assert text.startswith("2.43× faster"), "34 ms a step to 14 ms"
     assert "dataloader-stall predicted" in text and "won: 59%" in text
     assert "WAITS FOR DATA" in text and "COMPUTE-BOUND" in text
     assert text.count("        mean of 59 steps\n") == 2
@@ -71,7 +71,7 @@ def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -
 def test_a_replay_beside_a_baseline_reports_both(pair: tuple[str, str], brrrtop: Run) -> None:
     late, cured = pair
     done = brrrtop("replay", cured, "--baseline", late, "--once")
-    assert "Before and after" in done.stdout and "x as fast" in done.stdout
+    assert "Before and after" in done.stdout and "× faster" in done.stdout
     loads = json.loads(brrrtop("replay", cured, "--baseline", late, "--once", "--json").stdout)
     same = json.loads(brrrtop("compare", late, cured, "--json").stdout)
     assert loads["baseline"] == "late.brrr"

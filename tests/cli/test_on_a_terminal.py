@@ -64,7 +64,7 @@ def test_no_color_means_no_colour_and_ascii_is_ascii(
 ) -> None:
     with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
         terminal.read_until(b"WAITS FOR DATA")
-        for key, words in ((b"?", b"Ctrl-C"), (b"r", b"FLOP/byte")):
+        for key, words in ((b"?", b"Ctrl-C"), (b"r", b"memory roof")):
             terminal.type(key)
             terminal.read_until(words)
         assert b"\x1b[38;" not in terminal.seen

@@ -258,7 +258,7 @@ async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
         await asyncio.wait_for(tab.until("DataLoader"), 60)
         await asyncio.sleep(1.0)
         await tab.press("S")
-        await asyncio.wait_for(tab.until("Save what was seen"), 30)
+        await asyncio.wait_for(tab.until("Save what is seen"), 30)
         await asyncio.sleep(0.5)  # the words that it proposes have the cursor then
         await tab.press("\x15" + str(aim))
         await asyncio.sleep(0.5)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from brrrtop.kernel_names.families import OTHER, family_of
-from brrrtop.model.estimate import Estimate
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Once, Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.text.phrases import because
+from brrrtop.text.phrases import badge, because
 from collectors.protocol.frames import Kind
 from tests.importers.nsight import Export
 from tests.session.handmade import Received
@@ -106,6 +106,33 @@ def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(
     assert _report(export, tmp_path)[1].steps.warming_up is warms
 
 
+@pytest.mark.parametrize(
+    ("uploads", "kernel_ms", "judged"), [(20, 3, True), (2, 3, False), (20, 1, False)]
+)
+def test_a_model_that_moves_to_the_gpu_is_its_start(
+    uploads: int, kernel_ms: int, judged: bool, tmp_path: Path
+) -> None:
+    """Unless it is most of the file; two arrays of a program's input are its work."""
+    export = Export()
+    for number in range(uploads):
+        export.copy(
+            number * 40 * MS // uploads,
+            (number + 1) * 40 * MS // uploads,
+            900 + number,
+            1 << 24,
+            (1, 0, 2),
+        )
+    for number in range(1, 21):
+        at = (39 + number * kernel_ms) * MS
+        export.call(at, at + 10_000, number, "cudaLaunchKernel_v7000")
+        export.kernel(
+            at + MS, at + (1 + kernel_ms) * MS - 20_000, number, f"ampere_sgemm_{number % 4}"
+        )
+    report, estimate = _report(export, tmp_path)
+    assert [one.what for one in report.left_out] == [Once.START_UP] * judged
+    assert (estimate.account.exposed_copy_ns == 0) is judged
+
+
 def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:
     """The first call for memory makes a context; those after it take what the pass needs, once."""
     export = Export()
@@ -119,6 +146,8 @@ def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:
         export.kernel(at + 115_000, at + 160_000, number, "ampere_sgemm_128x64_tn")
     report, _ = _report(export, tmp_path)
     assert [one.kind for one in report.advisories] == ["warming-up"]
+    assert report.estimate is not None and report.estimate.regime is Regime.UNKNOWN
+    assert badge(report) == "WARMING UP" and "first steps" in because(report.estimate)
 
 
 def test_exports_of_before_2022_tell_their_gpu(tmp_path: Path) -> None:

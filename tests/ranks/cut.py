@@ -3,8 +3,6 @@
 python tests/ranks/cut.py TRACE.json CUT.json.gz
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -43,7 +43,7 @@ def test_a_cured_loader_is_compared_with_what_was_promised() -> None:
     assert result.per_step
     assert result.before_ns == pytest.approx(34 * MS, rel=0.02)
     assert result.after_ns == pytest.approx(14 * MS, rel=0.02)
-    assert result.says.startswith("2.4") and "x as fast" in result.says
+    assert result.says.startswith("2.4") and "× faster" in result.says
     won = {change.name: change.won_ns for change in result.buckets}
     assert won["idle: input"] == pytest.approx(20 * MS, rel=0.03)
     kept = {one.kind: one for one in result.promises}["dataloader-stall"]

@@ -30,7 +30,7 @@ COMPARISON = Comparison(
     kernels=tuple(Change(row.name, row.share * 30 * MS, 0.0) for row in snapshots.KERNELS),
     promises=(PromiseResult("dataloader-stall", 0.42, 0.445), PromiseResult("misleading-util", None, 0.445)),
     changes=("shapes or batch: 2.00 times the blocks in the same kernels",),
-    says="1.80x as fast: 45% of the step is gone",
+    says="1.80× faster: 45% of the step is gone",
     steps=(9.6, 118.0),
     regimes=(Regime.OVERHEAD, Regime.COMPUTE),
     causes=("input", None),
@@ -48,7 +48,7 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
         text = await screen.press("b")
         if size[1] < 30:
             text += await screen.press("pagedown") + await screen.press("end")
-    assert "1.80x as fast: 45% of the step is gone" in text
+    assert "1.80× faster: 45% of the step is gone" in text
     assert "WAITS FOR DATA" in text and "36.6 ms a step" in text
     assert "COMPUTE-BOUND" in text and "20.3 ms a step" in text
     assert "mean of 9.6 steps" in text and "mean of 118 steps, now" in text

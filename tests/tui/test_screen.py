@@ -319,7 +319,7 @@ async def test_the_same_sentence_is_not_stacked_and_no_dialog_is_covered() -> No
         screen.app.say(notice.replace("here", "now"), failed=True)
         await screen.until("nothing is traced now")
         await screen.press("S")
-        text = await screen.until("Save what was seen so far")
+        text = await screen.until("Save what is seen to")
         assert "nothing is traced" not in text
         await screen.press("escape")
         screen.app.say(notice, failed=True)

@@ -1,7 +1,5 @@
 """What an edit may do to a step, and what it may not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -367,6 +365,16 @@ def test_workers_whose_batches_lie_ready_set_no_pace(ready: int, limits: bool) -
     watched = replace(scene.window(), watched=scene.window().marks)
     row = next(r for r in priced_rows(estimate(watched)).rows if r.edit == "compile")
     assert (row.saves < 0.01) is limits
+
+
+def test_twice_the_batch_is_an_offer_behind_all_that_may_win() -> None:
+    def row(edit: str, saves: float, low: float) -> WhatIf:
+        return WhatIf(edit, 1e6, saves, low, saves + 0.1, None, "")
+
+    rows = [row("double-batch", 0.4, 0.3), row("compile", 0.3, -0.1), row("tf32", 0.1, 0.05),
+            row("bf16", 0.2, 0.02), row("sdpa", -0.1, -0.2)]  # fmt: skip
+    ordered = [one.edit for one in sorted(rows, key=lambda one: one.place)]
+    assert ordered == ["tf32", "bf16", "compile", "double-batch", "sdpa"]
 
 
 def test_a_wider_guess_is_a_wider_range() -> None:

@@ -297,7 +297,7 @@ def _uploads(context: Context, pageable: bool, says: str, then: str) -> Finding 
 )  # fmt: skip
 def pin_memory(context: Context, row: WhatIf) -> Finding | None:
     return _uploads(
-        context, True, "from pageable memory at {rate}, {exposed} of the time with the GPU idle",
+        context, True, "from pageable memory at {rate}, {exposed} of the time with no kernel beside it",
         "DataLoader(..., pin_memory=True), or tensor.pin_memory(), and .to(device, non_blocking=True)",
     )  # fmt: skip
 
@@ -329,8 +329,8 @@ def few_blocks(context: Context) -> Finding | None:
         if row.underfilled_share and row.blocks_p50 and row.mean_ns >= LAUNCH_SCALE_NS:
             many = f"{row.blocks_p50} block{'s' if row.blocks_p50 > 1 else ''}"
             return finding(
-                f"{row.name[:80]} takes {units.share(share)} of the time with {many}: this GPU's {sms} "
-                "SMs take one at least each",
+                f"{short_name(row.name)} takes {units.share(share)} of the time with {many}: this GPU's "
+                f"{sms} SMs take one at least each",
                 "spread its work over more blocks, as many as the GPU has SMs and better several times that",
                 waste="more threads in a block alone: a block stays on one SM",
                 confidence=0.9, saves=share * (1 - min(row.blocks_p50 / sms, 1.0)),

@@ -312,7 +312,7 @@ def none_healthy(context: Context) -> Finding | None:
         return None
     if context.share(estimate.account.idle_total_ns) > MOST_IDLE or _is_below_its_roof(context):
         return None
-    best = rows[0] if rows else None
+    best = max(rows, key=lambda row: row.saves, default=None)
     tried = "none applies"
     if best is not None:
         tried = f"the best of {len(rows)} is {best.edit}, with {units.share(max(best.saves, 0.0))}"

@@ -93,7 +93,7 @@ def judge(
     sure = confidence(shares, open_, split.unknown)
     if warming_up or activities < LEAST_ACTIVITIES:
         sure = min(sure, MOST_AT_START)
-    if split.unknown > MOST_UNKNOWN or sure < FLOOR:
+    if (split.unknown > MOST_UNKNOWN and lead < split.unknown + MARGIN) or sure < FLOOR:
         # What is not known may be anything: it has to be less than what is nearest.
         near = shares[first] > split.unknown
         return Verdict(Regime.UNKNOWN, cause if near else None, sure, first if near else None)

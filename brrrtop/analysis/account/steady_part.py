@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from brrrtop.analysis.facts.launches import loads
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.intervals import Cover
 from brrrtop.model.snapshot import LeftOut, Once
@@ -20,6 +21,10 @@ ODD = 2.0
 """Median steps that the one odd step lasts at least."""
 LEAST_PART = 0.1
 """Of the window, that what is left out must be."""
+MOST_PART = 0.5
+"""Of the window and of the work of kernels, that a set-up may be: of more it is a trace of a start."""
+MOVED_COPIES = 16
+"""Uploads before the first kernel that are a model's."""
 LEAST_STEPS = 3
 """Of fewer none is the odd one."""
 HOLE_PART, HOLE_TIMES, HOLE_NS = 0.25, 5.0, 5_000_000
@@ -42,9 +47,10 @@ def steady_part(facts: Facts) -> tuple[Span, tuple[LeftOut, ...]]:
     if len(steps.spans) >= LEAST_STEPS:
         span, odd = _without_odd_step(facts, span)
         out = (*out, *odd)
-    elif not steps.warming_up:  # a trace of a start is a trace of a start
-        span, hole = _without_hole(facts, span)
-        out = (*out, *hole)
+    else:
+        span, out = _without_set_up(facts)
+        if not steps.warming_up and not out:  # a trace of a start is a trace of a start
+            span, out = _without_hole(facts, span)
     rows = (window.activities.starts_ns < span.t1_ns) & (window.activities.ends_ns > span.t0_ns)
     return (span, out) if rows.sum() >= LEAST_ACTIVITIES else (window.span, ())
 
@@ -58,6 +64,24 @@ def _without_startup(facts: Facts) -> tuple[Span, tuple[LeftOut, ...]]:
     if before < max(STARTUP_STEPS * steps.step_ns, LEAST_PART * span.duration_ns):
         return span, ()
     return Span(begin, span.t1_ns), (LeftOut(Span(span.t0_ns, begin), Once.START_UP),)
+
+
+def _without_set_up(facts: Facts) -> tuple[Span, tuple[LeftOut, ...]]:
+    """What follows a program's set-up, the uploads of a model, tensor by tensor, and the loads of kernels,
+    where that is most of the window and of what kernels do."""
+    span, acts = facts.window.span, facts.window.activities
+    starts_ns, spent = acts.starts_ns[facts.kernels], (acts.ends_ns - acts.starts_ns)[facts.kernels]
+    first = int(starts_ns.min(initial=span.t1_ns))
+    _, ends = loads(facts)
+    loaded = int(ends.max(initial=span.t0_ns))
+    uploads = (acts.copy_kinds == CopyKind.HTOD) & (acts.ends_ns <= first)
+    moves = first if uploads.sum() >= MOVED_COPIES else span.t0_ns
+    for begin in (max(moves, loaded), moves):
+        part = (begin - span.t0_ns) / max(span.duration_ns, 1)
+        done = spent[starts_ns < begin].sum() / max(spent.sum(), 1)
+        if LEAST_PART <= part <= MOST_PART and done <= MOST_PART:
+            return Span(begin, span.t1_ns), (LeftOut(Span(span.t0_ns, begin), Once.START_UP),)
+    return span, ()
 
 
 def _without_odd_step(facts: Facts, span: Span) -> tuple[Span, tuple[LeftOut, ...]]:

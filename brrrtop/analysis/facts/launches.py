@@ -57,16 +57,22 @@ def launch_lead(facts: Facts) -> Launch:
 
 
 def loading_ns(facts: Facts) -> int:
-    """Device idle while the first launches of kernels lasted: they load modules and set libraries up.
+    """Device idle while kernels were loaded (`loads`)."""
+    return int(loads(facts)[0].sum())
 
-    Profilers seldom record the loads as calls of their own. 0 where later launches, of kernels that
+
+def loads(facts: Facts) -> tuple[I8, I8]:
+    """How long the device idled in each of the first launches of kernels, which load modules and set
+    libraries up, and when these launches ended.
+
+    Profilers seldom record the loads as calls of their own. None where later launches, of kernels that
     are loaded, idle the device as long.
     """
     acts, calls, call_rows = facts.window.activities, facts.window.calls, facts.call_rows
     rows = np.flatnonzero((call_rows >= 0) & facts.kernels)
     begun, ended = calls.starts_ns[call_rows[rows]], calls.ends_ns[call_rows[rows]]
     if not (ended - begun >= LOADING_NS).any():
-        return 0
+        return intervals.EMPTY, intervals.EMPTY
     order = np.argsort(begun, kind="stable")
     rows, begun, ended = rows[order], begun[order], ended[order]
     first = np.zeros(len(rows), np.bool_)
@@ -74,8 +80,8 @@ def loading_ns(facts: Facts) -> int:
     _, low, high = facts.gaps
     long = ended - begun >= LOADING_NS
     idle = np.where(long, intervals.Cover(low, high).between(begun, ended), 0)
-    loading = int(idle[first].sum())
-    return loading if loading >= _FIRSTS * int(idle.sum()) else 0
+    first &= (idle > 0) & bool(idle[first].sum() >= _FIRSTS * idle.sum())
+    return idle[first], ended[first]
 
 
 def call_times(facts: Facts) -> tuple[I8, I8, Bool]:

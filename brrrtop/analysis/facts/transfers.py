@@ -18,7 +18,7 @@ class Copies(Struct, frozen=True):
     size_bytes: int = 0
     total_ns: int = 0
     exposed_ns: int = 0
-    """With no kernel beside them."""
+    """With no kernel beside them; of copies to the host, which run beside uploads, no upload either."""
     large: int = 0
     """Copies of more than a few values."""
     after_ns: int = 0
@@ -54,11 +54,7 @@ def transfers(facts: Facts) -> Transfers:
     """Copies by direction and memory; all zero where none ran."""
     activities = facts.window.activities
     kernels = facts.kernels
-    cover = intervals.Cover(
-        *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
-    )
     gap_rows, gap_starts, gap_ends = facts.gaps
-    hidden = cover.between(activities.starts_ns, activities.ends_ns)
     pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
     copied = (
@@ -70,7 +66,11 @@ def transfers(facts: Facts) -> Transfers:
     down &= ~saved
     first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
 
-    def copies(rows: Bool) -> Copies:
+    def copies(rows: Bool, others: Bool = kernels) -> Copies:
+        cover = intervals.Cover(
+            *intervals.merge(activities.starts_ns[others], activities.ends_ns[others])
+        )
+        hidden = cover.between(activities.starts_ns[rows], activities.ends_ns[rows])
         length = activities.ends_ns[rows] - activities.starts_ns[rows]
         large = rows & (activities.size_bytes > READ_BACK_BYTES)
         follows = np.isin(gap_starts, activities.ends_ns[large])
@@ -78,7 +78,7 @@ def transfers(facts: Facts) -> Transfers:
             count=int(rows.sum()),
             size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
             total_ns=int(length.sum()),
-            exposed_ns=int((length - hidden[rows]).sum()),
+            exposed_ns=int((length - hidden).sum()),
             large=int(large.sum()),
             after_ns=int((gap_ends - gap_starts)[follows].sum()),
             early=int((activities.ends_ns[rows] <= first_ns).sum()),
@@ -88,8 +88,8 @@ def transfers(facts: Facts) -> Transfers:
     return Transfers(
         pageable_up=copies(np.asarray(up & pageable_source)),
         pinned_up=copies(np.asarray(up & ~pageable_source)),
-        pageable_down=copies(np.asarray(down & pageable_target)),
-        pinned_down=copies(np.asarray(down & ~pageable_target)),
+        pageable_down=copies(np.asarray(down & pageable_target), kernels | up),
+        pinned_down=copies(np.asarray(down & ~pageable_target), kernels | up),
         saved=copies(np.asarray(saved)),
         pages=copies(facts.migrations),
         fault_ns=int((gap_ends - gap_starts)[facts.migrations[gap_rows]].sum()),

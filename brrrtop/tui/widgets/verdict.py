@@ -153,8 +153,8 @@ def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
 
 def run_bar(name: str, account: Account, palette: Palette, width: int) -> Text:
     """`run   2:14  ███ waits for data 82% ███▕ launches 3% ▕█ memory 9% █`."""
-    text = palette.text(f"{name:<6}", "muted")
-    text.append(f"{units.clock(account.duration_ns):>7}  ", palette.style("text", bold=True))
+    text = palette.text(f"{name:<7}", "muted")
+    text.append(f"{units.clock(account.duration_ns):>7} ", palette.style("text", bold=True))
     parts = sorted(booked(account), key=lambda part: -part.share)
     shares = [(part.bucket, part.share) for part in parts]
     labels = [phrases.labels(bucket, share) for bucket, share in shares]

@@ -57,7 +57,8 @@ def pinned_copies(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     if not copies.any() or step.device_ns[copies].sum() <= 0:
         return None
     faster = step.kernels.size_bytes / guess.pinned_bytes_per_s * 1e9
-    faster = np.where(np.isfinite(faster), np.minimum(faster, step.device_ns), step.device_ns)
+    slow = step.kernels.pageable & (faster < step.device_ns)
+    faster = np.where(slow, faster, step.device_ns)
     edited = replace(step, waits=step.waits & ~copies)
     return _hide(edited, copies, np.where(copies, faster, 0.0).sum(), 1.0)
 
@@ -72,8 +73,8 @@ def overlap_communication(step: Step, roofs: Roofs, guess: Assumptions) -> Step 
 
 
 def _hide(step: Step, rows: Bool, needs_ns: float, part: float) -> Step:
-    """The step with these nodes beside all others: what does not fit is left on them."""
-    beside = step.device_ns[~rows & step.launches].sum()
+    """The step with these nodes beside all kernels: what does not fit is left on them."""
+    beside = step.device_ns[~rows & step.launches & ~step.kernels.is_role(Role.COPY)].sum()
     left = max(needs_ns - part * beside, (1 - part) * needs_ns, 0.0)
     had = step.device_ns[rows].sum()
     device = np.where(rows, step.device_ns * (left / had if had else 0.0), step.device_ns)
