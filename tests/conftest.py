@@ -1,7 +1,5 @@
 """What every test gets: no environment of the machine's, and nothing left behind."""
 
-from __future__ import annotations
-
 import gc
 import locale
 import os

@@ -1,7 +1,5 @@
 """Text that a terminal obeys or hides, and the check that none of it comes through."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A `Source` over a list of frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from brrrtop.model.snapshot import SourceInfo

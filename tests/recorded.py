@@ -1,7 +1,5 @@
 """Recordings and traces of this repository, read as a whole."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Folders that all test processes of one run share, or of all runs in one environment."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

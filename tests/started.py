@@ -1,7 +1,5 @@
 """The command as a program that says when interrupts are its own to handle, and no more Python's."""
 
-from __future__ import annotations
-
 import sys
 
 _PROGRAM = """

@@ -1,7 +1,5 @@
 """What came of the system calls of `tests/fakes/waits`, by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -311,10 +311,6 @@ def _blocks_of_lines(
             within = kind
         block[where] = first
     return block
-
-
-def _is_in(line: str, function: str, loops: Collection[Frame]) -> bool:
-    return (line.rpartition(":")[0], function) in loops
 
 
 def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:

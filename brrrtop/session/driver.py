@@ -161,8 +161,8 @@ class Driver:
                 if one.rank is None:
                     one.rank = rank_of(snapshots.get(one.key), one.label)
         compared = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
-        every = {key: at.estimate.run for key, at in snapshots.items() if at.estimate}
-        runs = {key: run for key, run in every.items() if run is not None}
+        estimates = ((key, at.estimate) for key, at in snapshots.items())
+        runs = {key: one.run for key, one in estimates if one is not None and one.run is not None}
         moved = any(run.differs(self._runs_seen.get(key)) for key, run in runs.items())
         if self._job is None or compared != self._members_seen or moved:
             self._job = self._judge(snapshots)

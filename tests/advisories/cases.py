@@ -1,7 +1,5 @@
 """Scenes by advice: those that call for it and those that only look like it, and what is asked of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import signature

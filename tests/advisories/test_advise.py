@@ -1,7 +1,5 @@
 """Advice as a whole: its order, what silences it, and words that follow from the window."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What advice keeps to on every recording and trace of this repository."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The catalogue holds every rule there is, and the page is what it generates."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Before and after: what was won, where, and whether it was one change."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules about arithmetic: scenes that call for each, and traps."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from brrrtop.model.tables import OpSignature

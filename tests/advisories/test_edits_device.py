@@ -1,7 +1,5 @@
 """Edits of what the device runs: scenes that call for each, and traps."""
 
-from __future__ import annotations
-
 from brrrtop.model.tables import OpSignature
 from collectors.vocabulary import MarkClass
 

@@ -1,7 +1,5 @@
 """Edits that spare the host or fill the device: scenes that call for each, and traps."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectors.vocabulary import MarkClass

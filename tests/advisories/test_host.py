@@ -1,7 +1,5 @@
 """What keeps the host from launching: scenes that call for each advice, and traps."""
 
-from __future__ import annotations
-
 from collectors.vocabulary import CallClass, MarkClass
 
 from .cases import Cases, large, looped, small, without_calls

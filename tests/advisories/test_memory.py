@@ -1,7 +1,5 @@
 """Rules about bytes: scenes that call for each, and traps."""
 
-from __future__ import annotations
-
 from .cases import Cases, large, looped, memory
 from .scenarios import (
     ADD,

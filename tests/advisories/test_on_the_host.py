@@ -1,7 +1,5 @@
 """What the host does with what it reads, what only a profiler's records tell, and what small kernels need."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.advisories.advise import advise

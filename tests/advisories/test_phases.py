@@ -1,7 +1,5 @@
 """Advice on what a run does beside its steps, and what a gain of a step is worth in a run."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -3,8 +3,6 @@
 Each loop was recorded, and timed with nothing attached, before and after its fix (H200).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

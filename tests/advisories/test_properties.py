@@ -1,7 +1,5 @@
 """What holds for any run: advice never fails, never depends on the clock or on stream numbers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Saves: what is counted, and what other advice leaves to them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Advice appears when it stays and goes when it stays away."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

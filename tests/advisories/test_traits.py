@@ -1,7 +1,5 @@
 """What names give away."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.kernel_names.families import FAMILIES

@@ -1,7 +1,5 @@
 """What was measured of a program stands in place of what is predicted for it, while it is the same program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Several GPUs, trust and hardware: scenes that call for each advice, and traps."""
 
-from __future__ import annotations
-
 from collectors.vocabulary import MarkClass, Metric
 
 from .cases import Cases, large, looped, small

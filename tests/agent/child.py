@@ -4,8 +4,6 @@ Each line on stdin is a JSON string of Python, run in one namespace; what it lea
 back as one line of JSON.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

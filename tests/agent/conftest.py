@@ -1,7 +1,5 @@
 """The agent and the stand-in CUPTI and CUDA, built once; trainers and monitors that always end."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

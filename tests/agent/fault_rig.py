@@ -1,7 +1,5 @@
 """Lives through one fault: a trainer, who watches it, and what each of them noticed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

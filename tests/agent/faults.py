@@ -4,8 +4,6 @@
 through every row, by `fault_rig.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

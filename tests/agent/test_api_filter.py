@@ -1,7 +1,5 @@
 """The driver's API has rows only where they tell what the runtime's do not, and what lacks is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Garbage collections, from `gc.callbacks` to the wire: the library is called with no Python between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

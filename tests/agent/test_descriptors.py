@@ -1,7 +1,5 @@
 """The trainer closes descriptors, opens its own under the same numbers, or has none left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

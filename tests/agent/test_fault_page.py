@@ -1,7 +1,5 @@
 """Every row of `docs/faults.md` is lived through, and the page says what the rows say."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever CUPTI does, the trainer goes on and the monitor hears one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

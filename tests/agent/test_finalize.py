@@ -1,7 +1,5 @@
 """CUPTI leaves the launch path between bursts, and never where a CUDA graph may exist."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What an attach leaves each later child of the trainer to pay."""
 
-from __future__ import annotations
-
 from tests.agent.rig import Trainer
 
 MOST_KB = 256

@@ -1,7 +1,5 @@
 """Offsets and strides against those NVIDIA publishes, in numpy dtypes of cupti-python."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Coming, staying, leaving: monitors, forks, exits, other profilers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

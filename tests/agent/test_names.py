@@ -1,7 +1,5 @@
 """The table of names: read where nothing can be read, and new when it is full and nobody watches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Finding the library, building it, and saying what helps where that cannot be done."""
 
-from __future__ import annotations
-
 import os
 import struct
 import sys

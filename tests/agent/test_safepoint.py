@@ -1,7 +1,5 @@
 """CUPTI is only switched where the trainer launches nothing: anything else kills real ones."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

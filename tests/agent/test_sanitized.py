@@ -1,7 +1,5 @@
 """The whole life of an agent under the compilers' own watchdogs."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The order for shapes reaches Python with the tracing it needs, and what Python found the monitor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from collectors.protocol import requests

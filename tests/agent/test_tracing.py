@@ -1,7 +1,5 @@
 """Records from CUPTI's buffers to a monitor, through the real socket."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

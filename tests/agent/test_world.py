@@ -1,7 +1,5 @@
 """A process that tells nobody when it launches nothing is switched while all of it is held."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

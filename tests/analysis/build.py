@@ -1,7 +1,5 @@
 """Windows made by hand: small tables with the columns nobody cares about filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

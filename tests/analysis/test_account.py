@@ -1,7 +1,5 @@
 """The account balances, whatever the records."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Steps are told by ranges before anything is guessed from the kernels' sequence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

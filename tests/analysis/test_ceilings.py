@@ -1,7 +1,5 @@
 """Ceilings move with clocks; a part has its own row or none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

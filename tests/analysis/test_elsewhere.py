@@ -4,8 +4,6 @@ Nothing here was measured elsewhere: an H200's kernels are renamed. What is test
 hang on the names of one machine.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

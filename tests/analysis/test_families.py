@@ -1,7 +1,5 @@
 """Names say what they can, and no more."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.kernel_names.facts import least_capability, name_facts

@@ -1,7 +1,5 @@
 """Tables of what a trace holds beside kernels, against the raw events of real traces of an H200."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from functools import cache

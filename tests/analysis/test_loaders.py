@@ -1,7 +1,5 @@
 """Waits for a loader as rows: how long, how many batches lay ready, and where the loop stood."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

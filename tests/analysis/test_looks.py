@@ -4,8 +4,6 @@
 burst of 171 ms, then 41 looks at its main thread in ten seconds.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

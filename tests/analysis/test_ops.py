@@ -1,7 +1,5 @@
 """FLOPs and bytes by hand against those from shapes."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No rate is printed that the GPU cannot reach."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

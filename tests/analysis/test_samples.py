@@ -1,7 +1,5 @@
 """Samples far longer than kernels tell each kernel's rates, and nothing where they cannot."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Shapes tell how many samples a step has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which side a kernel is on and how sure that is, where names, bytes and shapes each tell a part."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

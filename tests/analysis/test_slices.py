@@ -1,7 +1,5 @@
 """Turns that another process took in the middle of recorded kernels: nothing is judged by them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

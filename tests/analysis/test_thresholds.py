@@ -1,7 +1,5 @@
 """Numbers that judge: halved or doubled, each moves a verdict, a side, a cause, an advice or its price."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys

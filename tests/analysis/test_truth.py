@@ -3,8 +3,6 @@
 The margins are the promise, not the figures reached: those are in the table that the program prints.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls are joined within their own traced span; those nobody recorded are told from their kin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

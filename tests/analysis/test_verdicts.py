@@ -1,7 +1,5 @@
 """Windows with a known answer get it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

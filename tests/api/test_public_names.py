@@ -1,7 +1,5 @@
 """`import brrrtop`: what scripts and notebooks use."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

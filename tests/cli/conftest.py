@@ -1,7 +1,5 @@
 """Snapshots made by hand, and the command, in this process and as one of its own."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

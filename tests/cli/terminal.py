@@ -1,7 +1,5 @@
 """The command on a terminal of its own, which can be typed at, resized, and closed under it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

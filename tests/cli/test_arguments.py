@@ -1,7 +1,5 @@
 """Whatever is typed is either understood or answered with a sentence that helps."""
 
-from __future__ import annotations
-
 import subprocess
 from argparse import ArgumentTypeError
 from collections.abc import Callable

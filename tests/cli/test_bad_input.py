@@ -1,7 +1,5 @@
 """Input that cannot be used: a sentence with what to do, the right exit code, never a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The shipped demos: half a minute or more of real runs, each with the verdict and the advice planted in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`--fail-if`: what trips, what holds, what cannot be judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

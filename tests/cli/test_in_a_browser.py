@@ -1,7 +1,5 @@
 """The served screen and the HTML report in Chromium, driven by selenium; never skipped in CI."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

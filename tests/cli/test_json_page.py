@@ -1,7 +1,5 @@
 """docs/json.md names every key of real reports, and no key that none of them has."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

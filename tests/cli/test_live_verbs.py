@@ -1,7 +1,5 @@
 """`run`, `doctor` and the search for trainers, as far as a machine without a GPU can show them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -4,8 +4,6 @@ HolisticTraceAnalysis rounds starts up and ends down to microseconds: of each ac
 one, so that its idle time is that much longer and its compute time that much shorter.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A closed pipe is quiet, `^C` is 130, and off a terminal there are no escape codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The report: JSON as the contract has it, text that a stranger can read."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """`--silence`: advice that somebody does not want to hear, left out and counted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

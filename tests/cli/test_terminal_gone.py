@@ -1,7 +1,5 @@
 """Nothing of ours outlives its terminal, whenever it is closed: while quitting, detaching, at ^C."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Which theme the screen opens in, and that regimes can be told apart in each of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.cli import settings

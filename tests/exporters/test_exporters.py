@@ -1,7 +1,5 @@
 """What a report is written as: every format from a real trace and a real recording."""
 
-from __future__ import annotations
-
 import csv
 import re
 import sys

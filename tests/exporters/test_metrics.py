@@ -1,7 +1,5 @@
 """Metrics: what is in them, that Prometheus' own tools accept them, and the whole path to a real one."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -9,8 +9,6 @@ people (`BrrrtopError`, `WireError`), or an input that takes longer than `--limi
 kept in `--keep`; the exit code is 1 where there was one.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import faulthandler

@@ -1,7 +1,5 @@
 """What once crashed or hung is read, and a few hundred new inputs of each kind."""
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What was measured becomes a gain only where the loop around it was steady."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where the monitor's packages are, if this Python, which is the trainers', has not all of them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The native agent against torch.profiler and a real CUPTI, in a real training loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gauges tell what known loops do. Needs an NVIDIA GPU and torch: `pytest -m gpu`."""
 
-from __future__ import annotations
-
 import select
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What only a GPU can show of the probes: CUDA facts, allocator retries, threads as CUPTI has them."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

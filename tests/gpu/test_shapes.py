@@ -1,7 +1,5 @@
 """Shapes of one step on a GPU: most of the kernel time gets them, and nothing of it lasts."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Short runs of the benchmarks that hold brrrtop to its promises on a GPU; their long ones decide."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

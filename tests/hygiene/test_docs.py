@@ -1,7 +1,5 @@
 """Docs that speak of this repository name what is in it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What neither ruff nor the import contracts check of the house."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

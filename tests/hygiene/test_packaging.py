@@ -1,7 +1,5 @@
 """What is installed has all that it reads of its own."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Exports of Nsight Systems by hand: tables and columns as its user guide lists them."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a trace says arrives as records: exact times, joined launches, named marks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

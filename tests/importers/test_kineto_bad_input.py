@@ -1,7 +1,5 @@
 """Bad traces: what is whole is used and the rest named, or a sentence with an action."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

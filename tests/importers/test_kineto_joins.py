@@ -1,7 +1,5 @@
 """Vectorised joins agree with the slow obvious way."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Two ranks in one file, whose calls and threads have the same numbers."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

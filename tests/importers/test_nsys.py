@@ -4,8 +4,6 @@ No real export is kept here; the reader was tried on those of 2026.2 that the pr
 fixtures (two H100 under PyTorch's emit_nvtx), and its figures agreed with plain SQL on them.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traces in archives and from standard input."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Traces of known workloads: what independent sweeps of the raw events saw, and what was planted in them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Kineto traces of AMD GPUs: HIP's names, numbers of HSA nodes, grids in threads, no capability."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

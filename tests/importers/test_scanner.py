@@ -1,7 +1,5 @@
 """The scanner in C reads what events are plain enough for, and leaves the rest, whole runs of it, alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Real H200 traces with all hidden but the ops of one step: is every kernel given its own op?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Strides that a trace tells reach the ops; without them, or with odd ones, nothing else changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

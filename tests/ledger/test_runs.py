@@ -1,7 +1,5 @@
 """Recordings of public programs against their own clocks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An agent that exists only in memory, with a trainer of numbers behind it."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A live session over a stand-in agent and gauges, on a clock of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

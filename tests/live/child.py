@@ -1,7 +1,5 @@
 """Asks the stand-in NVML, and prints what came of it as JSON. Run as a script by `conftest.ask`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

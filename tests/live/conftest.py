@@ -1,7 +1,5 @@
 """The stand-in NVML, built once, and children that are told to load it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A training loop made of numbers, to let the governor loose on. Time is simulated."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

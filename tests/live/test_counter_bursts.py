@@ -1,7 +1,5 @@
 """Which counter samples are evaluated and sent: those of traced spans, each once, within bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from collectors.gpu.counters.sampler import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts

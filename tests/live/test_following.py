@@ -1,7 +1,5 @@
 """A trainer ends and comes again: the screen stays, asks, goes on, and compares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The host's load, and what the monitor has of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A live source lets out all that arrives, in order; orders bursts; outlives its agent."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Several live ranks as one job: bursts at once, the late rank named, ends and returns, real children."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

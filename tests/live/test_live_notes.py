@@ -1,7 +1,5 @@
 """What keeps a live session from tracing is said, with what helps."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A live session is recorded, and what fails in that ends nothing else."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

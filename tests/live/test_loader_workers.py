@@ -1,7 +1,5 @@
 """The loader workers of a trainer are its children that run what it runs; their states make a word."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

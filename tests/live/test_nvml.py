@@ -1,7 +1,5 @@
 """The sampler, against a stand-in NVML in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """An agent that sends what nobody foresaw, and a clock that is set back: watching goes on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

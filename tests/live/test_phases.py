@@ -1,7 +1,5 @@
 """What a program does beside its steps is noticed, traced soon, and traced most where most is unknown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

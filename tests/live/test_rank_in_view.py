@@ -1,7 +1,5 @@
 """Advice is priced for the rank that somebody sees: then, at once, and for no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

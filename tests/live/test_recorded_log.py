@@ -1,7 +1,5 @@
 """The log of a live session, a person's marks in it, stands in its recording line by line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

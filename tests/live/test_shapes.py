@@ -1,7 +1,5 @@
 """Shapes are asked for with a burst, once, and what they disturb is nobody's measure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Only NVIDIA's libraries are stand-ins: every product launches a kernel of theirs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

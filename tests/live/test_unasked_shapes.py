@@ -1,7 +1,5 @@
 """Shapes without anybody asking: once the run is steady, again in a new regime, never beyond the budget."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """What the agent costs between bursts is part of what watching costs, and is paid from the same budget."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ A child trains, ptrace lets the agent in, kernels, steps and loader waits come o
 monitor judges them, and Textual draws the verdict.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

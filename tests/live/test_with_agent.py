@@ -1,7 +1,5 @@
 """The whole live path but the GPU: the native agent over its socket, governed, judged, recorded."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

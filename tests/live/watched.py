@@ -4,8 +4,6 @@ Argument: the PID. One line of JSON a screen on stdout: `main` with a verdict on
 after a line has come on stdin, `offered` once a successor runs, and `compared` after Enter.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Children in which the probes' hooks are real and global, and the library they talk to."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Reads one path a line; the child runs that file as `__main__`, with its output i
 `PATH.err`; answers with its exit status.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """The whole agent in a child: its thread, a monitor that comes and goes, forks, and no torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

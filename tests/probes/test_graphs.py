@@ -1,7 +1,5 @@
 """The trainer's graphs are found, heard of before they are captured, and doubted."""
 
-from __future__ import annotations
-
 import sys
 import types
 

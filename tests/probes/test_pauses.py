@@ -1,7 +1,5 @@
 """Compiles, collections, saves, the allocator: what makes a training thread pause."""
 
-from __future__ import annotations
-
 import sys
 
 from .conftest import Script

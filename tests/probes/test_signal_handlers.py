@@ -1,7 +1,5 @@
 """A signal handler that raises: its exceptions reach the trainer, whatever of ours it interrupts."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

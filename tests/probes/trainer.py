@@ -1,7 +1,5 @@
 """Inside a child process: the agent under its private name, over a library that only remembers."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The cleaning itself, and every place where text enters."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Frames survive any cut of the bytes; strangers are skipped, newer senders refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reads the cut traces of jobs as the ranks' tests need them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Clocks of ranks put on one by their collectives: bursts that begin at different times, other clocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

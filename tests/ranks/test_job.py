@@ -12,8 +12,6 @@ has a slow loader, which gets ahead while a burst holds the rank; another proces
 it keeps pace, but for steps that tracing slows, and it more than others.
 """
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """The link that a collective's rate is held against, by the name NVML gives the GPU."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """`analyze` over several files: one report, as JSON and text; and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The ranks screen over a replay of two real ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

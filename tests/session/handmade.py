@@ -1,7 +1,5 @@
 """Small traces by hand, and what a source said, table by table."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

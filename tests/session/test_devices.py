@@ -1,7 +1,5 @@
 """A trainer with two GPUs: what is said is said of the one that is shown."""
 
-from __future__ import annotations
-
 from brrrtop.session.session import Session
 from collectors.protocol.frames import Frame, Kind
 from tests.memory_source import MemorySource

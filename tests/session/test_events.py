@@ -1,7 +1,5 @@
 """The regime-shift log: each change once, at its own time, with how long it lasted."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """What a session adds up as it goes on, and the step that it draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

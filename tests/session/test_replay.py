@@ -1,7 +1,5 @@
 """The playhead over a finished source: how fast it goes, where it stops."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 burst of five steps between two saves.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small files that hold much: told in bounded work and memory, whatever is in them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Frames whose numbers cannot be: nothing raises, hangs or grows with them, and the rest is judged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A recording gives back what was written, at any moment of its life, and overwrites nothing."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

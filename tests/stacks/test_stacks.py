@@ -1,7 +1,5 @@
 """Where a thread stands is read from outside, true to the clock of the program that is read."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

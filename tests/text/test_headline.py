@@ -1,7 +1,5 @@
 """The headline in plain words."""
 
-from __future__ import annotations
-
 from brrrtop.model.settings import Settings
 from brrrtop.text.headline import cost, headline_text, recoverable
 from tests.tui import snapshots

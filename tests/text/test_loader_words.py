@@ -1,7 +1,5 @@
 """What is said of a loader's waits agrees with itself."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """An edit as a patch: `git apply` takes it, only what it is about changes, what is unsafe is refused."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures as people write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.text import units

@@ -1,7 +1,5 @@
 """What others wrote, on its way to the terminal: every report, line of stderr, question and screen."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import io

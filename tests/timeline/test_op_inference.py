@@ -1,7 +1,5 @@
 """What a kernel's name adds to an op recorded with shapes alone; and when that is too little."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.analysis.kernels.ops import work_of

@@ -1,7 +1,5 @@
 """The shapes of one step are evidence for the kernels of all others, and that step for nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Counter samples go from a sampler through a recording into the window they belong to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

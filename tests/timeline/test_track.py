@@ -1,7 +1,5 @@
 """A watch of hours brings frames of a few rows, ten a second: they must not be kept one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.model.tables import Gauges, Span

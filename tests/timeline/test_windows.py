@@ -1,7 +1,5 @@
 """Which stretch is judged: the last burst whole, but no more than a window of what has no pauses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Which runs are made within the budget, and what is said of them, with a program that is made up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Lines of steps → where they are steady, their pace with its error, and the comparison of two."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`brrrtop try` watches one run of the program for its predictions. Only NVIDIA's libraries are stand-ins."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`brrrtop try` on real programs on the CPU: what is measured, what fails, and that nothing is left."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """A terminal that shows every colour, where a test does not ask for another, and a pilot without waits."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

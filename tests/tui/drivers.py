@@ -1,7 +1,5 @@
 """A driver over prepared snapshots, that writes down what it was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from threading import Event as Flag
 

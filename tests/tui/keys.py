@@ -1,7 +1,5 @@
 """Every key by the class that binds it, and what is to be seen on the screen once it was pressed."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import time

@@ -1,7 +1,5 @@
 """Runs the app over prepared snapshots and reads its screen back as characters and styles."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

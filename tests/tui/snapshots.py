@@ -1,7 +1,5 @@
 """Prepared snapshots: what a view is shown in tests and pictures. Made up, and consistent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

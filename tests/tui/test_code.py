@@ -1,7 +1,5 @@
 """The user's own file with the time of each line; a file that cannot be read has the sampled lines alone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

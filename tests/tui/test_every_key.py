@@ -1,7 +1,5 @@
 """Every key of every screen does what it is for, to be seen; a new one fails here until it is listed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Sequence

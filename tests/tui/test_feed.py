@@ -1,7 +1,5 @@
 """The feed's thread: no backlog, requests at once, a clean end."""
 
-from __future__ import annotations
-
 import threading
 import time
 

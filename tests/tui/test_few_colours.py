@@ -1,7 +1,5 @@
 """Terminals with 256 colours, sixteen, eight, none or ASCII alone tell the regimes apart."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The loader pane: there while the verdict's cause is the loader, with what is known and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What annoyed somebody who kept the screen open over ssh: stale pictures, toasts in the way, cut words."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where samples found the host, on the screen: the verdict's line and the advice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.recorded import analyzed

@@ -1,7 +1,5 @@
 """Commands by name, panes that are hidden and zoomed, themes, search, and what stays after leaving."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

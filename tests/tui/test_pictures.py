@@ -4,8 +4,6 @@
 it is committed. Only on the pinned Textual, whose layout they show.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

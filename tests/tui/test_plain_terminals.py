@@ -1,7 +1,5 @@
 """Terminals without colour, without Unicode, or with neither lose no meaning."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.model.host_tables import NO_TABLES

@@ -1,7 +1,5 @@
 """What is drawn, as characters, at the widths terminals have."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import re

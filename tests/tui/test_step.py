@@ -1,7 +1,5 @@
 """One step as a picture: what each lane shows, and what the keys do."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

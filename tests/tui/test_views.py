@@ -1,7 +1,5 @@
 """The views behind the keys: help, roofline, advice, log, one kernel."""
 
-from __future__ import annotations
-
 import base64
 import re
 

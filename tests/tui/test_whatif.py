@@ -1,7 +1,5 @@
 """The what-if screen: every edit that was simulated, and what the chosen one changes in a step."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

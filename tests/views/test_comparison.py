@@ -1,7 +1,5 @@
 """What was promised and won, in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.model.advice import PromiseResult

@@ -1,7 +1,5 @@
 """One table for every view: what the report in text says, the screen and the page say too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path

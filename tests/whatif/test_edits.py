@@ -1,7 +1,5 @@
 """What an edit may do to a step, and what it may not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What holds for any run: pricing never fails, and every figure is one."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import HealthCheck, given, settings

@@ -1,7 +1,5 @@
 """A step replayed as it was recorded takes the time that it took."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What in the records of a run speaks against an edit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

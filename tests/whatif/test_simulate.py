@@ -1,7 +1,5 @@
 """The replay of a step, held to the recurrence that its page states, one node after another."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

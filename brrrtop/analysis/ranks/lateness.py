@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 WORKING = ("compute", "memory", "underfilled", "unknown")
 """Buckets of a rank's own kernels."""
-NEAR_A_STEP = 0.25
-"""Of a step, that a collective may lie from where the step began."""
-
-
 MORE = 1.03
 """Kernels, or threads in them, over those of the peers, from which it is more work that is done."""
 HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
@@ -91,40 +87,33 @@ def shared_spans(
         traced = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in window.traced]
         spans = traced if spans is None else _common(spans, traced)
     kept, steps = [], 0.0
-    placed = sum(offset is not None for offset in offsets)
-    full = np.bincount(matched.collective, minlength=len(matched)) == placed
-    # Collectives in which every rank takes part.
-    ends = matched.ends_ns[full] if full.any() else matched.ends_ns
+    placed = [place for place, offset in enumerate(offsets) if offset is not None]
+    full = np.bincount(matched.collective, minlength=len(matched)) == len(placed)
+    full |= not full.any()  # collectives in which every rank takes part, where there are any
+    record = np.full(len(matched), -1)
+    of_first = matched.rank == min(placed, default=0)
+    record[matched.collective[of_first]] = matched.record[of_first]
+    periods = [collectives_a_step(every[place], step_ns) for place in placed] if step_ns else []
+    known = [period for period in periods if period is not None]
+    period = int(np.median(known)) if known else 0
     starts, stops = edges(spans or ())
-    bursts = holders(starts, stops + 1, ends)
-    period = collectives_a_step(every, matched, full, bursts, step_ns) if full.any() else None
+    bursts = np.where(full, holders(starts, stops + 1, matched.ends_ns), -1)
     for number in range(len(starts)):
-        inside = ends[bursts == number]
-        if len(inside) > 1 and inside[-1] > inside[0]:
-            begin, count = _whole_steps(inside, step_ns)
-            if period is not None and len(inside) > period:
-                count = float((len(inside) - 1) // period)
-                begin = int(inside[-1 - int(count) * period])
-            if step_ns and count < 1 and in_bursts:
-                continue
-            kept.append(Span(begin, int(inside[-1])))
-            steps += count
+        ends, at = matched.ends_ns[bursts == number], record[bursts == number]
+        if len(ends) < 2 or not np.ptp(ends):
+            continue
+        begin, end, count = int(ends[0]), int(ends[-1]), float(np.ptp(ends)) / (step_ns or np.inf)
+        for steps_apart in range(int(np.ptp(at)) // period if period else 0, 0, -1):
+            last = np.intersect1d(at[at >= 0], at[at >= 0] + steps_apart * period)
+            if len(last):
+                begin, end = (int(ends[at == last[-1] - n][0]) for n in (steps_apart * period, 0))
+                count = float(steps_apart)
+                break
+        if step_ns and count < 1 and in_bursts:
+            continue
+        kept.append(Span(begin, end))
+        steps += count
     return tuple(kept), steps or None
-
-
-def _whole_steps(ends: I8, step_ns: float | None) -> tuple[int, float]:
-    """The end from which it is a whole number of steps to the last one, and that number; the first end and
-    a fraction where no end is near enough."""
-    if not step_ns:
-        return int(ends[0]), 0.0
-    steps = (int(ends[-1]) - int(ends[0])) / step_ns
-    whole = int(steps + NEAR_A_STEP)
-    if whole:
-        goal = int(ends[-1]) - whole * step_ns
-        at = int(np.argmin(np.abs(ends - goal)))
-        if abs(int(ends[at]) - goal) < NEAR_A_STEP * step_ns:
-            return int(ends[at]), float(whole)
-    return int(ends[0]), steps
 
 
 def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
@@ -306,17 +295,12 @@ def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None
         return None
     counted = job.counted[job.matched.collective]
     waits = np.where(counted, job.matched.wait_ns, 0).astype(np.float64)
-    late_ns = float(np.median(_longest_waits(job, waits, place))) - max(job.apart_ns, 0.0)
+    part, for_rank = _parts(job)[1], job.matched.last[job.matched.collective] == place
+    longest = [waits[for_rank & (part == one)].max(initial=0.0) for one in _numbers(part)]
+    late_ns = float(np.median(longest)) - max(job.apart_ns, 0.0)  # of who waited longest
     if late_ns < max(LEAST_SHARE * step_ns, LEAST_NS, -job.apart_ns):
         return None
     return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
-
-
-def _longest_waits(job: AlignedRanks, waits: F8, place: int) -> list[float]:
-    """The longest wait for a rank in each step, of the rank that waited longest."""
-    _, part = _parts(job)
-    for_rank = job.matched.last[job.matched.collective] == place
-    return [float(waits[for_rank & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(

@@ -159,36 +159,20 @@ def _join(ranks: Sequence[Collectives], matches: list[tuple[int, I8]], ends: I8)
     )
 
 
-def collectives_a_step(
-    ranks: Sequence[Collectives], matched: Matched, full: Bool, bursts: I8, step_ns: float | None
-) -> int | None:
-    """After how many collectives the launches between them are the same again, as they are after a step;
-    None where too few were recorded. Times do not tell: traced steps are stretched, each by its own.
-
-    Args:
-        full: Collectives in which every rank takes part.
-        bursts: In which each of these was recorded; -1: in none.
-    """
-    if not step_ns or np.count_nonzero(full) < 3:
-        return None
-    rows, ends, bursts = (
-        full[matched.collective],
-        matched.ends_ns[full][:MOST_LIKE],
-        bursts[:MOST_LIKE],
-    )
-    launches = [
-        ranks[place].correlations[matched.record[rows & (matched.rank == place)]][:MOST_LIKE]
-        for place in np.unique(matched.rank[rows]).tolist()
-    ]
-    between = np.median(np.diff(launches), axis=0)
+def collectives_a_step(one: Collectives, step_ns: float) -> int | None:
+    """After how many of a rank's collectives the launches between them are the same again, as a step later;
+    None where too few were recorded. Times do not tell: traced steps are stretched, each by its own."""
+    starts, stops = one.recorded
+    ends, between = one.ends_ns[:MOST_LIKE], np.diff(one.correlations[:MOST_LIKE])
+    bursts = holders(starts, stops + 1, ends)
     whole = (bursts[1:] == bursts[:-1]) & (bursts[1:] >= 0)
     usual = step_ns / max(float(np.diff(ends)[whole].mean()), 1.0) if whole.any() else 0.0
     alike = {}
     for count in range(max(1, int(0.5 * usual)), min(int(2.5 * usual) + 2, len(between))):
         same = whole[count:] & whole[:-count] & (bursts[count + 1 :] == bursts[: -count - 1])
-        one, other = between[count:][same], between[:-count][same]
-        if len(one) >= max(count - 1, 1):
-            near = np.abs(one - other) <= LAUNCHES_ALIKE * np.maximum(one, other)
+        later, earlier = between[count:][same], between[:-count][same]
+        if len(later) >= max(count - 1, 1):
+            near = np.abs(later - earlier) <= LAUNCHES_ALIKE * np.maximum(later, earlier)
             alike[count] = float(near.mean())
     best = max(alike.values(), default=0.0)
     sure = (count for count, part in alike.items() if part >= best - LAUNCHES_ALIKE)
