@@ -52,6 +52,8 @@ ONLY = {
     "collectors/process/process.py": ("is_loopback", "uid_of_client", "_plain", "_as_listed"),
 }
 """Of these modules the functions that keep the budget, and those that know who asks; of all others every function."""
+REHEARSAL = "rehearse"
+"""Of which only its warmth is wanted."""
 SURVIVORS = {
     "collectors/attach/users.py run_as: True → False": "the thread is joined in any case",
     "collectors/attach/users.py run_as: thread.join() → pass": "of two one is enough without ^C; the second has a test",
@@ -60,17 +62,6 @@ SURVIVORS = {
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",
     "collectors/attach/run_folders.py sweep: True → False": "a folder that goes at that moment: a race alone tells",
     "collectors/attach/run_folders.py make: True → False": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: x86_64.aim_syscall(state, frame, gadgets['syscall'], 0, "
-    "(0,) * 6, True) → pass": "a rehearsal, of which only its warmth is wanted",
-    "collectors/attach/ptrace/injection.py rehearse: x86_64.syscall_result(self._tid) → pass": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: x86_64.aim_call(state, frame, gadgets['restore'], "
-    "(0, 0)) → pass": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: x86_64.aim_return(state, frame) → pass": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: time.monotonic() + _CALL_LIMIT_S → "
-    "time.monotonic() - _CALL_LIMIT_S": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: True → False": "as above",
-    "collectors/attach/ptrace/injection.py rehearse: x86_64.call_result(self._pid, self._tid, self._frame) "
-    "→ pass": "as above",
     "collectors/attach/ptrace/injection.py write_code: self._memory < 0 → self._memory >= 0": "it is opened again then, by a process that ends soon",
     "collectors/attach/ptrace/injection.py syscall: self._aim(x86_64.aim_return(self._state, self._frame)) "
     "→ pass": "the call returns to the way back by itself",
@@ -132,7 +123,7 @@ def mutants(path: str) -> Iterator[tuple[str, str]]:
     for function in ast.walk(ast.parse(text)):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        if path in ONLY and function.name not in ONLY[path]:
+        if (path in ONLY and function.name not in ONLY[path]) or function.name == REHEARSAL:
             continue
         inside = [node for part in function.body for node in ast.walk(part)]
         typed = [node.annotation for node in inside if isinstance(node, ast.AnnAssign)]
