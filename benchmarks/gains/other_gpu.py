@@ -59,8 +59,10 @@ def section(folder: str) -> report.Pairs:
 
 def on_h100(commit: str) -> str:
     """What is kept of the H100: measured and predicted."""
-    known, fourth = section("h100"), section("h100-4")
-    return "\n\n".join([
-        FOURTH.format(commit=commit, first=firsts(fourth)) + report.bars_text(fourth, ()),
-        report.table(fourth), report.misses(fourth), KNOWN + report.bars_text(known, ()), report.table(known),
-    ])  # fmt: skip
+    known = section("h100")
+    text = [KNOWN + report.bars_text(known, ()), report.table(known)]
+    if (HERE / "h100-4").is_dir():
+        fourth = section("h100-4")
+        head = FOURTH.format(commit=commit, first=firsts(fourth)) + report.bars_text(fourth, ())
+        text = [head, report.table(fourth), report.misses(fourth), *text]
+    return "\n\n".join(text)
