@@ -44,9 +44,9 @@ def firsts(pairs: report.Pairs) -> str:
             open_.append(f"{name}: {edit}")
     told = [f"The first edit advised was no slower than {100 * HARM:.0f} % for {len(fine)} of "
             f"{len(fine) + len(bad)} models"]  # fmt: skip
-    told.append("; ".join(("harm by", *bad)) if bad else "harm by none")
+    told.append(f"Harm: {'; '.join(bad)}" if bad else "None did harm")
     if open_:
-        told.append(f"not measured, or not steadily: {'; '.join(open_)}")
+        told.append(f"Not measured, or not steadily: {'; '.join(open_)}")
     return ". ".join(told) + "."
 
 
@@ -59,8 +59,10 @@ def section(folder: str) -> report.Pairs:
 
 def on_h100(commit: str) -> str:
     """What is kept of the H100: measured and predicted."""
-    known, fourth = section("h100"), section("h100-4")
-    return "\n\n".join([
-        FOURTH.format(commit=commit, first=firsts(fourth)) + report.bars_text(fourth, ()),
-        report.table(fourth), report.misses(fourth), KNOWN + report.bars_text(known, ()), report.table(known),
-    ])  # fmt: skip
+    known = section("h100")
+    text = [KNOWN + report.bars_text(known, ()), report.table(known)]
+    if (HERE / "h100-4").is_dir():
+        fourth = section("h100-4")
+        head = FOURTH.format(commit=commit, first=firsts(fourth)) + report.bars_text(fourth, ())
+        text = [head, report.table(fourth), report.misses(fourth), *text]
+    return "\n\n".join(text)

@@ -46,7 +46,7 @@ LEAST_GAIN = 0.005
 OFFERS = {"double-batch"}
 """Beside the list: it changes the training."""
 NOT_PREDICTED = {"pinned-same-stream"}
-COMMIT = "XXXXXXXX"
+COMMIT = "adb2bab7"
 
 
 @dataclass

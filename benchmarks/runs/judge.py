@@ -46,13 +46,14 @@ EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
     **dict.fromkeys(("tiny_mlp", "hf_trainer", "gpt2_saves", "lstm_by_hand", "item_eval", "gan", "stalls", "graph", "lightning"),
                     (IDLE, {"launch", "sync", "host", None}, LAUNCHES)),
     **dict.fromkeys(("ppo", "dqn"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES)),
-    "server": ({"overhead"}, {"input", "host", "launch"}, LAUNCHES),
+    **dict.fromkeys(("server", "http_generate"), ({"overhead"}, {"input", "host", "launch"}, LAUNCHES)),
     "compile_shapes": (AT_WORK | IDLE, {"compile", "launch", None}, LAUNCHES | {"recompilation"}),
 }  # fmt: skip
 """Regimes, causes and first advice that an engineer would accept where the loop has its data. The rest keeps the GPU
 at work: no cause, and an advice about kernels. Where the clock says that data, saves or compiling cost the most, `wanted`
 says so, whatever stands here. Written before any of them was watched."""
-TINY_KERNELS = {"tiny_mlp", "ppo", "dqn", "item_eval", "server", "lstm_by_hand", "gan"}
+TINY_KERNELS = {"tiny_mlp", "ppo", "dqn", "item_eval", "server", "lstm_by_hand", "gan", "http_generate", "a2c_pipes", "wgan_gp",
+                "pinn_lbfgs"}  # fmt: skip
 """Where the counter counts launches as activity."""
 SAME_KIND = {
     "inference": ("inference", "evaluation", "generation", "other"),
@@ -96,7 +97,7 @@ def wanted(
     helps = INPUT | (
         {"python-overhead", "host-stall"} if truth.by_hand > truth.waits / 2 else set()
     )
-    if name != "server" and truth.waits >= 0.30:
+    if EXPECTED.get(name) != EXPECTED["server"] and truth.waits >= 0.30:
         return {"overhead"}, late, helps
     if truth.waits >= 0.12:
         regimes, causes = regimes | IDLE, causes | late

@@ -1,6 +1,6 @@
 """Runs one program as its author would, with a stopwatch of its own: `python programs.py NAME --clock out.json`.
 
-The programs are in `images.py`, `text.py` and `loops.py`, written after public scripts and not after what brrrtop
+The programs are in `images.py`, `text.py`, `loops.py` and `fresh.py`, written after public scripts and not after what brrrtop
 looks for. Each keeps its clock in its own loop, as pytorch/examples' AverageMeter does: which phase it is in, how long it
 waited for its data, how many steps it made. `--list` names them all.
 """
@@ -20,6 +20,8 @@ HOMES = {
     "text": "hf_trainer gpt2_generate gpt2_saves nanogpt text_by_hand grad_accum gpt_bf16 compile_shapes "
             "checkpoint_10s lstm_by_hand server",
     "loops": "ppo dqn graph tiny_mlp item_eval",
+    "fresh": "late_loader late_eval speech_j0 unet_j2 gusts_j8 thread_queue tar_pipeline seq2seq lightning_saves "
+             "accelerate_accum detection flow_pictures encode a2c_pipes http_generate timm_ema sage_in_loop wgan_gp gp pinn_lbfgs",
 }  # fmt: skip
 MODULES = {name: module for module, names in HOMES.items() for name in names.split()}
 FIRST = (

@@ -12,13 +12,14 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
-from brrrtop.model.tables import Span, edges
+from brrrtop.model.tables import I8, Span, edges
 from brrrtop.timeline.timeline import NEAR_STEPS_NS, Timeline
 from collectors.vocabulary import MarkClass
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from brrrtop.ledger.sums import PhaseSums
 
 PIECE_NS = 2_000_000_000
-"""What is traced without pauses is taken in pieces of so much: each belongs to one phase."""
+"""What is traced without pauses is taken in pieces of so much, or less: each belongs to one phase."""
+SHORT_NS = 200_000_000
+"""Shorter stretches are no piece of their own: samples know their ends no better, and the GPU is behind."""
+QUIET_NS = 700_000_000
+"""So long after a burst all of it has come: an agent drains for half a second at most."""
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
 """So long after a burst nothing more comes of it, nor of the steps around it."""
 BUSY = (
@@ -64,20 +69,24 @@ class Burst(Struct, frozen=True, eq=False):
 
 
 class Bursts:
-    """The bursts of one device, each judged once, and again when more of it has come."""
+    """The bursts of one device, each judged at its beginning, when it is over, and once it is settled."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], tuple[tuple[int | None, int], Burst | None]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[int | None, int, bool], Burst | None]] = {}
 
-    def within(self, timeline: Timeline, span: Span, device_id: int) -> list[Burst]:
-        """Those that begin in the span, in order."""
+    def within(self, timeline: Timeline, span: Span, device_id: int, cuts: I8) -> list[Burst]:
+        """Those that begin in the span, in order.
+
+        Args:
+            cuts: Where the program begins to do something else.
+        """
         learned = timeline.shapes.learned_ns
         result = []
-        for piece in _pieces(timeline, span):
-            key = (piece.t0_ns, piece.t1_ns, device_id)
+        for piece in _pieces(timeline, span, cuts):
+            key = (piece.t0_ns, device_id)
             known = self._known.get(key)
-            settled = (timeline.newest_ns or 0) - piece.t1_ns > SETTLED_NS
-            seen = (learned, -1 if settled else timeline.record_count(piece))
+            ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
+            seen = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
             if known is None or known[0] != seen:
                 known = self._known[key] = (seen, _burst(timeline, piece, device_id))
             if known[1] is not None:
@@ -86,17 +95,20 @@ class Bursts:
 
     def forget(self, before_ns: int) -> None:
         """What ends before: it is in somebody's sums."""
-        self._known = {key: one for key, one in self._known.items() if key[1] >= before_ns}
+        self._known = {key: one for key, one in self._known.items() if key[0] >= before_ns}
 
 
-def _pieces(timeline: Timeline, span: Span) -> list[Span]:
+def _pieces(timeline: Timeline, span: Span, cuts: I8) -> list[Span]:
     result = []
     for traced in timeline.observed or ():
         if not span.t0_ns <= traced.t0_ns < span.t1_ns:
             continue
-        count = max(1, round(traced.duration_ns / PIECE_NS))
-        bounds = [traced.t0_ns + traced.duration_ns * i // count for i in range(count + 1)]
-        result += [Span(a, b) for a, b in itertools.pairwise(bounds) if b > a]
+        count = max(1, traced.duration_ns // PIECE_NS)
+        bounds = {traced.t0_ns + PIECE_NS * i for i in range(count)} | {traced.t1_ns}
+        if 2 * traced.duration_ns > PIECE_NS:
+            low, high = np.searchsorted(cuts, (traced.t0_ns + SHORT_NS, traced.t1_ns - SHORT_NS))
+            bounds.update(cuts[low:high].tolist())
+        result += [Span(a, b) for a, b in itertools.pairwise(sorted(bounds))]
     return result
 
 

@@ -128,9 +128,9 @@ def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) 
     samples = _samples(timeline.names, marks, span)
     evaluating = union(MarkClass.EVALUATION)
     trained = intervals.holders(*evaluating, wait_ends - 1) < 0
-    alone = _batches_without_steps(
-        timeline.names, steps, (wait_starts[trained], wait_ends[trained]), samples
-    )
+    learned = np.sort(marks.ends_ns[classes == MarkClass.OPTIMIZER])
+    waited = wait_starts[trained], wait_ends[trained]
+    alone = _batches_without_steps(timeline.names, (steps, learned), waited, samples)
     wait_starts, wait_ends = _with_open_wait(span, steps, wait_starts, wait_ends, samples)
     readings = _readings(timeline, span, device_id)
     named = _placed(marks, MarkClass.STEP)
@@ -155,11 +155,15 @@ def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) 
 
 
 def _batches_without_steps(
-    names: tuple[str, ...], steps: I8, waits: Intervals, samples: Samples
+    names: tuple[str, ...], ends_of_steps: tuple[I8, I8], waits: Intervals, samples: Samples
 ) -> Intervals:
     """Where a loop draws many batches between two steps, in the lines in which it trains, and no backward
-    pass was met: it evaluates. The step at the end draws as many as others do."""
-    starts, ends = waits
+    pass was met: it evaluates. The step at the end draws as many as others do.
+
+    Args:
+        ends_of_steps: Of the loop's steps, and of optimizers whose steps are none of the loop's.
+    """
+    (steps, learned), (starts, ends) = ends_of_steps, waits
     at = np.searchsorted(steps, ends)
     drawn = np.bincount(at, minlength=len(steps) + 1)
     usual = int(np.median(drawn[1:-1])) if len(steps) > FEW_STEPS else 0
@@ -176,7 +180,8 @@ def _batches_without_steps(
     for gap in range(len(low)):
         inside = [place_of(names[i]) for i in samples.name_ids[holders == gap].tolist()]
         new = sum(p.frames[0] not in lines or not functions.issuperset(p.functions) for p in inside)
-        if 2 * new <= len(inside) and not any(place.learns for place in inside):
+        none = np.searchsorted(learned, low[gap]) == np.searchsorted(learned, high[gap])
+        if none and 2 * new <= len(inside) and not any(place.learns for place in inside):
             kept.append(gap)
     return np.array(low, np.int64)[kept], np.array(high, np.int64)[kept]
 
@@ -253,6 +258,8 @@ def _cause(
         return "input"
     if cause in (None, "io") and place.waits_for_batch:
         return "input"
+    if cause == "input" and (place.learns or place.runs_model):  # `fit(model, DataLoader(…))`
+        return "launch"
     if cause == "io" and kind_of("", place.source) is PhaseKind.SAVING:
         return "checkpoint"
     if cause is None and place.computes:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.account import split_of
 from brrrtop.analysis.facts.stack_samples import read_samples
 from brrrtop.ledger import account as accounts
-from brrrtop.ledger.account import Bursts
+from brrrtop.ledger.account import SHORT_NS, Burst, Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
@@ -55,7 +55,7 @@ class Ledger:
         self._open_ns = 0
         self._last_key: Key | None = None
         """Of the last closed stretch."""
-        self._stretches: list[tuple[Stretch, Key]] = []
+        self._stretches: list[tuple[Span, Key]] = []
 
     def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
         """The run up to now; None before anything is known of it."""
@@ -92,7 +92,10 @@ class Ledger:
         span: Span,
         device_id: int | None,
     ) -> list[PhaseSums]:
-        bursts = [] if device_id is None else self._bursts.within(timeline, span, device_id)
+        bursts: list[Burst] = []
+        if device_id is not None:
+            cuts = phases.starts[phases.ends - phases.starts >= SHORT_NS]
+            bursts = self._bursts.within(timeline, span, device_id, cuts)
         return sums_of(evidence, phases, bursts, span)
 
     def _close(self, timeline: Timeline, device_id: int | None, until_ns: int, now_ns: int) -> None:
@@ -111,7 +114,7 @@ class Ledger:
         self._closed = self._with_closed(self._sums(timeline, evidence, phases, part, device_id))
         if len(self._closed) > MOST_KEYS:
             self._closed = _fewer(self._closed)
-        self._stretches = [*self._stretches, *_stretches(evidence, phases, part)][-MOST_STRETCHES:]
+        self._stretches = [*self._stretches, *_stretches(phases, part)][-MOST_STRETCHES:]
         self._last_key = phases.keys[phases.rows[inside][-1]] if inside.any() else None
         self._bursts.forget(cut_ns)
         self._open_ns = cut_ns
@@ -134,7 +137,7 @@ class Ledger:
         steps = sum(one.steps for one in train)
         step_ns = mean_step(one.pace for one in ordered if one.key[0] is PhaseKind.TRAIN)
         rank = {one.key: row for row, one in enumerate(ordered)}
-        kept = [*self._stretches, *_stretches(evidence, phases, evidence.span)][-MOST_STRETCHES:]
+        kept = [*self._stretches, *_stretches(phases, evidence.span)][-MOST_STRETCHES:]
         return Run(
             span=span,
             account=whole,
@@ -146,7 +149,7 @@ class Ledger:
             step_ns=step_ns,
             now=self._now(every, evidence, phases, span.t1_ns),
             lines=code_lines(evidence),
-            stretches=tuple(replace(one, phase=rank[key]) for one, key in kept if key in rank),
+            stretches=tuple(Stretch(one, rank[key]) for one, key in kept if key in rank),
         )
 
     def _now(
@@ -223,12 +226,11 @@ def _witness(
     )
 
 
-def _stretches(evidence: Evidence, phases: Phases, span: Span) -> list[tuple[Stretch, Key]]:
-    """In the order of time; `phase` is set when the run is made."""
-    result = []
+def _stretches(phases: Phases, span: Span) -> list[tuple[Span, Key]]:
+    """In the order of time."""
     rows = np.flatnonzero((phases.ends > span.t0_ns) & (phases.starts < span.t1_ns))
-    for row in rows[-MOST_STRETCHES:].tolist():
-        low = max(int(phases.starts[row]), span.t0_ns)
-        high = min(int(phases.ends[row]), span.t1_ns)
-        result.append((Stretch(Span(low, high), -1), phases.keys[phases.rows[row]]))
-    return result
+    rows = rows[-MOST_STRETCHES:]
+    lows = np.maximum(phases.starts[rows], span.t0_ns).tolist()
+    highs = np.minimum(phases.ends[rows], span.t1_ns).tolist()
+    keys = [phases.keys[row] for row in phases.rows[rows].tolist()]
+    return list(zip(map(Span, lows, highs), keys, strict=True))

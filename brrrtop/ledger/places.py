@@ -50,8 +50,12 @@ class Place(Struct, frozen=True):
 
     @property
     def waits_for_batch(self) -> bool:
-        """For what another thread puts into a queue; `requests.get()` of one is no download."""
-        return _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
+        """For what another thread puts into a queue, `requests.get()` of one is no download; or a server for
+        its next request."""
+        takes = _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
+        return takes or (
+            _IDLES.search(self.library) is not None and _SERVES.search(self.source) is not None
+        )
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -61,8 +65,8 @@ class Place(Struct, frozen=True):
 
 _KINDS = (
     (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
-    (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric"),
-    (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer|predict"),
+    (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict"),
+    (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
     (
         PhaseKind.ROLLOUT,
         r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
@@ -85,9 +89,16 @@ _LEARNS = re.compile(
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
+_SAVES = re.compile(r"torch\.save\(|save_(state|checkpoint|model|pretrained)")
+MOST_SILENT = 3
+"""So many samples that no word speaks for go with one of a save."""
 _DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
+_IDLES = re.compile(r"^python3\.\d+t?/(selectors|socketserver|socket)\.py:")
+_SERVES = re.compile(
+    r"\b(handle_request|serve_forever|run_forever|run_until_complete)\(|\basyncio\.run\("
+)
 _FROM_HOST = re.compile(
     r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
     r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
@@ -151,8 +162,8 @@ def foreign_frame(
 def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
     """What goes on in a function, or at lines of one: by its name, or else by what its samples find there.
 
-    A backward pass is training. A model that runs without one writes text or pictures, acts in a simulator
-    or, where no word says so, is evaluated. Else words of the lines tell.
+    A backward pass is training. A model that runs without one writes text or pictures (which it saves), acts
+    in a simulator or, where no word says so, is evaluated. Else words of the lines tell.
 
     Args:
         places: Where samples found the thread within it, and how many.
@@ -167,17 +178,24 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
         return PhaseKind.TRAIN
     runs_model = any(place.runs_model for place in places)
     words: Counter[PhaseKind] = Counter()
+    writes = False
     for place, count in places.items():
         kind = kind_of(place.frames[0][1], place.source)
-        if kind is not PhaseKind.DATA or not (runs_model or place.computes):
-            words[kind] += count
-    del words[PhaseKind.OTHER]
+        if kind is PhaseKind.SAVING and runs_model and _SAVES.search(place.source) is None:
+            writes = True
+        else:
+            silent = kind is PhaseKind.DATA and (runs_model or place.computes)
+            words[PhaseKind.OTHER if silent else kind] += count
+    others = words.pop(PhaseKind.OTHER, 0)
+    # Whoever plays, or evaluates, does it by other lines as well; a save takes the time of its own.
+    if MOST_SILENT * words[PhaseKind.SAVING] < others:
+        del words[PhaseKind.SAVING]
     if words:
         return words.most_common(1)[0][0]
     if not runs_model:
         return PhaseKind.OTHER
     draws = isinstance(frame, tuple) and "sampl" in frame[1].lower()
-    draws = draws or any(_DRAWS.search(place.source) for place in places)
+    draws = draws or writes or any(_DRAWS.search(place.source) for place in places)
     return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
 
 

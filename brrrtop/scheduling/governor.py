@@ -60,6 +60,8 @@ class Governor:
         self._pause_ns = 0
         self.burst_count = 0
         """Bursts that were ordered so far."""
+        self._monitor_ns = 0.0
+        """CPU time of the monitor since the last one."""
         self._unanswered = 0
         self._jumps: dict[tuple[int, int, str | None], GaugeJump] = {}
         """Of each phase: that another one is not as busy is no news."""
@@ -110,6 +112,10 @@ class Governor:
         """Kernels and copies that arrived."""
         if self._under_way and self._last is not None:
             self._last.add_records(starts_ns, ends_ns)
+
+    def add_monitor(self, share: float) -> None:
+        """Of a core, that the monitor took in the last second."""
+        self._monitor_ns += share * SECOND
 
     def add_traced(self, held_ns: int = 0) -> None:
         """The agent says that the burst is over and all of it is reported.
@@ -384,7 +390,7 @@ class Governor:
         )  # fmt: skip
         self._free_seen |= absorbed is not None
         self._credit_ns -= charged_ns
-        self._wanted = None
+        self._wanted, self._monitor_ns = None, 0.0
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self.burst_count += 1
         message = f"{why}, with the shapes of one step" if shapes else str(why)
@@ -464,11 +470,20 @@ class Governor:
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
         due_ns = int(self._pause_ns * jitter)
-        if rested_ns < due_ns or self._credit_ns < 0:
+        if rested_ns < due_ns or self._credit_ns < 0 or self._monitor_works(now_ns, rested_ns):
             return None
         patience_ns = self.limits.target_patience_ns
         waits = rested_ns < due_ns + patience_ns and self.watch.elsewhere(now_ns, patience_ns)
         return None if waits else Why.DUE
+
+    def _monitor_works(self, now_ns: int, rested_ns: int) -> bool:
+        """The monitor itself has not rested from the last burst. In a job it works for all ranks."""
+        limits, since_ns = self.limits, self._last.asked_ns if self._last else now_ns
+        looks = self.burst_count < limits.first_looks or self.shapes_when_due
+        if looks or self.steps_least > 1:
+            return False
+        busy = self._monitor_ns > limits.monitor_most * (now_ns - since_ns)
+        return busy and rested_ns < limits.pause_most_ns
 
     def _new_phase(self, rested_ns: int) -> bool:
         """What goes on now was never traced, and not too much is owed yet."""

@@ -34,6 +34,10 @@ class Limits(Struct, frozen=True):
     """Of such a burst: more would be the monitor's own time, and the recording's size."""
     free_rest: int = 3
     """Pauses after such a burst, in its own lengths: what it would show next is mostly known."""
+    monitor_most: float = 0.05
+    """Of a core, for the monitor itself from a burst to the next: what it makes of one takes its time."""
+    first_looks: int = 4
+    """Bursts that do not wait for that."""
     stepless_burst_ns: int = 200_000_000
     """Length of a burst when no steps are seen."""
     steps_first: int = 3

@@ -6,6 +6,8 @@ trace go through the same lines.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
+from brrrtop.ledger.account import PIECE_NS, QUIET_NS
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.advice import Baseline
@@ -72,6 +75,8 @@ class Session:
         self._steady = Steady()
         self._judged_to_ns = 0
         self._read_to_ns = 0
+        self._learned = False
+        """Something that the newest verdict did not know."""
         self._over = False
         """The run is judged whole, at its end."""
         self._left_out: tuple[LeftOut, ...] = ()
@@ -175,7 +180,7 @@ class Session:
         if span is not None and self.timeline.observed is not None and self._is_over(now):
             span = self._whole(span)
         try:
-            self._judge_new(span)
+            self._judge_new(span, wall_ns is not None)
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
@@ -206,6 +211,7 @@ class Session:
         try:
             if self._lack_kernels:
                 self._keep(tuple(map(kernel_by_kernel, self._judged)))
+                at = replace(at, **self._estimates())
             kept = self._verdict = self._verdict or self._advised(self.analysis)
         except Exception as fault:
             if not hasattr(self.source, "refuse"):
@@ -215,7 +221,6 @@ class Session:
             self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        at = replace(at, estimate=of_run(self.analysis, self._run), devices=self._of_runs())
         self._latest = verdicts.showing(at, kept, split_silenced(self._steady.shown, self.silenced))
         return self._latest
 
@@ -238,10 +243,17 @@ class Session:
         self._seen_verdicts = self.verdicts
         return made
 
-    def _judge_new(self, span: Span | None) -> None:
-        """Judges the span where there is something new in it."""
-        learned = self.timeline.learn() | self.timeline.take_new_samples()
-        if span is not None and (learned or span.t1_ns > self._judged_to_ns):
+    def _judge_new(self, span: Span | None, live: bool) -> None:
+        """Judges the span where there is something new in it: of a burst that goes on not every part anew,
+        but the first look."""
+        self._learned |= self.timeline.learn() | self.timeline.take_new_samples()
+        if span is None or not (self._learned or span.t1_ns > self._judged_to_ns):
+            return
+        traced = self.timeline.observed[-1] if self.timeline.observed else span
+        fresh_ns = traced.t1_ns - max(traced.t0_ns, self._judged_to_ns)
+        goes_on = live and self._read_to_ns - traced.t1_ns < QUIET_NS and fresh_ns < PIECE_NS
+        if self.analysis is None or not goes_on or self._is_over(self._read_to_ns):
+            self._learned = False
             self._judge(span)
 
     def _follow_run(self, now: int) -> None:
@@ -271,11 +283,13 @@ class Session:
         """Of the GPU shown."""
         return self._runs.get(self.analysis.estimate.device.device_id if self.analysis else None)
 
-    def _of_runs(self) -> tuple[Estimate, ...]:
-        """Each GPU's estimate with its run in it."""
-        return tuple(
+    def _estimates(self) -> dict[str, Any]:
+        """Of a snapshot: each GPU's estimate with its run in it, and that of the one shown."""
+        devices = [
             of_run(one, self._runs.get(one.estimate.device.device_id)) for one in self._judged
-        )
+        ]
+        at = [one is self.analysis for one in self._judged]
+        return {"estimate": devices[at.index(True)] if devices else None, "devices": tuple(devices)}
 
     def _take(self, frame: Frame) -> None:
         try:
@@ -337,9 +351,8 @@ class Session:
             now_ns=now,
             age_ns=age,
             progress=_progress(span, now),
-            estimate=of_run(self.analysis, self._run) if self.analysis else None,
+            **self._estimates(),
             run=self._run,
-            devices=self._of_runs() if self.analysis else (),
             left_out=self._left_out,
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),

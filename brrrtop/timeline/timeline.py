@@ -272,13 +272,6 @@ class Timeline:
             len(t) for a, b, t in self._activities.chunks if b >= span.t0_ns and a < span.t1_ns
         )
 
-    def record_count(self, span: Span) -> int:
-        """Activities and marks in the span: as long as it grows, its account is not the last."""
-        tables = (self._activities.between(span.t0_ns, span.t1_ns), self.marks_between(span))
-        return sum(
-            int(((one.ends_ns > span.t0_ns) & (one.starts_ns < span.t1_ns)).sum()) for one in tables
-        )
-
     def window(self, span: Span, device_id: int) -> Window:
         """One device's slice, sorted, with the calls and marks that may explain it."""
         acts = self._activities.between(span.t0_ns, span.t1_ns)

@@ -43,7 +43,7 @@ _FIRST_NAME, _MOST_NAMES, _MOST_SIGNS = 1 << 16, 1 << 15, 4096
 """Ids of names: an agent's are below."""
 _MOST_SOURCE, _MOST_FILES = 1 << 20, 64
 _LIBRARY = re.compile(
-    r"<(frozen|string)|.*/((site|dist)-packages|lib\d*/python3\.\d+)/"
+    r"<(frozen|string|shim)|.*/((site|dist)-packages|lib\d*/python3\.\d+)/"
     r"|.*/agent/(fault_guard|probes/\w+)\.py$",
     re.DOTALL,
 )

@@ -21,6 +21,7 @@ LOOP, AUTOGRAD = 7, 8
 TRAIN = "main.py:10 train < main.py:90 main > nn/linear.py:3 forward | out = model(x)"
 EVALUATE = "main.py:40 evaluate < main.py:91 main > nn/linear.py:8 forward | out = model(x)"
 SERVE = "serve.py:9 main > python3.12/threading.py:355 Condition.wait | batch = [requests.get()]"
+SERVE_HTTP = "serve.py:9 main > python3.12/selectors.py:415 _PollLikeSelector.select | server.handle_request()"
 ANSWER = "serve.py:11 main > nn/linear.py:8 forward | out = model(batch)"
 
 Row = tuple[MarkClass, float, float]
@@ -83,13 +84,32 @@ def test_what_autograds_thread_compiles_is_the_loops_time_unless_it_steps_meanwh
     assert "compile" not in shares(beside)
 
 
-def test_a_server_waits_for_requests_and_not_for_a_network() -> None:
+@pytest.mark.parametrize("name", [SERVE, SERVE_HTTP])
+def test_a_server_waits_for_requests_and_not_for_a_network(name: str) -> None:
     at = list(range(0, 10_000, 100))
-    run = run_of(*marks([*samples(at[::4], SERVE), *samples(sorted({*at} - {*at[::4]}), ANSWER)]))
+    run = run_of(*marks([*samples(at[::4], name), *samples(sorted({*at} - {*at[::4]}), ANSWER)]))
     assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(
         0.25, abs=0.03
     )
     assert run.account.idle_ns["input"] > 0 == run.account.idle_ns["io"]
+
+
+def test_a_loader_in_the_line_of_a_fit_is_not_waited_for_in_its_backward_pass() -> None:
+    fit = "main.py:9 main > autograd/graph.py:869 f | trainer.fit(net, DataLoader(Series()))"
+    run = run_of(*marks([*steps(range(50, 10_000, 50)), *samples(range(20, 10_000, 100), fit)]))
+    assert sum(one.waits_ns for one in run.phases) == 0
+
+
+def test_of_two_optimizers_the_one_that_makes_no_step_trains_as_well() -> None:
+    """Each tenth batch ends a step; the nine others are for another optimizer, in lines of their own."""
+    critic = "main.py:20 critic < main.py:9 train < main.py:90 main > nn/linear.py:3 f | net(x)"
+    ends = [*range(100, 5_000, 100), *range(6_000, 10_000, 100)]
+    rows = [(MarkClass.INPUT, t - 5, t) for t in range(50, 10_000, 50)]
+    learn = [(MarkClass.OPTIMIZER, t + 20, t + 20) for t in range(50, 10_000, 50)]
+    seen = [*samples(range(20, 5_000, 100)), *samples(range(5_020, 6_000, 40), critic)]
+    known = [*steps(ends), *rows, *seen, *samples(range(6_020, 10_000, 100))]
+    assert shares(run_of(*marks(known)))["evaluation"] == pytest.approx(0.1, abs=0.02)
+    assert "evaluation" not in shares(run_of(*marks([*known, *learn])))
 
 
 def test_a_batch_that_another_thread_fetches_is_waited_for_as_long_as_samples_say() -> None:

@@ -91,6 +91,10 @@ FORWARD = "> modules/linear.py:134 Linear.forward |"
         (f"main.py:75 write < main.py:96 main {FORWARD} x = torch.multinomial(p, 1)", "generation"),
         (f"main.py:75 act < main.py:96 main {FORWARD} env.step(policy(x))", "rollout"),
         ("main.py:80 average < main.py:97 main | p.lerp_(q)", "other"),
+        (
+            f"main.py:82 draw < main.py:96 main {FORWARD} Image.fromarray(net(z)).save(f)",
+            "generation",
+        ),
     ],
 )
 def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:

@@ -83,6 +83,18 @@ def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it() -> None:
     assert "absorb" in done.governor.describe()
 
 
+def test_the_monitors_own_time_sets_the_pace_of_bursts_that_cost_nothing() -> None:
+    class Busy(Governor):
+        """What it makes of a burst takes the monitor a second of CPU."""
+
+        def add_observed(self, start_ns: int, end_ns: int) -> None:
+            super().add_observed(start_ns, end_ns)
+            self.add_monitor(1.0)
+
+    gaps = [np.median(run(GUSTS, one, 240).gaps_s[5:]) for one in (Busy(), Governor())]
+    assert gaps[0] >= 18 > 10 > gaps[1]
+
+
 def test_waits_that_are_too_short_absorb_nothing() -> None:
     hardly = Loop(0.03, cost_share=0.2, stall_s=0.02, workers=4, batch_s=0.03 * 4 * 1.02)
     done = run(hardly, Governor(), 120)

@@ -154,6 +154,11 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
 
 
 class StepStrip(Pane):
+    def __init__(self) -> None:
+        super().__init__()
+        self._lanes: tuple[object, list[Text]] = (None, [])
+        """As drawn last, and of what: the ghost's lead moves on below the same picture."""
+
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.picture is None, "-bare")
         super().show(snapshot)
@@ -169,7 +174,10 @@ class StepStrip(Pane):
         scale = height >= TIMES_FROM
         ghost = race(snapshot) if height >= GHOST_FROM and picture.step is not None else None
         room = height - 1 - scale - (ghost is not None)
-        lines += drawn(picture, picture.span, palette, width, room)
+        drawn_from = (picture, palette, width, room)
+        if self._lanes[0] != drawn_from:
+            self._lanes = (drawn_from, drawn(picture, picture.span, palette, width, room))
+        lines += self._lanes[1]
         if ghost is not None:
             lines.append(ghost_line(ghost, palette, width, GUTTER))
         if scale:
