@@ -44,9 +44,9 @@ def firsts(pairs: report.Pairs) -> str:
             open_.append(f"{name}: {edit}")
     told = [f"The first edit advised was no slower than {100 * HARM:.0f} % for {len(fine)} of "
             f"{len(fine) + len(bad)} models"]  # fmt: skip
-    told.append("; ".join(("harm by", *bad)) if bad else "harm by none")
+    told.append(f"Harm: {'; '.join(bad)}" if bad else "None did harm")
     if open_:
-        told.append(f"not measured, or not steadily: {'; '.join(open_)}")
+        told.append(f"Not measured, or not steadily: {'; '.join(open_)}")
     return ". ".join(told) + "."
 
 
