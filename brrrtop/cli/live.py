@@ -116,9 +116,9 @@ def _feeds(pid: int | None, options: Options) -> list[SamplerFeed]:
     gauges.start()
     feeds: list[SamplerFeed] = [gauges]
     if options.counters:
-        from collectors.gpu.counters.sampler import CounterThread
+        from collectors.gpu.counters.process import CounterProcess
 
-        counters = CounterThread()
+        counters = CounterProcess()
         counters.start()
         feeds.append(counters)
     return feeds

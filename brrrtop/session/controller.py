@@ -192,7 +192,7 @@ class Controller:
 
     def _each_second(self, now_ns: int) -> None:
         source, load = self.source, self.source.load
-        rows = load.sample()
+        rows = load.sample(source.feeds.workers)
         if len(rows):
             source.put(Kind.GAUGES, rows, now_ns)
             own = rows["value"][rows["metric"] == Metric.MONITOR_CPU_SHARE]

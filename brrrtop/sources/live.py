@@ -285,6 +285,10 @@ class Feeds:
         for feed in self._feeds:
             feed.ranks = ranks
 
+    @property
+    def workers(self) -> list[int]:
+        return [pid for feed in self._feeds if (pid := feed.worker) is not None]
+
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
         for feed in self._feeds:

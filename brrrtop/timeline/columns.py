@@ -152,18 +152,12 @@ def gauges(rows: Records) -> Gauges:
     )  # fmt: skip
 
 
-SAMPLE_CLOCK_ERROR_NS = 5_000.0
-"""CUPTI 13.4 and newer stamp samples on the host's clock: on an H200 kernels and readings fitted best
-4 us apart. Where an older one has a clock of its own (an offset) nobody knows it so well."""
-
-
 def samples(rows: Records) -> Samples:
     """Counter samples as a table."""
-    offsets = _long(rows["offset_ns"])
     return Samples(
-        _long(rows["start_ns"]), _long(rows["end_ns"]), offsets, rows["device"].astype(np.int32),
-        np.where(offsets == 0, SAMPLE_CLOCK_ERROR_NS, np.nan),
-        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram")),
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
+        rows["device"].astype(np.int32), np.full(len(rows), np.nan),
+        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from brrrtop.model.tables import (
 )
 from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import columns
+from brrrtop.timeline.clocks import SampleClock
 from brrrtop.timeline.columns import Track, in_order
 from brrrtop.timeline.correlation import NONE as NO_LINKS
 from brrrtop.timeline.correlation import launches_in_order
@@ -79,6 +80,7 @@ class Timeline:
         self._links = Track(Links)
         self._gauges = Track(Gauges)
         self._samples = Track(Samples)
+        self._clock = SampleClock()
         self._has_new_samples = False
         self.shapes = StepShapes()
         self.traced = None if self.traced is None else []
@@ -307,7 +309,7 @@ class Timeline:
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links,
             self._gauges_in(span, device_id),
             self.names, self.ops, observed, self.losses.get("records", 0), self.hello,
-            self._samples_in(span, device_id), self.losses.get(BROKEN_OFF, 0),
+            self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
             near_steps_ns=self._near_steps_ns(span),
@@ -380,13 +382,16 @@ class Timeline:
         newest_ns = self.newest_ns or 0
         return self.marks_between(Span(newest_ns - WATCH_NS, newest_ns + 1))
 
-    def _samples_in(self, span: Span, device_id: int) -> Samples | None:
+    def _samples_in(
+        self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
+    ) -> Samples | None:
         if not self._samples.chunks:
             return None
         table = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        return in_order(table, keep, table.starts_ns)
+        samples = in_order(table, keep, table.starts_ns)
+        return self._clock.placed(samples, acts, (span,) if observed is None else observed)
 
     def take_new_samples(self) -> bool:
         """Whether counter samples came since the call before."""

@@ -258,6 +258,10 @@ def _uuid_text(raw: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
+OURS: set[int] = set()
+"""Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tenants:
     foreign_count: int | None
@@ -276,9 +280,9 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     Args:
         pids: As NVML lists them.
         trainer: Its pid as we see it.
-        own: Pids that are ours, never foreign.
+        own: Pids that are ours, never foreign, beside `OURS`.
     """
-    listed = set(pids) - set(own)
+    listed = set(pids) - set(own) - OURS
     if trainer is None:
         return Tenants(len(listed), *_mps(listed))
     others = listed - {trainer}

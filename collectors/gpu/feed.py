@@ -45,6 +45,11 @@ class SamplerFeed:
         """It is being switched on: no moment to begin tracing."""
         return False
 
+    @property
+    def worker(self) -> int | None:
+        """A process of its own in which it reads; None: it has none."""
+        return None
+
     def drain(self) -> list[Frame]:
         """What was put by since the call before."""
         frames = []

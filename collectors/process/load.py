@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ class HostLoad:
 
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
-        self._own = CpuShare(os.getpid())
+        self._own = {os.getpid(): CpuShare(os.getpid())}
         self._trainer = CpuShare(trainer)
         self._end = proc.ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
@@ -116,11 +117,14 @@ class HostLoad:
         if self._end is not None:
             self._end.close()
 
-    def sample(self) -> npt.NDArray[np.void]:
-        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host."""
+    def sample(self, helpers: Iterable[int] = ()) -> npt.NDArray[np.void]:
+        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host.
+
+        Args:
+            helpers: Processes that do a part of the monitor's work, which is counted as its own.
+        """
         figures = [
-            (Metric.MONITOR_CPU_SHARE, self._own.share()),
-            (Metric.MONITOR_RSS_BYTES, self._own.rss_bytes),
+            *self._monitor((os.getpid(), *helpers)),
             (Metric.TRAINER_CPU_SHARE, self._trainer.share()),
         ]
         if self._workers is not None:
@@ -129,6 +133,23 @@ class HostLoad:
         at_ns = time_of_gauges()
         rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)
+
+    def _monitor(self, pids: tuple[int, ...]) -> list[tuple[Metric, float | None]]:
+        """The sums over its processes; one that has just ended is in neither, and one that has just
+        begun has no share: a tick of its clock within microseconds would be hundreds of cores."""
+        known = set(self._own)
+        self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
+        amounts: dict[Metric, list[float | None]] = {
+            Metric.MONITOR_CPU_SHARE: [
+                one.share() if pid in known else None for pid, one in self._own.items()
+            ],
+            Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
+        }
+        return [
+            (metric, sum(value for value in values if value is not None))
+            for metric, values in amounts.items()
+            if values[0] is not None
+        ]
 
 
 LOOKS = 8

@@ -12,6 +12,7 @@ import pytest
 
 from collectors.attach import by_ptrace
 from collectors.attach.ptrace import calls
+from collectors.gpu.counters import process
 from tests.attach import children
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +45,12 @@ def test_the_worker_takes_our_package_and_leaves_the_search_path(tmp_path: Path)
         return answer
 
     assert said_by(f"{text}; {show}") == [calls.__file__, said_by(plain)]
+
+
+def test_the_counter_worker_searches_beside_our_package_last(tmp_path: Path) -> None:
+    (tmp_path / "collectors").mkdir()
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from site-packages')")
+    text, _, _ = process._WORKER.format(root=str(tmp_path)).partition("; from ")
+    code = f"{text}; import json, collectors; print(collectors.__path__[0])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == str(tmp_path / "collectors"), done.stderr

@@ -1,7 +1,7 @@
 """An agent that exists only in memory, with a trainer of numbers behind it."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,11 +128,13 @@ class FakeLoad:
         self.trainer_age_s: float | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
         self.status: dict[str, str | None] = {}
+        self.helpers: tuple[int, ...] = ()
 
     def tell_end(self, says: str) -> None:
         self.trainer_running, self.trainer_end = False, says
 
-    def sample(self) -> Any:
+    def sample(self, helpers: Iterable[int] = ()) -> Any:
+        self.helpers = tuple(helpers)
         return np.zeros(0, GAUGE)
 
     def close(self) -> None:

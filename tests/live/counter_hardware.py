@@ -44,6 +44,7 @@ class Hardware:
     """Stands in for `cupti.pm_sampling`: fits `fits` metrics into a pass."""
 
     fits: int = 7
+    issue_fits: int = 0
     decoded: int = 0
     evaluated: int = 0
     refuses: Exception | None = None
@@ -78,7 +79,8 @@ class Hardware:
     ) -> None:
         self.interval_ns = sampling_interval
         self.mode = hw_buffer_append_mode
-        if len(metrics) > self.fits:
+        fits = self.issue_fits if "inst_executed" in metrics[-1] else self.fits
+        if len(metrics) > fits:
             raise ValueError("Requested PM sampling configuration is not supported.")
         self.metrics = metrics
 
@@ -103,7 +105,7 @@ class Hardware:
         self.calls.append("disable")
 
 
-def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+def until(done: Callable[[], bool], limit_s: float = 10.0) -> None:
     deadline = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < deadline

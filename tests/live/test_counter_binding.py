@@ -1,5 +1,7 @@
 """cupti-python is mended where CUPTI minds: memory that it keeps, ends that it does not count."""
 
+from __future__ import annotations
+
 import gc
 import weakref
 from types import SimpleNamespace
@@ -8,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectors.gpu.counters.device import COUNTERS, DeviceCounters, prepare
+from collectors.gpu.counters.cupti_python import prepare
+from collectors.gpu.counters.device import COUNTERS, DeviceCounters
 
 
 class Image(np.ndarray):  # type: ignore[type-arg]
@@ -31,20 +34,6 @@ def binding(fits: int, texts: list[str], broken: bool = False) -> Any:
             image = np.full(64, len(metrics), np.uint8).view(Image)
             images.append(weakref.ref(image))
             return image
-
-    class Finalizer:
-        def detach(self) -> None:
-            texts.append("detached")
-
-    class CounterData:
-        _chip_name = "GH100"
-
-        def __init__(self) -> None:
-            self._initialize_host()
-
-        def _initialize_host(self) -> None:
-            texts.append("evaluator")
-            self._host, self._host_finalizer = object(), Finalizer()
 
     class Collector:
         def __init__(self, device_index: int) -> None:
@@ -79,22 +68,22 @@ def binding(fits: int, texts: list[str], broken: bool = False) -> Any:
         get_num_of_passes=lambda image: 1 + int(image[0] > fits),
     )
     cupti = SimpleNamespace(profiler_host=hosts)
-    return SimpleNamespace(cupti=cupti, Collector=Collector, CounterData=CounterData, images=images)
+    return SimpleNamespace(cupti=cupti, Collector=Collector, images=images)
 
 
-@pytest.mark.parametrize("fits", [5, 4, 1])
+@pytest.mark.parametrize("fits", [8, 6, 5, 1])
 def test_the_device_is_configured_once_and_never_refuses(fits: int) -> None:
     texts: list[str] = []
     counters = DeviceCounters(binding(fits, texts), 0)
     assert [line for line in texts if line.startswith("set")] == [f"set {fits}"]
-    assert counters.columns == list(COUNTERS)[:fits]
+    assert counters.columns == [*COUNTERS, "issue"][:fits]
 
 
 def test_where_the_host_side_errs_what_the_device_takes_is_tried() -> None:
     texts: list[str] = []
-    made = binding(4, texts)
+    made = binding(6, texts)
     made.cupti.profiler_host.get_num_of_passes = lambda image: 1
-    assert DeviceCounters(made, 0).columns == list(COUNTERS)[:4]
+    assert DeviceCounters(made, 0).columns == list(COUNTERS)[:6]
 
 
 def test_a_metric_at_which_the_host_side_fails_costs_itself_alone() -> None:
@@ -103,12 +92,12 @@ def test_a_metric_at_which_the_host_side_fails_costs_itself_alone() -> None:
     create = host.create_config_image
 
     def failing(self: Any, metrics: list[str]) -> Any:
-        if "warps_active" in metrics[-1]:
+        if "inst_executed" in metrics[-1]:
             raise RuntimeError("ERROR_UNKNOWN (999)")
         return create(self, metrics)
 
     host.create_config_image = failing
-    assert DeviceCounters(made, 0).columns == list(COUNTERS)[:-1]
+    assert DeviceCounters(made, 0).columns == list(COUNTERS)
 
 
 def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
@@ -118,15 +107,6 @@ def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
     gc.collect()
     assert len(made.images) >= 2 and all(image() is not None for image in made.images)
     counters.close()
-
-
-def test_one_evaluator_serves_all_batches() -> None:
-    texts: list[str] = []
-    made = binding(5, texts)
-    for _ in range(2):
-        DeviceCounters(made, 0).close()
-    assert made.CounterData()._host is made.CounterData()._host
-    assert [one for one in texts if one in ("evaluator", "detached")] == ["evaluator", "detached"]
 
 
 def test_the_profiler_ends_with_the_last_device_and_once() -> None:

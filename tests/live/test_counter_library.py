@@ -1,12 +1,14 @@
 """The libcupti that belongs to cupti-python is loaded, whatever else is installed."""
 
+from __future__ import annotations
+
 import ctypes
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from collectors.gpu.counters.device import candidates, load_cupti
+from collectors.gpu.counters.cupti_python import candidates, load_cupti
 
 
 def install(site: Path, name: str, version: str, file: str | None = None) -> Path:

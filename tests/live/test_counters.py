@@ -1,14 +1,18 @@
 """Hardware counters: samples become gauges; every refusal is a sentence."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from collectors.gpu.counters import sampler as counter_notes
 from collectors.gpu.counters import sampler as counters
-from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters, sentence
-from collectors.gpu.counters.sampler import MARGIN_NS, CounterThread, bin_means
+from collectors.gpu.counters.cupti_python import sentence
+from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
+from collectors.gpu.counters.sampler import MARGIN_NS, CounterThread, Coverage, bin_means
 from collectors.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, FakeFeed
@@ -45,7 +49,7 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
     assert set(rows["value"].tolist()) == {0.5}
     assert {Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE} <= set(rows["metric"])
     assert set(rows["device"].tolist()) == {0}
-    assert abs(int(rows["time_ns"][-1]) - now_ns) < 60 * SECOND, "not on its own, long behind"
+    assert abs(int(rows["time_ns"][-1]) - now_ns) < SECOND
     assert hardware.device_index == 3
     times = np.unique(rows["time_ns"] // (100 * MS))
     assert len(rows) == len(times) * len(set(rows["metric"].tolist())), "one reading a bin"
@@ -66,6 +70,46 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     hardware.silent = False
     until(lambda: thread.active)
     assert "are on, every" in thread.remarks[0]
+
+
+def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counter_notes, "LEAST_S", 0.5)
+    hardware = Hardware(loses=0.7)
+    thread = started(hardware)
+    until(lambda: "for about 30% of the time" in "".join(thread.remarks))
+    assert thread.active
+
+
+def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "SILENT_S", 0.6)
+    hardware = Hardware(loses=0.95)
+    thread = started(hardware)
+    until(lambda: thread.active)
+    until(lambda: not thread.active)
+    assert "are on, every" in thread.remarks[0] and not thread.settling
+    hardware.loses = 0.0
+    until(lambda: thread.active)
+
+
+def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> None:
+    coverage = Coverage()
+    coverage.add(100.0, 0)
+    assert coverage.share is None and coverage.reported_share() is None and not coverage.is_news()
+    coverage.add(103.0, 1_000_000_000)
+    assert coverage.is_news() and coverage.reported_share() == 0.3 and not coverage.is_news()
+    coverage.add(104.0, 1_500_000_000)
+    assert not coverage.is_news()
+    coverage.add(113.5, 11_000_000_000)
+    coverage.add(114.5, 12_000_000_000)
+    assert coverage.is_news() and coverage.reported_share() is None, (
+        "what is long past does not count"
+    )
+    coverage.add(140.0, 12_000_000_000)
+    assert coverage.is_news() and coverage.reported_share() == 0.1, "some came"
 
 
 def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
@@ -116,6 +160,7 @@ def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_
     hardware.decode = decode  # type: ignore[method-assign]
     result = [((device.drain(0)["start_ns"] - t0) // MS).tolist() for _ in range(3)]
     assert result == [[1, 2, 3, 4], [5, 6, 7], [21, 22]], "the very first time stamp is bogus"
+    assert device.covered_ns == pytest.approx(10 * MS, abs=2 * MS)
     device.close()
 
 
@@ -130,6 +175,16 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
     assert thread.settling and not thread.active and thread.remarks == []
     until(lambda: not thread.settling)
     assert not thread.active and "delivers no samples" in thread.remarks[0]
+
+
+def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
+    """A burst that began then held its trainer for 110 ms (H200)."""
+    thread = CounterThread(Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
+    assert thread.settling
+    thread.start()
+    thread.match({0: "GPU-aa-bb"})
+    until(lambda: not thread.settling)
+    assert thread.active and thread.close()
 
 
 def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
@@ -178,12 +233,34 @@ def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
     device.close()
 
 
+def test_a_metric_that_is_more_than_the_pass_takes_costs_itself_alone() -> None:
+    fewer = ["sm", "tensor", "dram", "gr", "warps", "issue"]
+    for fits, issue_fits, columns in (
+        (7, 0, list(COUNTERS)), (7, 6, fewer), (8, 8, [*COUNTERS, "issue"]),
+    ):  # fmt: skip
+        device = DeviceCounters(hardware := Hardware(fits=fits, issue_fits=issue_fits), 0, MS)
+        assert device.columns == columns
+        assert len(hardware.metrics) == len(columns)
+        device.close()
+
+
 def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
     hardware = Hardware()
     thread = started(hardware)
     until(lambda: "decode" in hardware.calls)
     thread.close()
     assert hardware.calls[-2:] == ["stop", "disable"]
+
+
+def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
+    hardware = Hardware()
+    device = DeviceCounters(hardware, 0, MS)
+    decode, hardware.decode = hardware.decode, _overflowing  # type: ignore[method-assign]
+    assert len(device.drain(0)) == 0
+    hardware.decode = decode  # type: ignore[method-assign]
+    time.sleep(0.01)
+    assert len(device.drain(0)) > 0
+    device.close()
 
 
 def test_a_decode_that_fails_now_and_then_is_started_anew_and_one_that_always_fails_is_an_end() -> (
@@ -206,6 +283,31 @@ def test_a_decode_that_fails_now_and_then_is_started_anew_and_one_that_always_fa
 
 def _unknown(max_samples: int) -> Decoded:
     raise RuntimeError("ERROR_UNKNOWN (999)")
+
+
+def test_one_evaluator_serves_all_batches() -> None:
+    made = []
+
+    class Finalizer:
+        def detach(self) -> None:
+            made.append("detached")
+
+    class CounterData:
+        _chip_name = "GH100"
+
+        def __init__(self) -> None:
+            self._initialize_host()
+
+        def _initialize_host(self) -> None:
+            made.append("made")
+            self._host, self._host_finalizer = object(), Finalizer()
+
+    hardware = Hardware()
+    hardware.CounterData = CounterData  # type: ignore[attr-defined]
+    for _ in range(2):
+        DeviceCounters(hardware, 0, MS).close()
+    assert CounterData()._host is CounterData()._host
+    assert made == ["made", "detached"]
 
 
 def _overflowing(max_samples: int) -> Decoded:
@@ -267,11 +369,13 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     bench = Bench()
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
+    better.worker = 4712
     bench.source.feeds._feeds.append(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
     bench.source.close()
+    assert bench.load.helpers == (4712,), "its work is the monitor's"
     assert Kind.GAUGES in kinds(frames)
     read = np.concatenate([f.body for f in frames if f.kind == Kind.GAUGES])
     assert read["value"][read["metric"] == Metric.SM_ACTIVE].tolist() == [0.4]

@@ -3,10 +3,13 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
+import pytest
 
+from collectors.process import load as hostload
 from collectors.process.load import HostLoad
 from collectors.vocabulary import Metric
 
@@ -39,3 +42,44 @@ def test_the_hosts_load_is_measured() -> None:
     assert gone.trainer_running is False
     assert Metric.TRAINER_CPU_SHARE not in {int(m) for m in gone.sample()["metric"]}
     assert np.isfinite(rows["value"]).all()
+
+
+def test_a_process_that_does_a_part_of_the_work_is_counted_as_the_monitor_while_it_lives() -> None:
+    busy = "print(flush=True)\nwhile True: pass"
+    child = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None and child.stdout.readline()
+        load = HostLoad()
+        alone = _measured(load)
+        first, both = _measured(load, child.pid), _measured(load, child.pid)
+        assert both[Metric.MONITOR_CPU_SHARE] > max(0.1, 2 * alone[Metric.MONITOR_CPU_SHARE])
+        assert first[Metric.MONITOR_RSS_BYTES] > alone[Metric.MONITOR_RSS_BYTES] + (1 << 20)
+    finally:
+        child.kill()
+        child.wait(10)
+    left = _measured(load, child.pid)
+    assert left[Metric.MONITOR_CPU_SHARE] < 0.5 * both[Metric.MONITOR_CPU_SHARE]
+    assert left[Metric.MONITOR_RSS_BYTES] < first[Metric.MONITOR_RSS_BYTES] - (1 << 20)
+
+
+def test_a_helper_has_no_share_before_its_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick of 10 ms that falls between two looks at it within 50 us would be 200 cores."""
+
+    class Share:
+        rss_bytes = 1 << 20
+
+        def __init__(self, pid: int | None = None) -> None:
+            self.is_helper = pid == 77
+
+        def share(self) -> float:
+            return 200.0 if self.is_helper else 0.1
+
+    monkeypatch.setattr(hostload, "CpuShare", Share)
+    load = HostLoad()
+    assert _measured(load, 77)[Metric.MONITOR_CPU_SHARE] == 0.1
+    assert _measured(load, 77)[Metric.MONITOR_CPU_SHARE] == pytest.approx(200.1)
+
+
+def _measured(load: HostLoad, *helpers: int) -> dict[Metric, float]:
+    time.sleep(0.2)
+    return {Metric(row["metric"]): float(row["value"]) for row in load.sample(helpers)}

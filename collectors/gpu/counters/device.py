@@ -1,29 +1,21 @@
-"""PM sampling on one device by cupti-python: what is sampled, how it is read, and what the binding needs.
+"""PM sampling on one device: what is sampled, and how it is read.
 
 Samples may be missing: beside a process that computes, CUPTI loses some (H200, driver 580, CUPTI 13.0
-and 13.4). What is read is right all the same.
-
-A Python that has torch as well has torch's libcupti too, often an older one, and cupti-python takes
-whichever it finds first: CUPTI 13.0 then answers calls of a 13.4 binding with INVALID_PARAMETER.
-A library that is loaded already is taken before any other, so the right one is loaded first.
+and 13.4). What is read is right all the same; how much of the time it covers is counted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import re
-import sys
 import time
 from collections import deque
-from importlib import import_module, metadata
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from collectors.gpu.counters.cupti_python import fits_one_pass, prepare
 from collectors.protocol.frames import SAMPLE, SAMPLE_COLUMNS
 
 INTERVAL_NS = 200_000
@@ -41,19 +33,26 @@ _KEPT_PAIRS = 100
 _SAME_NS = 1_000_000_000
 """Clocks this near are one and the same, read late: CUPTI 13.4 stamps samples on the host's clock
 (H200: within 5 us of the kernels, while reading was 8 ms late)."""
-_KEPT_IMAGES = 256
-"""Some KiB each, one a configuration."""
 _P = ".avg.pct_of_peak_sustained_elapsed"
 
 COUNTERS: dict[str, str] = {
     "sm": "sm__cycles_active" + _P,
     "tensor": "sm__pipe_tensor_cycles_active" + _P,
     "dram": "dram__throughput" + _P,
+    "dram_read": "dram__read_throughput" + _P,
+    "dram_write": "dram__write_throughput" + _P,
     "gr": "gr__cycles_active" + _P,
     "warps": "sm__warps_active" + _P,
 }
 """Column → metric, dearest last: dropped from the end until the rest fits into one pass. Together
 they took one pass on an H200 with CUPTI 13.4."""
+ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
+"""Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
+"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue. On GH100
+neither does (host side of CUPTI 13.0: two passes)."""
+
+SPARED = ("dram_read", "dram_write")
+"""Given up where `issue` does not fit beside them: nothing is judged by them."""
 
 
 class DeviceCounters:
@@ -66,29 +65,40 @@ class DeviceCounters:
 
     def __init__(self, sampling: Any, ordinal: int, interval_ns: int = INTERVAL_NS) -> None:
         self._interval_ns = interval_ns
-        self._hosts = prepare(sampling)
+        self._sampling = sampling
+        prepare(sampling)
         self._collector = sampling.Collector(device_index=ordinal)
         self.columns: list[str] = []
+        self._tried: list[str] = []
+        """The metrics that were set last, taken or refused."""
         self._clock = ClockMatch()
         self._is_first = True
+        self.covered_ns = 0
+        """Time of all samples that were read, evaluated or not."""
         self._newest_ns = 0
         self._faults = 0
-        # With the oldest kept, the buffer ran over for good after the first reading as soon as another
-        # process computed, and starting anew failed (H200, driver 580, CUPTI 13.0 and 13.4).
-        mode = getattr(sampling, "HardwareBufferAppendMode", None)
-        self._mode = {} if mode is None else {"hw_buffer_append_mode": mode.KEEP_LATEST}
+        self._mode = latest_mode(sampling)
         self._open()
 
     def _open(self) -> None:
         self._collector.enable()
         with contextlib.ExitStack() as undo:
             undo.callback(self._collector.disable)
-            self.columns = list(COUNTERS)
-            while not self._accepts([COUNTERS[column] for column in self.columns]):
-                self.columns.pop()
+            self._configure()
             self._collector.start()
             undo.pop_all()
         self._drained_s = time.monotonic()
+
+    def _configure(self) -> None:
+        """Sets what fits into one pass: at once where that can be asked beforehand, else by trying."""
+        fits = fits_one_pass(self._sampling, self._collector)
+        if fits is not None:
+            self.columns, metrics = chosen(fits)
+            if metrics and self._accepts(metrics):
+                return
+        self.columns, metrics = chosen(self._accepts)
+        if metrics != self._tried:
+            self._accepts(metrics)
 
     def _accepts(self, metrics: list[str]) -> bool:
         """Sets these metrics, where they can be had together; the last one alone has to be.
@@ -96,8 +106,7 @@ class DeviceCounters:
         Raises:
             Exception: Whatever cupti-python raises for reasons that fewer metrics do not mend.
         """
-        if len(metrics) > 1 and not self._fits_one_pass(metrics):
-            return False
+        self._tried = metrics
         try:
             self._collector.configure(
                 metrics=metrics,
@@ -109,23 +118,11 @@ class DeviceCounters:
             if len(metrics) == 1:
                 raise
             return False
-        return True
-
-    def _fits_one_pass(self, metrics: list[str]) -> bool:
-        """As the host side says, as NVIDIA and PyTorch ask before they configure: what the device would
-        refuse is never tried on it."""
-        if self._hosts is None:
-            return True
-        host = self._hosts.ProfilerHost(
-            self._collector._chip_name, self._hosts.ProfilerType.PM_SAMPLING
-        )
-        try:
-            host.initialize()
-            return int(self._hosts.get_num_of_passes(host.create_config_image(metrics))) == 1
-        except Exception:  # noqa: BLE001 - a metric that this chip lacks; if all fail, the device says why
+        except Exception:
+            if len(metrics) <= len(COUNTERS):
+                raise
             return False
-        finally:
-            host.deinitialize()
+        return True
 
     def drain(self, device: int, every: int = 1) -> npt.NDArray[np.void]:
         """The intervals that ended since the call before, as `SAMPLE` rows of `device`.
@@ -165,8 +162,11 @@ class DeviceCounters:
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]
         rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
-        rows = rows[self._whole(rows)]
+        good = self._whole(rows)
+        rows = rows[good]
         if len(rows):
+            usual_ns = float(np.median(rows["end_ns"] - rows["start_ns"]))
+            self.covered_ns += int(count * good.mean() * usual_ns)
             self._newest_ns = int(rows["end_ns"].max())
         return rows
 
@@ -202,6 +202,34 @@ class DeviceCounters:
             self._collector.disable()
 
 
+def chosen(fits: Callable[[list[str]], bool]) -> tuple[list[str], list[str]]:
+    """Columns and their metrics, the most that `fits`; empty where nothing does."""
+    columns = list(COUNTERS)
+    while columns and not fits([COUNTERS[column] for column in columns]):
+        columns.pop()
+    metrics = [COUNTERS[column] for column in columns]
+    if len(columns) < len(COUNTERS):
+        return columns, metrics
+    fewer = [column for column in columns if column not in SPARED]
+    for kept in (columns, fewer):
+        for metric in ISSUE:
+            more = [*(COUNTERS[column] for column in kept), metric + _P]
+            if fits(more):
+                return [*kept, "issue"], more
+    return columns, metrics
+
+
+def latest_mode(sampling: Any) -> dict[str, Any]:
+    """What has the hardware buffer keep the latest samples; empty where this version cannot.
+
+    With the oldest kept, the buffer ran over for good after the first reading as soon as another
+    process computed, and starting anew failed (H200, driver 580, CUPTI 13.0 and 13.4).
+    """
+    modes = getattr(sampling, "HardwareBufferAppendMode", None)
+    latest = getattr(modes, "KEEP_LATEST", None)
+    return {} if latest is None else {"hw_buffer_append_mode": latest}
+
+
 class ClockMatch:
     """The offset between two clocks, from pairs of which one is always a little late.
 
@@ -223,182 +251,3 @@ class ClockMatch:
         self._seen.append(host_ns - device_ns)
         least = min(self._seen)
         return 0 if 0 <= least < _SAME_NS else least
-
-
-# --- the binding --------------------------------------------------------------------
-
-_FILE = re.compile(r"libcupti\.so(?:\.\d+)*$")
-
-
-def sampling_module() -> Any:
-    """`cupti.pm_sampling`, with the library that belongs to it."""
-    load_cupti()
-    return import_module("cupti.pm_sampling")
-
-
-def load_cupti(search: list[str] | None = None) -> Path | None:
-    """Loads the libcupti that fits the binding, for all to see.
-
-    Args:
-        search: Folders as in `sys.path`; None: `sys.path`.
-
-    Returns:
-        The file that was loaded; None where none loads, and cupti-python looks by its own rules.
-    """
-    try:
-        files = candidates(search)
-    except Exception:  # noqa: BLE001 - broken metadata of any package must not cost the counters
-        return None
-    for file in files:
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
-            return file
-    return None
-
-
-def candidates(search: list[str] | None = None) -> list[Path]:
-    """Files of installed libcupti packages: first those that fit the binding, then the others; among
-    equals by `search`. Another major version has another soname, and is loaded beside the binding's.
-    """
-    where = sys.path if search is None else search
-    binding = next(iter(metadata.distributions(name="cupti-python", path=where)), None)
-    wanted = _version(binding.version)[:2] if binding else ()
-    files: dict[Path, bool] = {}
-    for package in metadata.distributions(name="nvidia-cuda-cupti", path=where):
-        version = _version(package.version)
-        for entry in package.files or ():
-            file = Path(str(package.locate_file(entry))).absolute()
-            if _FILE.fullmatch(entry.name) and file.is_file():
-                files.setdefault(file, version[:1] == wanted[:1] and version[:2] >= wanted)
-    return sorted(files, key=lambda file: not files[file])
-
-
-def _version(text: str | None) -> tuple[int, ...]:
-    """Leading numbers of a version; empty where there is none."""
-    return tuple(int(part) for part in re.findall(r"\d+", text or ""))
-
-
-def prepare(sampling: Any) -> Any:
-    """Mends version 13.4 of `cupti.pm_sampling`, once; one that is built otherwise is left as it is.
-
-    Returns:
-        The module `cupti.profiler_host`; None where this binding has none.
-    """
-    try:
-        hosts = sampling.cupti.profiler_host
-        data, collector, host = sampling.CounterData, sampling.Collector, hosts.ProfilerHost
-        if not getattr(sampling, "brrrtop_mended", False):
-            _share_evaluator(data)
-            _keep_images(host)
-            _count_ends(collector)
-            sampling.brrrtop_mended = True
-    except AttributeError:
-        return None
-    return hosts
-
-
-def _share_evaluator(data: Any) -> None:
-    """Has cupti-python evaluate all batches with one host object, as CUPTI's own samples do.
-
-    Version 13.4 makes one for each batch, about 70 ms of one core (H200 host, ten batches a
-    second).
-    """
-    made = data._initialize_host
-    hosts: dict[str, Any] = {}
-
-    def shared(self: Any) -> None:
-        chip = str(self._chip_name)
-        if chip not in hosts:
-            made(self)
-            self._host_finalizer.detach()
-            hosts[chip] = self._host
-        self._host = hosts[chip]
-
-    data._initialize_host = shared
-
-
-def _keep_images(host: Any) -> None:
-    """Has the configurations outlive the calls that they are made for.
-
-    CUPTI keeps the pointer that it is configured with: freed or written over, sampling hangs or
-    crashes (PyTorch's Kineto, pull request 1532). cupti-python keeps the last one only, and none
-    that was refused.
-    """
-    made = host.create_config_image
-    images: deque[Any] = deque(maxlen=_KEPT_IMAGES)
-
-    def kept(self: Any, metrics: Any) -> Any:
-        images.append(made(self, metrics))
-        return images[-1]
-
-    host.create_config_image = kept
-
-
-def _count_ends(collector: Any) -> None:
-    """Ends CUPTI's profiler with the last collector only.
-
-    CUPTI does not count who began it: the second end crashes, and the first takes the profiler
-    from collectors of other devices (PyTorch, pull request 188849).
-    """
-    begin, end = collector.enable, collector._profiler_deinitialize
-    live = 0
-
-    def enable(self: Any) -> None:
-        nonlocal live
-        before, live = live, live + 1
-        try:
-            begin(self)
-        except BaseException:
-            live = before  # it has ended what it had begun, by `deinitialize`
-            raise
-
-    def deinitialize() -> None:
-        nonlocal live
-        live = max(0, live - 1)
-        if not live:
-            end()
-
-    collector.enable = enable
-    collector._profiler_deinitialize = staticmethod(deinitialize)
-
-
-_ADMIN = (
-    "hardware counters are for administrators on this machine: run brrrtop as root, or load the "
-    "driver with NVreg_RestrictProfilingToAdminUsers=0"
-)
-_TAKEN = (
-    "another tool samples this GPU's hardware counters (DCGM, nsys, ncu or a second brrrtop): "
-    "stop it and start brrrtop again"
-)
-_NEVER = "this GPU has no counters that can be sampled by time (Ampere GA10x and newer)"
-
-# Parts of CUPTI result names and of cupti-python's sentences → ours.
-_KNOWN: tuple[tuple[str, str], ...] = (
-    ("INSUFFICIENT_PRIVILEGES", _ADMIN),
-    ("already enabled", _TAKEN),
-    ("HARDWARE_BUSY", _TAKEN),
-    ("MULTIPLE_SUBSCRIBERS", _TAKEN),
-    ("VIRTUALIZED", "hardware counters are not to be had inside this virtual GPU"),
-    ("MIG", "hardware counters cannot be sampled on a MIG device"),
-    ("CONFIDENTIAL", "hardware counters are off in confidential computing mode"),
-    ("nvperf", "CUPTI's libnvperf libraries are missing: reinstall nvidia-cuda-cupti"),
-    ("libcuda.so.1", "hardware counters need the NVIDIA driver, which is not here"),
-    (
-        "INVALID_PARAMETER",
-        "the CUPTI library that was loaded is older than cupti-python expects: "
-        "`pip install --upgrade cupti-python nvidia-cuda-cupti` where brrrtop is installed",
-    ),
-    ("not supported", _NEVER),
-    ("NOT_SUPPORTED", _NEVER),
-)
-
-
-def sentence(fault: BaseException) -> str:
-    """One sentence for whatever stopped the counters."""
-    if isinstance(fault, ImportError):
-        return "hardware counters need the package cupti-python: `pip install cupti-python`"
-    if isinstance(fault, PermissionError):
-        return _ADMIN
-    text = str(fault)
-    known = next((sentence for part, sentence in _KNOWN if part in text), None)
-    return known or f"hardware counters stopped: {type(fault).__name__}: {text}"
