@@ -62,6 +62,7 @@ SURVIVORS = {
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",
     "collectors/attach/run_folders.py sweep: True → False": "a folder that goes at that moment: a race alone tells",
     "collectors/attach/run_folders.py make: True → False": "as above",
+    "collectors/attach/ptrace/injection.py call: self._skip_syscall() → pass": "nobody makes two calls in a row",
     "collectors/attach/ptrace/injection.py write_code: self._memory < 0 → self._memory >= 0": "it is opened again then, by a process that ends soon",
     "collectors/attach/ptrace/injection.py syscall: self._aim(x86_64.aim_return(self._state, self._frame)) "
     "→ pass": "the call returns to the way back by itself",

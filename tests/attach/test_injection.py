@@ -212,8 +212,30 @@ def test_an_address_that_was_refused_is_not_written_to() -> None:
 try:
     with visit() as v: v.write_code(v.map(0), b"code")
 except injection.CodeRefused as fault:
-    answer = str(fault)
+    answer = [str(fault)]
+try:
+    with visit() as v: v.write_code(0, b"code")
+except injection.CodeRefused as fault:
+    answer += [str(fault)]
 """
     with python(children.BUSY) as one:
-        assert trace(one, code) == "the trainer may not map code: Invalid argument"
-        assert settles_in(one, "RS")
+        mapped, written = trace(one, code)
+        assert mapped == "the trainer may not map code: Invalid argument"
+        assert "refuses to write code" in written and settles_in(one, "RS")
+
+
+def test_a_visit_that_fails_loses_no_signal_and_stops_no_thread_that_closes_a_file() -> None:
+    code = """
+def refuse(*_): raise OSError(14, "Bad address")
+threads.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
+calls.read_memory, answer = refuse, []
+for _ in range(2):
+    try: visit().__enter__()
+    except (InjectionFailed, calls.TimedOut) as fault: answer += [f"{fault} {fault.__context__}"]
+    threads.system_call = lambda *_: 3
+"""
+    with python(HANDLING) as one:
+        assert settles_in(one, "R")
+        no_room, closing = trace(one, code)
+        assert "no room" in no_room and "closing a file" in closing
+        assert one.hears(b"handled")
