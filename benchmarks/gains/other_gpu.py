@@ -23,6 +23,10 @@ The models of `benchmarks/gains/fourth.py` were chosen before any of them was me
 commit {commit}, made before the results were read, and no constant was set with them in view (NVIDIA H100 80GB HBM3, driver
 580.159.04, torch 2.11.0+cu130, 2026-11-27; recorded live with default options for 15 s; `benchmarks/gains/h100-4/`).
 
+The round is cut short: in the 200 s that two GPUs were there for it, three of its sixteen models were recorded (HuBERT for a part
+of the 15 s), and few base loops were steady. What was measured of the others is in the same folder. **Harm**: the first edit advised
+of HuBERT's short recording is CUDA graphs, with which it took 9.8 times as long (the base loop drifted by 6 %, so it is not in the table).
+
 {first}
 
 """
