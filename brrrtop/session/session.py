@@ -180,7 +180,7 @@ class Session:
         if span is not None and self.timeline.observed is not None and self._is_over(now):
             span = self._whole(span)
         try:
-            self._judge_new(span, wall_ns is not None)
+            self._judge_new(span)
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
@@ -243,15 +243,15 @@ class Session:
         self._seen_verdicts = self.verdicts
         return made
 
-    def _judge_new(self, span: Span | None, live: bool) -> None:
-        """Judges the span where there is something new in it: of a burst that goes on not every part anew,
-        but the first look."""
+    def _judge_new(self, span: Span | None) -> None:
+        """Judges the span where there is something new in it: of a short burst that goes on not every part
+        anew, but the first look."""
         self._learned |= self.timeline.learn() | self.timeline.take_new_samples()
         if span is None or not (self._learned or span.t1_ns > self._judged_to_ns):
             return
         traced = self.timeline.observed[-1] if self.timeline.observed else span
-        fresh_ns = traced.t1_ns - max(traced.t0_ns, self._judged_to_ns)
-        goes_on = live and self._read_to_ns - traced.t1_ns < QUIET_NS and fresh_ns < PIECE_NS
+        is_short = traced.duration_ns < PIECE_NS and traced.t0_ns < self._judged_to_ns
+        goes_on = is_short and self._read_to_ns - traced.t1_ns < QUIET_NS
         if self.analysis is None or not goes_on or self._is_over(self._read_to_ns):
             self._learned = False
             self._judge(span)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 WORKING = ("compute", "memory", "underfilled", "unknown")
 """Buckets of a rank's own kernels."""
+NEARLY_A_STEP = 0.75
+"""Of a step's time, from which its collectives, where all of them are there, tell of the whole step."""
 MORE = 1.03
 """Kernels, or threads in them, over those of the peers, from which it is more work that is done."""
 HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
@@ -109,6 +111,8 @@ def shared_spans(
                 begin, end = (int(ends[at == last[-1] - n][0]) for n in (steps_apart * period, 0))
                 count = float(steps_apart)
                 break
+        if step_ns and NEARLY_A_STEP <= count < 1 and 0 < period <= np.ptp(at) + 1:
+            begin, count = max(int(starts[number]), int(end - step_ns)), 1.0
         if step_ns and count < 1 and in_bursts:
             continue
         kept.append(Span(begin, end))
