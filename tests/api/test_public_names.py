@@ -35,7 +35,7 @@ def test_a_report_says_what_the_command_says(tmp_path: Path) -> None:
     source.close()
     assert json.loads(report.to_json()) == report.to_dict()
     assert report.regime == "overhead" and report.split.overhead > 0.8
-    assert report.step_ms == pytest.approx(11.1, abs=0.1)
+    assert report.step_ms == pytest.approx(16.2, abs=0.1), "its own steps take 16.8 and 15.4 ms"
     assert report.advisories and report.whatif and report.kernels and report.tables.modules
     assert str(report).startswith("stacks.json.gz") and "overhead" in repr(report)
     assert len(report.brief().splitlines()) <= 30
@@ -62,7 +62,8 @@ def test_figures_are_numbers_that_were_measured() -> None:
     assert figures["brrrtop/step_ms"] == report["window"]["step_ms"]
     host = report["account"]["idle_ns"]["host"] / report["window"]["duration_ns"]
     assert figures["brrrtop/idle/host"] == host
-    assert figures["brrrtop/whatif/double-batch"] == report["whatif"][0]["saves"]
+    first = report["whatif"][0]
+    assert figures[f"brrrtop/whatif/{first['edit']}"] == first["saves"]
     assert "brrrtop/cost_of_watching" not in figures
     verdict, *rest = lines_of(report)
     assert verdict.startswith("overhead-bound (host)")

@@ -177,7 +177,8 @@ def test_no_call_of_a_thread_ends_in_eintr_when_its_process_is_entered_through_i
                 assert [stop.tid for stop in attached.attempts[-1].stops] == chosen
                 assert attached.leave()
         time.sleep(1)
-        told = read_report(report.read_text())
+        while (told := read_report(report.read_text())).keys() != waits.keys():
+            assert one.alive, "it is written anew while it is read"
         assert told.keys() == waits.keys() and not any(wait.cut_short for wait in told.values())
         one.process.send_signal(signal.SIGINT)
         assert one.hears(b"beside")

@@ -261,16 +261,6 @@ def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> 
     assert "Nothing to judge yet" in to_text(waits)
 
 
-def test_the_readme_shows_a_report_as_it_is() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    shown = readme.split("```text\ninput-bound.brrr")[1].split("```")[0].splitlines()
-    shown[0] = f"input-bound.brrr{shown[0]}"
-    assert shown.pop() == "  …"
-    assert len(shown) > 5
-    text = to_text(analyzed(replay.scenarios()["input-bound"]))
-    assert text.splitlines()[: len(shown)] == shown
-
-
 def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     make_snapshot: MakeSnapshot,
 ) -> None:

@@ -5,6 +5,7 @@ Field numbers are those of xplane.proto; the Chrome trace has the keys that xpro
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 START_NS = 1_779_266_702_889_805_563
@@ -57,6 +58,29 @@ def training(steps: int = 4) -> dict[str, Lines]:
 def _kernel(name: str, at: int, span: int, number: int) -> Event:
     details = "regs:32 static_shared:1024 dynamic_shared:512 grid:264,2,1 block:128,1,1 occ_pct:50"
     return name, at, span, {"correlation_id": number, "kernel_details": details, "hlo_op": "dot.1"}
+
+
+def chrome(planes: dict[str, Lines]) -> bytes:
+    """The trace for browsers."""
+    events: list[dict[str, Any]] = []
+    for pid, (plane, lines) in enumerate(planes.items(), 1):
+        events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": plane}})
+        events.append(
+            {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+        )
+        for tid, name in lines:
+            place = {"pid": pid, "tid": tid}
+            events.append({"ph": "M", **place, "name": "thread_name", "args": {"name": name}})
+    for pid, lines in enumerate(planes.values(), 1):
+        for (tid, _), result in lines.items():
+            for name, start, span, stats in result:
+                args = {key: str(value) for key, value in stats.items()}
+                times = {"ts": start / 1000, "dur": span / 1000}
+                events.append(
+                    {"ph": "X", "pid": pid, "tid": tid, **times, "name": name, **({"args": args} if args else {})}
+                )  # fmt: skip
+    head = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}}
+    return json.dumps({**head, "traceEvents": [*events, {}]}).encode()
 
 
 def xspace(planes: dict[str, Lines], facts: dict[str, Any] | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Profiles of JAX: `xplane.pb`; the Chrome trace made of it is refused.
+"""Profiles of JAX: `xplane.pb` and the Chrome trace made of it say the same.
 
 No real profile is kept here. The reader was tried on three of AMD GPUs that TraceLens has as test data (JAX
 with rocprofiler and roctracer); none of an NVIDIA GPU was to be had, so that part follows XLA's
@@ -7,8 +7,10 @@ with rocprofiler and roctracer); none of an NVIDIA GPU was to be had, so that pa
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +24,8 @@ from brrrtop.views.text import to_text
 from collectors.protocol.frames import Kind
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from tests.importers.nsight import require_a_sentence_of_what_is_broken
-from tests.importers.profiles import GPU, START_NS, Lines, training, xspace
+from tests.importers.profiles import GPU, START_NS, Lines, chrome, training, xspace
 from tests.session.handmade import Received, kernel, text_of, written
-
-CHROME = b"""{"displayTimeUnit": "ns", "metadata": {"highres-ticks": true}, "traceEvents": [{"ph": "M", "pid": 1,
-"name": "process_name", "args": {"name": "/device:GPU:0"}}, {}]}"""
 
 
 def _refused(path: Path) -> BadInput:
@@ -64,6 +63,23 @@ def test_what_an_event_says_arrives_exactly(tmp_path: Path) -> None:
     assert received.marks_of(MarkClass.ANNOTATION) == ["load batch"]
     device = received.of(Kind.DEVICE)[0].body
     assert (device["sm_count"], device["capability"]) == (132, [9, 0])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_both_files_say_the_same(tmp_path: Path, pack: Any) -> None:
+    protobuf = _received(tmp_path, xspace(training()))
+    browsers = _received(tmp_path, pack(chrome(training())))
+    for one, other in ((protobuf.kernels, browsers.kernels), (protobuf.copies, browsers.copies)):
+        for key in ("device", "stream", "correlation"):
+            assert one[key].tolist() == other[key].tolist()
+        apart = set((one["start_ns"] - other["start_ns"]).tolist())
+        assert (
+            len(apart) == 1
+            and (one["end_ns"] - one["start_ns"]).tolist()
+            == (other["end_ns"] - other["start_ns"]).tolist()
+        )
+    for mark in (MarkClass.STEP, MarkClass.ANNOTATION):
+        assert protobuf.marks_of(mark) == browsers.marks_of(mark)
 
 
 def test_the_report_has_windows_families_and_idle_time_and_no_advice(tmp_path: Path) -> None:
@@ -107,8 +123,8 @@ def test_numbers_that_cannot_be_are_not_believed(tmp_path: Path) -> None:
 def test_files_are_told_by_what_is_in_them(tmp_path: Path) -> None:
     for data, kind in (
         (xspace(training(1)), JaxSource),
-        (CHROME, JaxSource),
-        (b"\n" + CHROME, JaxSource),
+        (chrome(training(1)), JaxSource),
+        (b"\n" + chrome(training(1)), JaxSource),
         (text_of([kernel(1, 1)]), KinetoSource),
         (b"\n" + text_of([kernel(1, 1)]), KinetoSource),
         (b'[{"ph": "X"}]', KinetoSource),
@@ -122,11 +138,21 @@ def test_profiles_without_a_gpu_say_so(tmp_path: Path) -> None:
         **host,
         "/device:TPU:0": {(1, "XLA Ops"): [("fusion", 1_000_000, 5, {})]},
     }
-    assert "no GPU activity" in _refused(written(tmp_path, xspace(host), "a")).message
-    assert "TPU" in _refused(written(tmp_path, xspace(tpu), "b")).message
-    refused = _refused(written(tmp_path, CHROME, "c"))
-    assert "a Chrome trace of JAX" in refused.message and "xplane.pb" in refused.action
+    for make in (xspace, chrome):
+        assert "no GPU activity" in _refused(written(tmp_path, make(host), "a")).message
+        assert "TPU" in _refused(written(tmp_path, make(tpu), "b")).message
 
 
-def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(tmp_path: Path) -> None:
-    require_a_sentence_of_what_is_broken(tmp_path / "a", xspace(training(6)), 331, 3)
+def test_a_chrome_trace_that_breaks_off_is_read_to_its_last_whole_event(tmp_path: Path) -> None:
+    text = chrome(training())
+    path = written(tmp_path, text[: int(len(text) * 0.7)], "a")
+    received = Received(open_source(path))
+    assert 0 < len(received.kernels) <= 8
+    assert any("missing" in note for note in received.hello["notes"])
+
+
+@pytest.mark.parametrize("make", [xspace, chrome])
+def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(
+    tmp_path: Path, make: Any
+) -> None:
+    require_a_sentence_of_what_is_broken(tmp_path / "a", make(training(6)), 331, 3)

@@ -118,7 +118,8 @@ def test_a_real_trace_of_an_mi250(traces: Path) -> None:
     if not path.exists():
         pytest.skip("hta-amd-mi250 is not there")
     report = _report(path)
-    assert report["cause"] == "launch" and report["regime"] == "overhead"
+    assert report["cause"] == "launch" and report["split"]["overhead"] > 0.9
+    assert report["regime"] == "unknown", "a program's first step"
     families = {row["family"] for row in report["kernels"]}
     assert {"gemm", "elementwise", "reduction", "copy", "optimizer"} <= families
     assert report["launch"]["lead_p50_ns"] > 0

@@ -252,6 +252,7 @@ RANKS = tour(
     ("-", "1", MAIN),
     ("BrrrtopApp", "R", shows("ranks of the job")),
 )  # fmt: skip
+FOLLOWED = tour("a successor", ("BrrrtopApp", "enter", shows("watching pid 4712")))
 PRESSED["another way"] = {
     *(("BrrrtopApp", key) for key in ("q", "f10", "ctrl+c", "ctrl+z", "ctrl+l", "ctrl+r", "f5")),
 }
@@ -292,6 +293,11 @@ async def test_keys_on_the_screen_of_ranks_do_what_they_are_for() -> None:
     job = JobSnapshot(rows, 12, shown="0", together_ns=1)
     snapshot = replace(RECORDING, source=source, job=job)
     await walk(BrrrtopApp(Player(snapshot), interval_s=5.0), RANKS, "ranks of the job")
+
+
+async def test_enter_follows_a_successor() -> None:
+    snapshot = replace(RECORDING, successor=4712)
+    await walk(BrrrtopApp(Player(snapshot), interval_s=5.0), FOLLOWED, "── kernels")
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("f10", 0), ("ctrl+c", INTERRUPTED)])

@@ -150,9 +150,8 @@ def _from_ranges(ranges: HostSteps, facts: Facts) -> Steps:
     last = _gpu_end(facts, int(ends[-1]))
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
     durations = np.array([s.duration_ns for s in spans], np.int64)
-    if (
-        len(rows) > 1 and ends[-1] - starts[0] >= durations.sum()
-    ):  # the host sets the pace: as long as its own ranges
+    if len(rows) > 1 and ends[-1] - starts[0] >= durations.sum():
+        # The host sets the pace: as long as its own ranges.
         durations = np.append(np.diff(starts), ends[-1] - starts[-1])
     return Steps(
         count=len(rows),

@@ -1,4 +1,4 @@
-"""What a JAX profile holds → the columns that all traces have.
+"""What a JAX profile holds, whichever of its two files it came from → the columns that all traces have.
 
 Streams of `/device:GPU:N` are kernels and copies (lines beside them, such as "XLA Ops", are made from
 those again); calls of CUDA's driver or HIP on the host carry their correlation; an event with
@@ -8,18 +8,21 @@ its own, so where Python waits says nothing of why the GPU does.
 
 `*.xplane.pb` is read by the part of protobuf and of XSpace that this takes: field numbers are those of
 xplane.proto (tsl/profiler/protobuf). A library would need the compiled schema; the encoding is a list of
-(field, value), described in protobuf's "Encoding" page. The Chrome trace beside it, made from it, holds less.
+(field, value), described in protobuf's "Encoding" page. `*.trace.json.gz` is made from the same file, for
+browsers: times in microseconds, and at most a million events.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
+from brrrtop.sources.importers.trace import columns, reader
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
@@ -53,9 +56,9 @@ class Line(Struct):
     """Events of one stream or thread."""
 
     plane: str
-    """`/device:GPU:0`, `/host:CPU`, …."""
+    """`/device:GPU:0`, `/host:CPU`, …: a process of the Chrome trace."""
     name: str
-    """`Stream #17(Kernel)`, `python3`, …."""
+    """`Stream #17(Kernel)`, `python3`, …: a thread of the Chrome trace."""
     key: Any
     """The number the file gives it; unique in its plane."""
     events: list[Event] = field(default_factory=list)
@@ -366,3 +369,76 @@ def _event(
 
 def _number(value: Any, default: int) -> int:
     return value if isinstance(value, int) else default
+
+
+MOST_EVENTS = 1_000_000
+"""More the writer leaves out, and does not say so (xprof's trace viewer)."""
+
+
+def read_chrome(path: Path, force: bool = False) -> Profile:
+    """The profile. Raises: BadInput: It is no such trace, or too large without `force`."""
+    builder = _Builder()
+    with reader.opened(path, force) as (runs, inflater):
+        runs.start()
+        events = reader.Events(builder.take, lambda: builder.count)
+        events.read(runs, inflater)
+    profile = builder.profile()
+    profile.broken_off, profile.notes = events.are_torn, events.notes + profile.notes
+    return profile
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._profile = Profile()
+        self._planes: dict[int | str, str] = {}
+        self._names: dict[tuple[int | str, int | str], str] = {}
+        self._lines: dict[tuple[int | str, int | str], Line] = {}
+        self.count = 0
+
+    def take(self, run: bytes) -> None:
+        """Adds the events of a run. Raises: Torn: It is no list of whole values."""
+        events, odd = columns.decode_run(run)
+        if odd:
+            losses = self._profile.losses
+            losses["not understood"] = losses.get("not understood", 0) + odd
+        for event in events:
+            if event.ph == "X":
+                self._add(event)
+            elif event.ph == "M" and event.name == "process_name":
+                self._planes[event.pid] = str(event.args.get("name", ""))
+            elif event.ph == "M" and event.name == "thread_name":
+                self._names[event.pid, event.tid] = str(event.args.get("name", ""))
+
+    def _add(self, event: columns.Event) -> None:
+        self.count += 1
+        if columns.BAD_NS in (event.start_ns, event.span_ns):
+            return
+        key = event.pid, event.tid
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line("", "", event.tid)
+        args = event.args
+        details = next((str(args[key]) for key in DETAILS if args.get(key)), "")
+        times = event.start_ns, max(event.span_ns, 0)
+        numbers = _whole_or(args.get("correlation_id"), 0), _whole_or(args.get("step_num"), -1)
+        line.events.append(Event(event.name, *times, numbers[0], details, numbers[1]))
+
+    def profile(self) -> Profile:
+        """What was read, with the names that may come last."""
+        for (pid, tid), line in self._lines.items():
+            line.plane = self._planes.get(pid, "")
+            line.name = self._names.get((pid, tid), "")
+        self._profile.lines = list(self._lines.values())
+        self._profile.planes = {name: {} for name in self._planes.values()}
+        if self.count >= MOST_EVENTS:
+            self._profile.notes.append(
+                f"{self.count:,} events: such a file holds no more, and may lack some; give the xplane.pb "
+                "beside it"
+            )
+        return self._profile
+
+
+def _whole_or(value: Any, default: int) -> int:
+    """A number, which some versions write as text."""
+    good = isinstance(value, (int, str)) and len(str(value)) < 19
+    return int(value) if good and str(value).isdecimal() else default

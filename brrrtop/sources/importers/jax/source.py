@@ -1,4 +1,4 @@
-"""A profile of jax.profiler as a `Source`: `*.xplane.pb`."""
+"""A profile of jax.profiler as a `Source`: `*.xplane.pb`, or the Chrome trace made of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from brrrtop.sources.importers.jax.profile import (
     Malformed,
     Profile,
     collect,
+    read_chrome,
     read_xplane,
 )
 from brrrtop.sources.importers.trace import names
@@ -46,10 +47,7 @@ class JaxSource(TraceSource):
         file, size_bytes = open_input(self._path)
         with file:
             if file.read(1) != b"\n":
-                raise BadInput(
-                    f"{self._path.name} is a Chrome trace of JAX's profiler",
-                    "give the xplane.pb beside it",
-                )
+                return read_chrome(self._path, self._force)
             if size_bytes > _MOST_BYTES and not self._force:
                 raise BadInput(
                     f"{self._path.name} has {size_bytes >> 20:,} MB",

@@ -142,7 +142,7 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
         if not any(collected.tables[code] for code in _PROFILED) and not collected.losses:
             raise BadInput(
                 f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
-                "(browsers, other programs and torch.autograd.profiler write such traces too)",
+                "(browsers and other programs write such traces too)",
                 reader.HOW_TO_TRACE,
             )
         launching = {CallClass.LAUNCH, CallClass.GRAPH_LAUNCH}
