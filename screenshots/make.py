@@ -71,7 +71,7 @@ class Picture:
     """The recording that it is compared with."""
 
 
-PICTURES = (Picture("ranks-120x40", "straggler", (120, 40)),)
+PICTURES = (Picture("ranks-120x40", "straggler", (120, 40), place=1.0),)
 """Kept beside this file: those that README and docs show."""
 
 FIXED = Path(__file__).parents[1] / "tests" / "recordings" / "promises"
