@@ -16,7 +16,7 @@ from brrrtop.tui.palette import Palette
 from tests.tui.drivers import ALL, ListDriver
 
 SIZES = ((80, 24), (120, 40), (200, 60))
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 FEED_PATIENCE_S = 1.0
 """One that fails, or that makes a snapshot every few milliseconds, is never seen at rest."""
 
@@ -98,7 +98,7 @@ async def shown(
     palette: Palette | None = None,
     capabilities: frozenset[str] = ALL,
     fails: BaseException | None = None,
-    interval_s: float = 5.0,
+    interval_s: float = 600.0,
     notifications: bool = False,
 ) -> AsyncIterator[Shown]:
     """An app that has drawn the first snapshot, over a driver that hands out these in turn."""
