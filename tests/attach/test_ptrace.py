@@ -21,6 +21,7 @@ from collectors.attach.by_ptrace import PARKED_THREAD, PENDING_CALL
 from collectors.attach.files import Place
 from collectors.attach.method import Attempt
 from collectors.attach.ptrace import calls
+from collectors.attach.ptrace.threads import thread_ids
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
 from collectors.process import process as processes
 from tests.attach import children
@@ -57,6 +58,9 @@ def test_text_runs_once_per_entry_and_the_child_goes_on(
 ) -> None:
     mark = tmp_path / "mark"
     with python(code, interpreter) as one:
+        assert code != children.BLOCKED or settles(
+            lambda: len(thread_ids(one.pid)) == 2 and one.state == "S"
+        )
         for count in (1, 2, 3):
             attempt = enter(way, one, writes(mark))
             assert attempt.entered, attempt
