@@ -97,13 +97,6 @@ def test_copies_memsets_and_calls_of_each_layout_are_read(
     assert [row.tolist()[:4] for row in calls] == [(at_ns, at_ns + 5, 43, 1234)] * 2
 
 
-def test_a_library_that_tells_no_lengths_is_refused(trainer: Trainer, connect: Connect) -> None:
-    trainer.load(version=140000).do("cupti.fake_learnable(0)")
-    monitor = connect(trainer.start())
-    status = monitor.in_state("off")
-    assert status["tier"] == "nvml" and "140000" in status["says"]
-
-
 def test_an_unknown_record_ends_its_buffer_and_is_counted(
     trainer: Trainer, connect: Connect
 ) -> None:
