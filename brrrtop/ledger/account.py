@@ -20,9 +20,9 @@ from brrrtop.analysis.estimate import estimate
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
-from brrrtop.model.tables import I8, Span, edges
+from brrrtop.model.tables import I8, Span, Window, edges
 from brrrtop.timeline.timeline import NEAR_STEPS_NS, Timeline
-from collectors.vocabulary import MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 if TYPE_CHECKING:
     from brrrtop.ledger.sums import PhaseSums
@@ -35,6 +35,10 @@ QUIET_NS = 700_000_000
 """So long after a burst all of it has come: an agent drains for half a second at most."""
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
 """So long after a burst nothing more comes of it, nor of the steps around it."""
+UNTRACED = 0.05
+"""Part of a step before its burst began: tracing is switched on where a step ends."""
+MOST_STEPS = 12
+"""So many of the last ones tell whether steps are alike."""
 MEASURED = {
     MarkClass.GC: "gc",
     MarkClass.LOGGING: "logging",
@@ -58,6 +62,8 @@ class Burst(Struct, frozen=True, eq=False):
     """Whole steps; 0: it is a stretch of time."""
     waits_ns: int
     """Of its time, in which the training thread waited for a batch."""
+    launches: tuple[int, ...] = ()
+    """Of each of its last whole steps."""
 
 
 class Bursts:
@@ -116,7 +122,27 @@ def _burst(timeline: Timeline, span: Span, device_id: int) -> Burst | None:
     seen = edges(window.observed) if window.observed else edges((result.span,))
     waits = intervals.Cover(*window.marks.union(MarkClass.INPUT))
     whole = result.steps.count if result.steps.source == "marks" else 0
-    return Burst(result.span, result.account, whole or 0, int(waits.between(*seen).sum()))
+    waits_ns = int(waits.between(*seen).sum())
+    return Burst(result.span, result.account, whole or 0, waits_ns, _launches(window, whole or 0))
+
+
+def _launches(window: Window, steps: int) -> tuple[int, ...]:
+    """Of each of the last steps that were traced from beginning to end; none where no launches are known.
+
+    Args:
+        steps: That the device did in it: calls of the last one may be lost.
+    """
+    marks, calls = window.marks, window.calls
+    ends = np.unique(
+        np.append(window.near_steps_ns, marks.ends_ns[marks.classes == MarkClass.STEP])
+    )
+    made = np.sort(calls.starts_ns[calls.classes == CallClass.LAUNCH])
+    opened, closed = edges(window.traced)
+    at = np.searchsorted(closed, ends[1:])  # the traced span that a step's end lies in
+    opened = np.append(opened, np.iinfo(np.int64).max)[at]
+    whole = opened - ends[:-1] <= UNTRACED * np.diff(ends)
+    counts = np.diff(np.searchsorted(made, ends))[whole]
+    return tuple(counts[counts > 0].tolist()[:steps][-MOST_STEPS:])
 
 
 def account_of(known: PhaseSums) -> Account:

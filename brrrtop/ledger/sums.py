@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account.account import add, split_of
 from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.ledger.account import Burst, account_of
+from brrrtop.ledger.account import MOST_STEPS, Burst, account_of
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.phases import Phases
 from brrrtop.ledger.places import Key, place_of
@@ -149,6 +149,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
             active=self.active,
             traced_ns=sum(one.account.duration_ns for one in self.bursts),
             traced_steps=sum(one.steps for one in self.bursts),
+            launches=sum((one.launches for one in self.bursts), ()),
             account=account,
             split=split_of(account) if self.bursts else None,
         )
@@ -297,6 +298,7 @@ def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
             account=add([one.account for one in group]),
             steps=sum(one.steps for one in group),
             waits_ns=sum(one.waits_ns for one in group),
+            launches=sum((one.launches for one in group), ())[-MOST_STEPS:],
         )
         for group in groups
         if group
