@@ -178,6 +178,7 @@ NOT_REACHED = {
     "whatif.edits.layout_precision_attention": "UNSCALE_PASSES",
     "whatif.iterations": "LATE",
     "whatif.price": "GUESS_DOUBT FOLLOWING",
+    "whatif.risks": "STEADY TIMED_STEPS",
     "whatif.step": "USUAL_LATENCY_NS ALIKE NEAR",
     "ledger.account": "SHORT_NS QUIET_NS SETTLED_NS",
     "ledger.between": "LONG_NS CHANCE RARELY FEW_SAMPLES FEW_STEPS _SEVERAL",
