@@ -361,5 +361,5 @@ def within(seen: Context, run: Run | None) -> Context:
     if run is not None:
         samples = samples_of(run, seen.facts.stack_samples)
         estimate = replace(seen.estimate, stack_samples=samples)
-        seen = replace(seen, sampled_run=sampled(run, rows), estimate=estimate)
+        seen = replace(seen, sampled_run=sampled(run, rows, seen.facts.window), estimate=estimate)
     return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Phase, Run
+from brrrtop.model.tables import Window
 from brrrtop.text import loader
 from brrrtop.whatif.price import doubt_of
+from brrrtop.whatif.risks import Risk, risk_of_run, with_risks
 
 LEAST_ROW = 0.01
 """Of the run: a row for what the ledger measured from there on."""
@@ -32,6 +34,8 @@ class Sampled(Struct, frozen=True):
     phase: Phase | None
     paced: float
     """Share of the training time that waits for loader workers: they set the pace then, and not the step."""
+    risks: tuple[Risk, ...] = ()
+    """By all steps that were traced, of which the window has the last ones."""
 
     def part(self, step_ns: float | None) -> float:
         """Share of the run that traced steps of that length stand for."""
@@ -55,13 +59,14 @@ class Sampled(Struct, frozen=True):
         return idle_ns / max(1, self.run.duration_ns)
 
 
-def sampled(run: Run, loaders: Sequence[LoaderRow]) -> Sampled:
+def sampled(run: Run, loaders: Sequence[LoaderRow], window: Window) -> Sampled:
     """What the traced steps are a sample of."""
     traced = [one for one in run.phases if one.traced_ns]
     phase = run.train or max(traced, key=lambda one: one.duration_ns, default=None)
     workers = max((row.workers or 0 for row in loaders), default=0)
     waits = (phase.waits_share or 0.0) if phase is not None and workers else 0.0
-    return Sampled(run, phase, waits)
+    risk = risk_of_run(phase, window) if phase is not None and phase.steps else None
+    return Sampled(run, phase, waits, () if risk is None else (risk,))
 
 
 def rows_of_run(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:
@@ -78,6 +83,7 @@ def rows_after(rows: Iterable[WhatIf], of: Sampled) -> tuple[WhatIf, ...]:
 
 def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
     phase = of.phase
+    row = row if row.risk else with_risks(row, of.risks)
     if phase is None or not phase.duration_ns:
         return row
     # A step that was traced without its waits is shorter than the mean one: its gain is a time.

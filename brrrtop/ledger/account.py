@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.account.account import BUSY
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
-from brrrtop.model.tables import I8, Span, edges
+from brrrtop.model.tables import I8, Span, Window, edges
 from brrrtop.timeline.timeline import NEAR_STEPS_NS, Timeline
-from collectors.vocabulary import MarkClass
+from collectors.vocabulary import CallClass, MarkClass
 
 if TYPE_CHECKING:
     from brrrtop.ledger.sums import PhaseSums
@@ -34,15 +35,10 @@ QUIET_NS = 700_000_000
 """So long after a burst all of it has come: an agent drains for half a second at most."""
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
 """So long after a burst nothing more comes of it, nor of the steps around it."""
-BUSY = (
-    "compute_ns",
-    "memory_ns",
-    "underfilled_ns",
-    "exposed_comm_ns",
-    "exposed_copy_ns",
-    "unknown_ns",
-)
-"""Buckets in which the device is active."""
+UNTRACED = 0.05
+"""Part of a step before its burst began: tracing is switched on where a step ends."""
+MOST_STEPS = 12
+"""So many of the last ones tell whether steps are alike."""
 MEASURED = {
     MarkClass.GC: "gc",
     MarkClass.LOGGING: "logging",
@@ -66,13 +62,15 @@ class Burst(Struct, frozen=True, eq=False):
     """Whole steps; 0: it is a stretch of time."""
     waits_ns: int
     """Of its time, in which the training thread waited for a batch."""
+    launches: tuple[int, ...] = ()
+    """Of each of its last whole steps."""
 
 
 class Bursts:
     """The bursts of one device, each judged at its beginning, when it is over, and once it is settled."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[tuple[int | None, int, bool], Burst | None]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[object, ...], Burst | None]] = {}
 
     def within(self, timeline: Timeline, span: Span, device_id: int, cuts: I8) -> list[Burst]:
         """Those that begin in the span, in order.
@@ -86,9 +84,12 @@ class Bursts:
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
-            seen = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
-            if known is None or known[0] != seen:
-                known = self._known[key] = (seen, _burst(timeline, piece, device_id))
+            due = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
+            if known is None or known[0][0] != due:
+                seen = learned, piece.t1_ns, timeline.rows_in(piece)
+                same = known is not None and known[0][1] == seen
+                burst = known[1] if known and same else _burst(timeline, piece, device_id)
+                known = self._known[key] = ((due, seen), burst)
             if known[1] is not None:
                 result.append(known[1])
         return result
@@ -121,7 +122,27 @@ def _burst(timeline: Timeline, span: Span, device_id: int) -> Burst | None:
     seen = edges(window.observed) if window.observed else edges((result.span,))
     waits = intervals.Cover(*window.marks.union(MarkClass.INPUT))
     whole = result.steps.count if result.steps.source == "marks" else 0
-    return Burst(result.span, result.account, whole or 0, int(waits.between(*seen).sum()))
+    waits_ns = int(waits.between(*seen).sum())
+    return Burst(result.span, result.account, whole or 0, waits_ns, _launches(window, whole or 0))
+
+
+def _launches(window: Window, steps: int) -> tuple[int, ...]:
+    """Of each of the last steps that were traced from beginning to end; none where no launches are known.
+
+    Args:
+        steps: That the device did in it: calls of the last one may be lost.
+    """
+    marks, calls = window.marks, window.calls
+    ends = np.unique(
+        np.append(window.near_steps_ns, marks.ends_ns[marks.classes == MarkClass.STEP])
+    )
+    made = np.sort(calls.starts_ns[calls.classes == CallClass.LAUNCH])
+    opened, closed = edges(window.traced)
+    at = np.searchsorted(closed, ends[1:])  # the traced span that a step's end lies in
+    opened = np.append(opened, np.iinfo(np.int64).max)[at]
+    whole = opened - ends[:-1] <= UNTRACED * np.diff(ends)
+    counts = np.diff(np.searchsorted(made, ends))[whole]
+    return tuple(counts[counts > 0].tolist()[:steps][-MOST_STEPS:])
 
 
 def account_of(known: PhaseSums) -> Account:
@@ -271,18 +292,3 @@ _MECHANICAL = {
     "launch": "launch", "device": "device_wait", "other_process": "device_wait", "unknown": "unknown",
 }  # fmt: skip
 """How idle time of a cause came about; of others the host was late."""
-
-
-def add(accounts: Sequence[Account]) -> Account:
-    """The sum of accounts."""
-    causes = dict.fromkeys(IDLE_CAUSES, 0)
-    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
-    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)
-    for one in accounts:
-        for cause, ns in one.idle_ns.items():
-            causes[cause] += ns
-        for name, ns in one.mechanical_ns.items():
-            mechanical[name] += ns
-        for name in totals:
-            totals[name] += getattr(one, name)
-    return Account(**totals, idle_ns=causes, mechanical_ns=mechanical)

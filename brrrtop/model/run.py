@@ -63,6 +63,8 @@ class Phase(Struct, frozen=True):
 
     waits_most_ns: int = 0
     """The most that so few samples leave room for, 95 times of 100; `waits_ns` where marks tell all."""
+    launches: tuple[int, ...] = ()
+    """Of each of the last steps that were traced."""
 
     @property
     def waits_share(self) -> float | None:

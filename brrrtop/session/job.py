@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.rules.distributed import advise_job, beside_peers
 from brrrtop.analysis.ranks.job import RankInput, judge_job
+from brrrtop.analysis.ranks.lateness import RankActivity
 from brrrtop.errors import BadInput
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
@@ -29,6 +30,8 @@ class RankView(Struct, frozen=True, eq=False):
     snapshot: Snapshot | None = None
     window: Window | None = None
     """All that is kept of its GPU's timeline; None where there is none to judge."""
+    known: dict[object, RankActivity] = {}
+    """Of what it did in each burst, by earlier looks."""
     why: str | None = None
     """Why it cannot be watched or read, as a clause."""
     world: int | None = None
@@ -51,7 +54,7 @@ def job_of(
     """All ranks beside each other, with what they advise together."""
     sources = [one.snapshot.source if one.snapshot is not None else None for one in views]
     inputs = [
-        RankInput(_row(one), one.window, source is not None and source.tier == "trace")
+        RankInput(_row(one), one.window, one.known, source is not None and source.tier == "trace")
         for one, source in zip(views, sources, strict=True)
     ]
     world = max((one.world for one in sources if one and one.world), default=None)

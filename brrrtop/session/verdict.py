@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.context import Context
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
@@ -48,24 +47,21 @@ def verdict(
     shown: Analysis,
     details: HostDetails | None = None,
     run: Run | None = None,
-    picture: StepPicture | None = None,
-    priced: Context | None = None,
+    before: Verdict | None = None,
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
     Args:
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
-        picture: Of a step; None: of the last whole one.
-        priced: Of an earlier verdict on the same analysis.
+        before: An earlier verdict on the same analysis.
     """
-    recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, priced)
-    return Verdict(
-        advice=advice,
-        tables=replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders),
-        picture=picture or step_picture(shown),
-    )
+    if before is not None:
+        advice = advise(shown, run, before.advice.priced)
+        return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
+    recorded, advice = timeline.recorded_step(shown.estimate.device.device_id), advise(shown, run)
+    tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
+    return Verdict(advice, tables, step_picture(shown))
 
 
 def showing(

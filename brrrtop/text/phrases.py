@@ -69,6 +69,10 @@ RISKS = {
     "pad to a few sizes",
     "solvers": "factorizations run here, which no compiler takes",
     "own-functions": "compiled code may break at the program's own autograd functions",
+    "two-updates": "a model that runs twice in a step has its outputs overwritten: "
+    "torch.compiler.cudagraph_mark_step_begin() before each pass",
+    "few-steps": "too few steps were traced to rule out that they differ, and each kind of step is compiled "
+    "and captured again",
 }
 """Why an edit may cost more than it saves, by `whatif.risks.Risk`."""
 

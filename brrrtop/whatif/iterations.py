@@ -9,12 +9,11 @@ from msgspec import Struct
 from brrrtop.analysis.account.idle_causes import BACK_TO_BACK_NS, DISPATCH_NS
 from brrrtop.analysis.facts.ranges import host_steps
 from brrrtop.analysis.facts.table import Facts
+from brrrtop.ledger.account import UNTRACED
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool, Window, edges
 from collectors.vocabulary import PAINT, MarkClass
 
-UNTRACED = 0.05
-"""Part of a step before its burst began: tracing is switched on where a step ends."""
 LONG_CALL = 4.0
 """Times the usual call: a longer one on a busy device stood before a full launch queue."""
 MOST_CALL_NS = 10_000.0

@@ -14,8 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.facts.training import optimizer
 from brrrtop.kernel_names.traits import Role, by_name, role_of, used
+from brrrtop.ledger.account import MOST_STEPS
 from brrrtop.model.advice import WhatIf
+from brrrtop.model.run import Phase
 from brrrtop.model.tables import F8, I8, ActivityType, Window
 from brrrtop.whatif.iterations import whole_steps
 from collectors.vocabulary import MarkClass
@@ -24,9 +27,20 @@ SAME_STEP = 0.02
 """Steps whose launches, or blocks, differ by less than this part are one kind of step: a sort of more
 elements takes a launch more."""
 FEW_KINDS = 2
-"""Kinds of steps that are captured and compiled once each: two models that are trained in turns."""
-MOST_STEPS = 12
-"""More of them tell nothing new."""
+"""Kinds of steps that are captured and compiled once each, where each came again: two models that are trained
+in turns."""
+NEW_SHARE = 0.2
+"""Steps that are the only one of their kind, of all: about so many of the steps to come are of a new kind."""
+ENOUGH_STEPS = 3
+"""From which steps that look alike are taken for all. Of twelve layers that are each dropped one time in ten,
+as HuBERT's, two steps look alike 28 times in 100, three 9, four 3; two in 70 public models measured here
+dropped layers or branched, so that after three like steps one in 300 still does. Where half of all steps were
+new, three would look alike one time in four."""
+STEADY = 0.04
+"""Steps of a run whose lengths differ by less than this part, without the longest and the shortest tenth,
+have the same kernels: one layer of 24 is more."""
+TIMED_STEPS = 30
+"""So many of them say so."""
 
 
 class Risk(Enum):
@@ -40,6 +54,10 @@ class Risk(Enum):
     """Factorizations, which no compiler takes and which read back whether they went well."""
     OWN_FUNCTIONS = "own-functions"
     """Autograd functions of the program's own."""
+    TWO_UPDATES = "two-updates"
+    """A step has several, as of a GAN: a model runs again before its outputs were used."""
+    FEW_STEPS = "few-steps"
+    """Live, too few were traced until now to rule out that they differ."""
 
 
 class Cost(Struct, frozen=True):
@@ -60,9 +78,13 @@ COSTS: dict[tuple[Risk, str], Cost] = {
     (Risk.SOLVERS, GRAPHS): Cost(-0.4, 0.0),
     (Risk.OWN_FUNCTIONS, COMPILE): Cost(-0.2),
     (Risk.OWN_FUNCTIONS, GRAPHS): Cost(-0.2),
+    (Risk.TWO_UPDATES, GRAPHS): Cost(-0.1),
+    (Risk.FEW_STEPS, COMPILE): Cost(-0.1),
+    (Risk.FEW_STEPS, GRAPHS): Cost(-0.1),
 }
 """Seen on an H100 (torch 2.11, 2026-11): HuBERT with dropped layers took 8.8 times as long with CUDA graphs,
-17 % longer compiled; a Gaussian process by Cholesky factors 29 % longer. The others are guesses."""
+17 % longer compiled; a Gaussian process by Cholesky factors 29 % longer. A GAN failed with graphs (H200).
+The others are guesses."""
 _SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
 
 
@@ -75,6 +97,7 @@ def risks_of(analysis: Analysis) -> tuple[Risk, ...]:
         _differences(analysis),
         Risk.SOLVERS if solves else None,
         Risk.OWN_FUNCTIONS if own_functions(window) else None,
+        Risk.TWO_UPDATES if _updates_twice(analysis) else None,
     )
     return tuple(risk for risk in risks if risk is not None)
 
@@ -119,19 +142,44 @@ COMPILED_FUNCTION = "CompiledFunction"
 """AOTAutograd's: the code is compiled."""
 
 
+def _updates_twice(analysis: Analysis) -> bool:
+    """Whether steps have two updates and more, by the ranges of optimizers."""
+    known = optimizer(analysis.facts)
+    updates = known.updates if known is not None else None
+    return (updates or 0) > 1.5 * (analysis.estimate.steps_covered or np.inf)
+
+
 def _differences(analysis: Analysis) -> Risk | None:
-    """Whether whole steps of the run differ in their kernels, or in what these work on."""
+    """Whether whole steps of the window differ in their kernels, or in what these work on."""
     window = analysis.facts.window
     steps = whole_steps(analysis.facts)[-MOST_STEPS:]
     rows = [_model_rows(window, step) for step in steps]
     acts = window.activities
     count = len(window.names)
     launches = np.array([np.bincount(acts.name_ids[r], minlength=count) for r in rows], np.float64)
-    if len(rows) > FEW_KINDS and kinds(launches) > FEW_KINDS:
-        same_count = kinds(launches.sum(axis=1)[:, None]) <= FEW_KINDS
+    if differ(launches):
+        same_count = not differ(launches.sum(axis=1)[:, None])
         return Risk.SHAPES_DIFFER if same_count else Risk.KERNELS_DIFFER
     blocks = np.array([acts.blocks[r].sum() for r in rows], np.float64)[:, None]
-    return Risk.SHAPES_DIFFER if len(rows) > FEW_KINDS and kinds(blocks) > FEW_KINDS else None
+    return Risk.SHAPES_DIFFER if differ(blocks) else None
+
+
+def risk_of_run(phase: Phase, window: Window) -> Risk | None:
+    """What all steps that were traced of a phase say; the window has the last ones."""
+    if differ(np.array(phase.launches, np.float64)[:, None]):
+        return Risk.KERNELS_DIFFER
+    few = 0 < phase.traced_steps < ENOUGH_STEPS and not _are_steady(window)
+    return Risk.FEW_STEPS if few else None
+
+
+def _are_steady(window: Window) -> bool:
+    """Whether the steps of the last minute, traced or not, take the same time."""
+    marks = window.watched if window.watched is not None else window.marks
+    lengths = np.diff(np.sort(marks.ends_ns[marks.classes == MarkClass.STEP]))
+    if len(lengths) < TIMED_STEPS:
+        return False
+    low, usual, high = np.percentile(lengths, (10, 50, 90))
+    return bool(high - low < STEADY * usual)
 
 
 def _model_rows(window: Window, rows: I8) -> I8:
@@ -145,10 +193,18 @@ def _model_rows(window: Window, rows: I8) -> I8:
 _NOT_THE_MODELS = np.array([int(Role.OPTIMIZER), int(Role.COMM), int(Role.COPY), int(Role.SET)])
 
 
-def kinds(steps: F8) -> int:
-    """How many kinds of steps there are, one row each; rows that are nearly alike are of one kind."""
+def differ(steps: F8) -> bool:
+    """Whether more kinds of steps are to be expected than these, one row each: there are many, or one that
+    did not come again. Rows that are nearly alike are of one kind."""
     seen: list[F8] = []
+    times: list[int] = []
     for row in steps:
-        if all(np.abs(row - one).sum() > SAME_STEP * max(row.sum(), 1.0) for one in seen):
+        like = (np.abs(row - one).sum() <= SAME_STEP * max(row.sum(), 1.0) for one in seen)
+        at = next((i for i, one in enumerate(like) if one), len(seen))
+        if at == len(seen):
             seen.append(row)
-    return len(seen)
+            times.append(0)
+        times[at] += 1
+    if len(steps) < ENOUGH_STEPS or len(seen) == 1:
+        return False
+    return len(seen) > FEW_KINDS or times.count(1) > NEW_SHARE * len(steps)

@@ -273,8 +273,11 @@ class Scene:
         return self
 
     def step(self) -> Scene:
-        """The end of an optimizer step, as a live trainer marks it."""
-        return self.mark(MarkClass.STEP)
+        """The end of an optimizer step, as a live trainer marks it: where its last launch returned."""
+        self.mark(MarkClass.STEP)
+        if self.returned is not None and self.returned < self.now - DISPATCH - CALL:
+            self.marks[-1]["start"] = self.marks[-1]["end"] = self.returned
+        return self
 
     def gauge(self, metric: Metric, *values: float) -> Scene:
         """Readings of one counter."""

@@ -12,7 +12,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 
-PATIENCE_S = 40.0
+PATIENCE_S = 100.0
 ENDS_S = 60.0
 """Two seconds, and what a busy machine adds: what is looked for never ends."""
 BRRRTOP = ("-m", "brrrtop")

@@ -107,10 +107,10 @@ def test_a_screen_whose_stderr_goes_elsewhere_is_explained(tmp_path: Path) -> No
             stdin=theirs, stdout=theirs, stderr=log, env={**os.environ, "TERM": "xterm"},
         )  # fmt: skip
         try:
-            assert child.wait(30) == 2
+            assert child.wait(120) == 2
         finally:
             child.kill()
-            child.wait(10)
+            child.wait(60)
             os.close(ours)
             os.close(theirs)
     text = (tmp_path / "log").read_text()

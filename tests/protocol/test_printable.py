@@ -107,7 +107,7 @@ def test_the_command_line_of_another_process_is_cleaned(text: str) -> None:
 
 def _once_started(pid: int) -> Process:
     """As soon as it is the program and not our own copy."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         process = processes.read(pid)
         if process.cmdline[-1:] == ("end",):

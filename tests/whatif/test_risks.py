@@ -1,16 +1,26 @@
 """What in the records of a run speaks against an edit."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
 from brrrtop.model.advice import Unprofiled, WhatIf
+from brrrtop.model.run import PhaseKind
+from brrrtop.model.tables import F8
+from brrrtop.whatif import risks
 from brrrtop.whatif.risks import Risk, own_functions, risks_of, with_risks
 from collectors.vocabulary import MarkClass
 from tests.advisories.cases import looped, small
 from tests.advisories.scenarios import ADD, GEMM, MUL, NORM, SGEMM, Scene, healthy
+from tests.advisories.test_phases import phase
+from tests.analysis.build import K, M, window
+from tests.recorded import analyzed
+
+GAINS = Path(__file__).parents[2] / "benchmarks" / "gains"
 
 POTRF = "void potrf_params_kernel<float, 32>(int, float*)"
 
@@ -36,6 +46,59 @@ def tokens(count: int) -> Callable[[Scene], object]:
     return lambda s: [s.kernel(n, 4.0, late=9.0, blocks=count) for n in (GEMM, ADD, MUL) * 40]
 
 
+def like(*counts: int) -> F8:
+    """Steps of so many launches."""
+    return np.array(counts, np.float64)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("launches", "differ"),
+    [
+        ((897, 897), False),  # too few to say
+        ((897, 897, 897), False),
+        ((897, 897, 959), True),  # HuBERT on an H100: a third of the steps is of a kind of its own
+        ((10, 20, 10), True),
+        ((10, 20, 10, 20), False),  # two models in turns
+        ((50,) * 11 + (60,), False),  # one step in twelve reports
+        ((10, 20, 30, 10, 20, 30), True),
+        ((400, 401, 399), False),
+    ],
+)
+def test_kinds_of_steps_that_came_once_are_followed_by_more(
+    launches: tuple[int, ...], differ: bool
+) -> None:
+    assert risks.differ(like(*launches)) is differ
+
+
+@pytest.mark.parametrize(
+    ("launches", "lengths_ms", "risk"),
+    [
+        ((897, 897), (40, 60), Risk.FEW_STEPS),
+        ((897, 897), (50.2, 49.8), None),  # a layer less would be seen in the time
+        ((897, 897, 897), (40, 60), None),
+        ((897, 959, 897), (50, 50), Risk.KERNELS_DIFFER),
+        ((), (40, 60), None),  # nothing of the phase was traced
+    ],
+)
+def test_what_all_traced_steps_of_a_run_say(
+    launches: tuple[int, ...], lengths_ms: tuple[float, ...], risk: Risk | None
+) -> None:
+    made = phase(PhaseKind.TRAIN, 100, 1000)
+    made = replace(made, launches=launches, traced_steps=len(launches))
+    ends = (1e6 * np.cumsum(np.resize(lengths_ms, 40))).astype(int).tolist()
+    seen = window([K(0, 9, ADD, 1)], [], [M(at, at, MarkClass.STEP, "step") for at in ends])
+    assert risks.risk_of_run(made, seen) == risk
+
+
+def test_hubert_whose_layers_are_dropped_is_not_led_to_cuda_graphs() -> None:
+    """9.8 times as long with them on an H100."""
+    whole = analyzed(GAINS / "h100-4" / "hf_hubert_ctc.brrr")
+    row = next(row for row in whole.whatif if row.edit == "compile-reduce-overhead")
+    assert row.risk == "kernels-differ" and row.saves < 0 and row.advisory is None
+    assert whole.run is not None and whole.run.train is not None
+    assert whole.run.train.launches == (897, 897, 959)
+
+
 DROPPED = steps(*map(layers, (11, 12, 10, 12, 9, 11)))
 LENGTHS = steps(*map(tokens, (400, 150, 320, 210, 480, 260)))
 
@@ -53,6 +116,15 @@ def test_steps_that_differ_make_compiling_and_capturing_a_risk(scene: Scene, ris
     assert compiled.saves_low < 0
     leads = {row.edit for row in advice.whatif if row.advisory == advice.given[0].kind}
     assert not leads & {"compile", "compile-reduce-overhead"}
+
+
+def test_several_updates_in_a_step_are_a_risk_to_graphs_alone() -> None:
+    """A GAN, whose graphs' outputs are overwritten before their backward pass."""
+    shown = analyzed(GAINS / "measured" / "example_dcgan.brrr")
+    assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
+        "compile-reduce-overhead": "two-updates"
+    }
+    assert shown.advisories[0].evidence["edit"] != "compile-reduce-overhead"
 
 
 @pytest.mark.parametrize(
