@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.account.account import BUSY
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -38,15 +39,6 @@ UNTRACED = 0.05
 """Part of a step before its burst began: tracing is switched on where a step ends."""
 MOST_STEPS = 12
 """So many of the last ones tell whether steps are alike."""
-BUSY = (
-    "compute_ns",
-    "memory_ns",
-    "underfilled_ns",
-    "exposed_comm_ns",
-    "exposed_copy_ns",
-    "unknown_ns",
-)
-"""Buckets in which the device is active."""
 MEASURED = {
     MarkClass.GC: "gc",
     MarkClass.LOGGING: "logging",
@@ -78,7 +70,7 @@ class Bursts:
     """The bursts of one device, each judged at its beginning, when it is over, and once it is settled."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[tuple[int | None, int, bool], Burst | None]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[object, ...], Burst | None]] = {}
 
     def within(self, timeline: Timeline, span: Span, device_id: int, cuts: I8) -> list[Burst]:
         """Those that begin in the span, in order.
@@ -92,9 +84,12 @@ class Bursts:
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
-            seen = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
-            if known is None or known[0] != seen:
-                known = self._known[key] = (seen, _burst(timeline, piece, device_id))
+            due = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
+            if known is None or known[0][0] != due:
+                seen = learned, piece.t1_ns, timeline.rows_in(piece)
+                same = known is not None and known[0][1] == seen
+                burst = known[1] if known and same else _burst(timeline, piece, device_id)
+                known = self._known[key] = ((due, seen), burst)
             if known[1] is not None:
                 result.append(known[1])
         return result
@@ -297,18 +292,3 @@ _MECHANICAL = {
     "launch": "launch", "device": "device_wait", "other_process": "device_wait", "unknown": "unknown",
 }  # fmt: skip
 """How idle time of a cause came about; of others the host was late."""
-
-
-def add(accounts: Sequence[Account]) -> Account:
-    """The sum of accounts."""
-    causes = dict.fromkeys(IDLE_CAUSES, 0)
-    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
-    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)
-    for one in accounts:
-        for cause, ns in one.idle_ns.items():
-            causes[cause] += ns
-        for name, ns in one.mechanical_ns.items():
-            mechanical[name] += ns
-        for name in totals:
-            totals[name] += getattr(one, name)
-    return Account(**totals, idle_ns=causes, mechanical_ns=mechanical)

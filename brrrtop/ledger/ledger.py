@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.account.account import add, split_of
 from brrrtop.analysis.facts.stack_samples import read_samples
-from brrrtop.ledger import account as accounts
 from brrrtop.ledger.account import SHORT_NS, Burst, Bursts
 from brrrtop.ledger.evidence import Evidence, gather
 from brrrtop.ledger.phases import Phases, find_phases
@@ -56,6 +55,8 @@ class Ledger:
         self._last_key: Key | None = None
         """Of the last closed stretch."""
         self._stretches: list[tuple[Span, Key]] = []
+        self._newest: tuple[Run, dict[Key, PhaseSums], Phases] | None = None
+        """With what it is made of."""
 
     def run(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
         """The run up to now; None before anything is known of it."""
@@ -78,7 +79,19 @@ class Ledger:
         run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
         samples = read_samples(timeline.names, marks, within=False)
         early = device_id is None and bool(timeline.devices)  # that the trainer has opened
-        return replace(run, samples=samples, unseen=unseen(run.account) if early else None)
+        run = replace(run, samples=samples, unseen=unseen(run.account) if early else None)
+        self._newest = run, every, phases
+        return run
+
+    def moved(self, timeline: Timeline, device_id: int | None, now_ns: int) -> Run | None:
+        """The newest run, with the last seconds up to now: what went on when it was looked at goes on."""
+        if self._newest is None:
+            return None
+        run, every, phases = self._newest
+        span = Span(max(self._open_ns, now_ns - NOW_NS), now_ns)
+        evidence = gather(timeline, timeline.marks_between(span), span, device_id)
+        phases = replace(phases, ends=np.append(phases.ends[:-1], now_ns))
+        return replace(run, now=self._now(every, evidence, phases, now_ns))
 
     def judge_anew(self) -> None:
         """To be called at the end: nothing that bursts lack is still to come."""
@@ -132,7 +145,7 @@ class Ledger:
     ) -> Run:
         ordered = sorted(every.values(), key=lambda one: -one.duration_ns)
         shown = tuple(one.phase(span.duration_ns) for one in ordered)
-        whole = accounts.add([one.account for one in shown])
+        whole = add([one.account for one in shown])
         train = [one for one in shown if one.kind is PhaseKind.TRAIN]
         steps = sum(one.steps for one in train)
         step_ns = mean_step(one.pace for one in ordered if one.key[0] is PhaseKind.TRAIN)
@@ -161,7 +174,7 @@ class Ledger:
             replace(one, bursts=every[one.key].bursts)
             for one in sums_of(evidence, phases, (), span)
         ]
-        whole = accounts.add([one.account for one in parts])
+        whole = add([one.account for one in parts])
         key = phases.keys[phases.rows[-1]] if len(phases.rows) else None
         read_ns = sum(one.read_ns for one in parts)
         return Now(

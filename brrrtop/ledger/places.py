@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ Key = tuple[PhaseKind, Frame | str]
 """What a phase does, and the user's function, or the line, that it is in."""
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, eq=False, dict=True):
     """One stack sample: `main.py:238 fetch < main.py:303 train > torch/a.py:12 f | source`."""
 
     frames: tuple[tuple[str, str], ...]
@@ -30,25 +30,25 @@ class Place(Struct, frozen=True):
     library: str = ""
     """The innermost frame of all where it is a library's: `modules/linear.py:134 Linear.forward`."""
 
-    @property
+    @cached_property
     def compiles(self) -> bool:
         return _COMPILER.search(self.library) is not None
 
-    @property
+    @cached_property
     def computes(self) -> bool:
         """In a library that is neither Python's own nor torch's loader: on its way to a launch."""
         return _COMPUTES.search(self.library) is not None
 
-    @property
+    @cached_property
     def learns(self) -> bool:
         """In a backward pass, or in an optimizer."""
         return _LEARNS.search(self.library) is not None
 
-    @property
+    @cached_property
     def runs_model(self) -> bool:
         return _RUNS_MODEL.search(self.library) is not None
 
-    @property
+    @cached_property
     def waits_for_batch(self) -> bool:
         """For what another thread puts into a queue, `requests.get()` of one is no download; or a server for
         its next request."""
@@ -57,7 +57,7 @@ class Place(Struct, frozen=True):
             _IDLES.search(self.library) is not None and _SERVES.search(self.source) is not None
         )
 
-    @property
+    @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
         """`(file, function)` of each frame, outermost first."""
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])

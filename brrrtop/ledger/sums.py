@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.account.account import split_of
+from brrrtop.analysis.account.account import add, split_of
 from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.ledger import account as accounts
-from brrrtop.ledger.account import MOST_STEPS, Burst
+from brrrtop.ledger.account import MOST_STEPS, Burst, account_of
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.phases import Phases
 from brrrtop.ledger.places import Key, place_of
@@ -122,7 +121,7 @@ class PhaseSums(Struct, frozen=True, eq=False):
     @property
     def account(self) -> Account:
         """All of its time."""
-        return accounts.account_of(self)
+        return account_of(self)
 
     @property
     def waits_most_ns(self) -> int:
@@ -296,7 +295,7 @@ def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
     return tuple(
         Burst(
             span=Span(group[0].span.t0_ns, group[-1].span.t1_ns),
-            account=accounts.add([one.account for one in group]),
+            account=add([one.account for one in group]),
             steps=sum(one.steps for one in group),
             waits_ns=sum(one.waits_ns for one in group),
             launches=sum((one.launches for one in group), ())[-MOST_STEPS:],

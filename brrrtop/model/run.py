@@ -231,6 +231,16 @@ class Run(Struct, frozen=True, eq=False):
             abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*ours, *theirs}
         )
 
+    def reads_like(self, other: Run | None) -> bool:
+        """Whether all its shares are the same in whole per cent."""
+        if other is None:
+            return False
+        ours, theirs = self._shares(), other._shares()
+        return all(
+            round(100 * ours.get(key, 0.0)) == round(100 * theirs.get(key, 0.0))
+            for key in {*ours, *theirs}
+        )
+
     def _shares(self) -> dict[tuple[str, str], float]:
         whole = max(1, self.duration_ns)
         shares = {(one.kind.value, one.where): one.share for one in self.phases}

@@ -72,9 +72,9 @@ def analyze(
     shown = verdicts.of_device(every, device)
     runs = runs_of(timeline, every) if steps is None and not trimmed else {}
     run = runs.get(shown.estimate.device.device_id)
-    picture = _worst_step_picture(shown) if worst else None
-    sampled = run if timeline.observed is not None else None
-    verdict = verdicts.verdict(timeline, shown, details, sampled, picture)
+    verdict = verdicts.verdict(timeline, shown, details, run if timeline.observed else None)
+    if worst:
+        verdict = replace(verdict, picture=_worst_step_picture(shown))
     judged = _judged(every, runs, any(one.kind == STARTS for one in verdict.advice.given))
     at = Snapshot(
         source=source.info,

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import rank, split_silenced
+from brrrtop.analysis.ranks.lateness import RankActivity
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.run import Run
@@ -40,6 +41,8 @@ class Member(Struct, eq=False):
     """What the first rank's clock is ahead of its own, where files were written at different times."""
     noted: dict[int, Event] = field(default_factory=dict)
     """Lines of its log that its recording has."""
+    deeds: dict[object, RankActivity] = field(default_factory=dict)
+    """What it did in each burst that all ranks share."""
 
     @property
     def ended(self) -> str | None:
@@ -176,7 +179,7 @@ class Driver:
             RankView(
                 m.key, m.label, m.rank, snapshots.get(m.key),
                 m.session.recorded(REACH_NS) if m.session is not None else None,
-                m.why,
+                m.deeds, m.why,
             )
             for m in self.members
         ]  # fmt: skip

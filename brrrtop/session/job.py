@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from brrrtop.advisories.rules.distributed import advise_job, beside_peers
 from brrrtop.analysis.ranks.job import RankInput, judge_job
+from brrrtop.analysis.ranks.lateness import RankActivity
 from brrrtop.errors import BadInput
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Window
+from brrrtop.session.verdict import of_step
 
 _IN_NAME = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 ONE_RUN = "name the files of one run of one job, one a rank"
@@ -28,6 +30,8 @@ class RankView(Struct, frozen=True, eq=False):
     snapshot: Snapshot | None = None
     window: Window | None = None
     """All that is kept of its GPU's timeline; None where there is none to judge."""
+    known: dict[object, RankActivity] = {}
+    """Of what it did in each burst, by earlier looks."""
     why: str | None = None
     """Why it cannot be watched or read, as a clause."""
     world: int | None = None
@@ -50,7 +54,7 @@ def job_of(
     """All ranks beside each other, with what they advise together."""
     sources = [one.snapshot.source if one.snapshot is not None else None for one in views]
     inputs = [
-        RankInput(_row(one), one.window, source is not None and source.tier == "trace")
+        RankInput(_row(one), one.window, one.known, source is not None and source.tier == "trace")
         for one, source in zip(views, sources, strict=True)
     ]
     world = max((one.world for one in sources if one and one.world), default=None)
@@ -78,7 +82,8 @@ def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
     waits = job.waited_for is not None and job.waited_for.is_slow
     # A collective that waits for a late peer would wait as long beside compute.
     own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
-    rows = sorted((*job.whatif, *own), key=lambda row: row.place)
+    step_ns = snapshot.run.step_ns if snapshot.run is not None else None
+    rows = sorted((*(of_step(row, step_ns) for row in job.whatif), *own), key=lambda row: row.place)
     return replace(
         snapshot,
         job=shown,

@@ -12,13 +12,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import split_silenced
-from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.account import PIECE_NS, QUIET_NS
-from brrrtop.ledger.ledger import Ledger
+from brrrtop.ledger.ledger import NOW_NS, Ledger
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.advice import Baseline
 from brrrtop.model.estimate import Estimate
@@ -41,6 +40,9 @@ GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
+
+RUN_NS = 1_000_000_000
+"""Between two looks at all of the run, once there is a verdict."""
 
 
 class Session:
@@ -86,12 +88,12 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
-        self._followed_verdicts = -1
+        self._followed_verdicts, self._followed_ns = -1, 0
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
-        self._priced: Context | None = None
-        """What the newest analysis says whatever the run is: simulated edits are its largest part."""
+        self._before: Verdict | None = None
+        """On the newest analysis, whatever the run was: simulated edits are its largest part."""
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
         self._again = False
@@ -227,18 +229,18 @@ class Session:
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
         self.analysis = verdicts.of_device(every, self.device_id)
         self._judged, self._lack_kernels = every, not with_kernels
-        self._priced = None
+        self._before = None
 
     def _advised(self, shown: Analysis) -> Verdict:
-        made = verdicts.verdict(self.timeline, shown, run=self._run, priced=self._priced)
-        self._priced = made.advice.priced
+        before = self._before
+        self._before = made = verdicts.verdict(self.timeline, shown, run=self._run, before=before)
         gpu = shown.estimate.device.name
         made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
         self._advised_of = self._run
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count
             self._steady.forget()
-        again = self._again and not unseen
+        again = (self._again or self.verdicts == self._seen_verdicts) and not unseen
         self._steady.update(made.advice.given, again=again, t_ns=shown.estimate.span.t1_ns)
         self._seen_verdicts = self.verdicts
         return made
@@ -257,25 +259,30 @@ class Session:
             self._judge(span)
 
     def _follow_run(self, now: int) -> None:
-        """The runs up to now; advice on one that has become another is made anew."""
-        is_told = not self.follows and self._followed_verdicts == self.verdicts
-        if self.timeline.observed is None or is_told:
+        """The runs up to now, between two looks at them the last seconds alone; advice on one that has become
+        another is made anew."""
+        is_told = self._followed_verdicts == self.verdicts
+        if self.timeline.observed is None or (is_told and not self.follows):
             return
-        self._followed_verdicts = self.verdicts
         now = min(now, self.timeline.newest_ns or now)
+        known = self.verdicts or (self._run and self._run.duration_ns > NOW_NS)
+        soon = is_told and known and 0 <= now - self._followed_ns < RUN_NS
+        look = Ledger.moved if soon and not self._is_over(now) else Ledger.run
+        if look is Ledger.run:
+            self._followed_verdicts, self._followed_ns = self.verdicts, now
         batches: dict[int | None, int | None] = {
             one.estimate.device.device_id: one.estimate.batch for one in self._judged
         }
         for device_id, known in (batches or {None: None}).items():
             ledger = self._ledgers.setdefault(device_id, Ledger())
-            run, before = ledger.run(self.timeline, device_id, now), self._runs.get(device_id)
+            run, before = look(ledger, self.timeline, device_id, now), self._runs.get(device_id)
             if run is not None:
                 told = known or (before and before.batch)  # by the last step with shapes
                 self._runs[device_id] = replace(run, batch=told)
         if self._run is None:
             return
         self._history.follow(self._run, now)
-        if self._run.differs(self._advised_of):
+        if self._run.differs(self._advised_of) or not self._run.reads_like(self._advised_of):
             self._verdict = None
 
     @property

@@ -8,11 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.context import Context
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
@@ -48,40 +47,45 @@ def verdict(
     shown: Analysis,
     details: HostDetails | None = None,
     run: Run | None = None,
-    picture: StepPicture | None = None,
-    priced: Context | None = None,
+    before: Verdict | None = None,
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
     Args:
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
-        picture: Of a step; None: of the last whole one.
-        priced: Of an earlier verdict on the same analysis.
+        before: An earlier verdict on the same analysis.
     """
-    recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, priced)
-    return Verdict(
-        advice=advice,
-        tables=replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders),
-        picture=picture or step_picture(shown),
-    )
+    if before is not None:
+        advice = advise(shown, run, before.advice.priced)
+        return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
+    recorded, advice = timeline.recorded_step(shown.estimate.device.device_id), advise(shown, run)
+    tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
+    return Verdict(advice, tables, step_picture(shown))
 
 
 def showing(
     at: Snapshot, verdict: Verdict, advice: tuple[tuple[Advisory, ...], tuple[Advisory, ...]]
 ) -> Snapshot:
-    """A judged snapshot with what follows from its verdict.
+    """A judged snapshot with what follows from its verdict. Steps of what-ifs are those of the run now.
 
     Args:
         advice: To show, and that stands and nobody wants to hear.
     """
+    step_ns = at.run.step_ns if at.run is not None else None
     return replace(
         at,
         advisories=advice[0],
         silenced=advice[1],
-        whatif=verdict.advice.whatif,
+        whatif=tuple(of_step(row, step_ns) for row in verdict.advice.whatif),
         whatif_after=verdict.advice.after,
         tables=verdict.tables,
         picture=verdict.picture,
     )
+
+
+def of_step(row: WhatIf, step_ns: int | None) -> WhatIf:
+    """The same gain of a step of that length; None: no steps are known."""
+    if not step_ns or not row.present_ns > 0:
+        return row
+    return replace(row, step_ns=row.step_ns / row.present_ns * step_ns)

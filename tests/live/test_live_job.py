@@ -255,9 +255,9 @@ def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(
     bench = Bench(0, 0, 0, 0)
     bench.watch(6)
     followed: list[int] = []
-    run = Ledger.run
+    now = Ledger._now
     monkeypatch.setattr(
-        Ledger, "run", lambda at, *given: followed.append(id(at)) or run(at, *given)
+        Ledger, "_now", lambda at, *given: followed.append(id(at)) or now(at, *given)
     )
     bench.watch(2)  # eight looks; a new verdict has the run with it
     bench.job.close()

@@ -1,6 +1,7 @@
 """The playhead over a finished source: how fast it goes, where it stops."""
 
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_a_short_file_has_one_verdict_wherever_the_playhead_is() -> None:
         assert shown.advisories == whole.advisories
         assert shown.progress == pytest.approx(share, abs=0.01)
     source.close()
+
+
+def test_the_last_seconds_move_at_each_look_and_the_run_once_a_second() -> None:
+    with closing(open_source(str(YOUNG))) as source:
+        session, span = Session(source), source.span
+        assert span is not None
+        looks = [session.advance(span.t0_ns + at * 500_000_000) for at in range(1, 24)]
+    runs = [one.run for one in looks if one.run is not None and one.estimate is not None]
+    moved = [a.now.account != b.now.account for a, b in pairwise(runs) if a.now and b.now]
+    assert all(moved) and len(moved) > 12
+    assert len({run.span for run in runs}) <= len(runs) / 2 + 3  # and where a burst was judged
+    assert runs[-1].duration_ns > 10_000_000_000
 
 
 def test_a_playhead_that_went_back_knows_what_was_before() -> None:

@@ -6,6 +6,7 @@ nanosecond, and cutting a window in two gives the same totals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,11 +17,20 @@ from brrrtop.analysis.facts.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
 from brrrtop.analysis.facts.stack_samples import io_part
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model import intervals
-from brrrtop.model.account import IDLE_CAUSES, Account, Split
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
 from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import F8, I8, Activities, Bool, Calls, Marks, Window, edges
 
 Table = TypeVar("Table", Activities, Calls, Marks)
+BUSY = (
+    "compute_ns",
+    "memory_ns",
+    "underfilled_ns",
+    "exposed_comm_ns",
+    "exposed_copy_ns",
+    "unknown_ns",
+)
+"""Buckets in which the device is active."""
 
 
 def book(facts: Facts) -> Account:
@@ -158,3 +168,18 @@ def _crowd(starts: I8, ends: I8, labels: Labels) -> list[int]:
     # What rounding leaves is nobody's: the largest takes it, and the sum is exact.
     times[int(np.argmax(times))] += int(lengths[work].sum()) - sum(times)
     return [*times, int(lengths[~work & comm].sum()), int(lengths[~work & ~comm & copy].sum())]
+
+
+def add(accounts: Sequence[Account]) -> Account:
+    """The sum of accounts."""
+    causes = dict.fromkeys(IDLE_CAUSES, 0)
+    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)
+    for one in accounts:
+        for cause, ns in one.idle_ns.items():
+            causes[cause] += ns
+        for name, ns in one.mechanical_ns.items():
+            mechanical[name] += ns
+        for name in totals:
+            totals[name] += getattr(one, name)
+    return Account(**totals, idle_ns=causes, mechanical_ns=mechanical)

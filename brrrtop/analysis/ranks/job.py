@@ -30,6 +30,8 @@ class RankInput(Struct, frozen=True, eq=False):
     """With rank, label, pid, estimate and gauges; the rest is filled in here."""
     window: Window | None
     """All that was recorded of its GPU; None where nothing was."""
+    known: dict[object, RankActivity]
+    """Of earlier looks at it."""
     whole_trace: bool = False
     """It was recorded from a moment on that the others' recordings share, as a profiler's trace is: its
     beginning says how late it began."""
@@ -137,8 +139,8 @@ def _together(inputs: Sequence[RankInput]) -> AlignedRanks:
     step_ns, in_bursts = usual_step_ns(inputs), any(one.observed is not None for one in windows)
     spans, steps = lateness.shared_spans(windows, every, offsets, matched, step_ns, in_bursts)
     deeds = [
-        lateness.deeds(window, spans, offset) if spans and offset is not None else None
-        for window, offset in zip(windows, offsets, strict=True)
+        lateness.deeds(window, spans, offset, one.known) if spans and offset is not None else None
+        for one, window, offset in zip(inputs, windows, offsets, strict=True)
     ]
     together_ns = sum(span.duration_ns for span in spans)
     counted = _countable(matched, spans)

@@ -23,6 +23,7 @@ from brrrtop.analysis.facts import stack_samples
 from brrrtop.analysis.facts.collectives import Collectives, name_of
 from brrrtop.analysis.facts.labels import WORK
 from brrrtop.analysis.facts.stack_samples import bounds
+from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
 from brrrtop.model import intervals
@@ -125,21 +126,50 @@ def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
     return sorted((span for span in pairs if span.duration_ns > 0), key=lambda span: span.t0_ns)
 
 
-def deeds(window: Window, spans: Sequence[Span], offset: int) -> RankActivity:
-    """The account of a rank in these spans, which are on the common clock."""
-    own = tuple(Span(s.t0_ns - offset, s.t1_ns - offset) for s in spans)
-    facts = facts_of(window)
-    together = replace(window, span=Span(own[0].t0_ns, own[-1].t1_ns), observed=own)
-    facts = facts.of(together, facts.call_rows)
-    facts = facts.labelled(label(facts))
+def deeds(
+    window: Window, spans: Sequence[Span], offset: int, known: dict[object, RankActivity]
+) -> RankActivity:
+    """The account of a rank in these spans, which are on the common clock.
+
+    Args:
+        known: Of earlier looks at this rank; of these spans alone afterwards.
+    """
     acts = window.activities
-    work = (facts.labels.classes == WORK) & facts.kernels
-    work &= holders(*edges(own), acts.starts_ns) >= 0
+    facts: Facts | None = None
+    parts: dict[object, RankActivity] = {}
+    for span in spans:
+        own = Span(span.t0_ns - offset, span.t1_ns - offset)
+        # With what runs before and after, by which the gaps at its ends are told.
+        inside = np.flatnonzero((acts.ends_ns > own.t0_ns) & (acts.starts_ns < own.t1_ns))
+        low, high = (int(inside[0]), int(inside[-1])) if len(inside) else (0, 0)
+        rows = np.arange(max(0, low - 1), min(high + 2, len(acts)))
+        # Offsets of clocks change a little with each look.
+        key = (*acts.starts_ns[rows[[0, -1]]].tolist(), len(rows), len(window.ops))
+        if key in known:
+            parts[key] = known[key]
+        else:
+            facts = facts or facts_of(window)
+            parts[key] = _in_span(facts, own, rows)
+    known.clear()
+    known.update(parts)
+    of_all = parts.values()
     return RankActivity(
-        account.book(facts),
-        int(work.sum()),
-        int((acts.blocks[work] * acts.threads[work]).sum()),
+        account.add([one.account for one in of_all]),
+        sum(one.kernels for one in of_all),
+        sum(one.threads for one in of_all),
     )
+
+
+def _in_span(facts: Facts, own: Span, rows: I8) -> RankActivity:
+    acts = facts.window.activities.take(rows)
+    facts = facts.of(
+        replace(facts.window, span=own, observed=(own,), activities=acts), facts.call_rows[rows]
+    )
+    facts = facts.labelled(label(facts))
+    work = (facts.labels.classes == WORK) & facts.kernels
+    work &= (acts.starts_ns >= own.t0_ns) & (acts.starts_ns < own.t1_ns)
+    threads = int((acts.blocks[work] * acts.threads[work]).sum())
+    return RankActivity(account.book(facts), int(work.sum()), threads)
 
 
 def later_than_peers(values: F8) -> F8:
