@@ -140,39 +140,30 @@ def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def test_edits_that_fail_or_change_the_loss_are_rows(tmp_path: Path) -> None:
-    more = "if optimizer.defaults['fused']: raise ValueError('not fused, please')"
-    done = tried(a_loop(tmp_path, more=more), "--json", "--edits", "fused-optimizer,bf16")
+def test_edits_that_fail_or_change_the_loss_are_rows_and_a_scratch_folder_takes_what_is_saved(
+    tmp_path: Path,
+) -> None:
+    more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
+    more += "\n    if optimizer.defaults['fused']: raise ValueError('not fused, please')"
+    a_loop(tmp_path, more=more)
+    (tmp_path / "best.pt").write_text("precious")
+    done = tried([sys.executable, "-m", "loop", "1000000"], "--json", "--edits", "fused-optimizer,bf16",
+                 "--scratch", str(tmp_path / "kept"), cwd=tmp_path,
+                 env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     rows = {row["edit"]: row for row in report_of(done)["edits"]}
     assert rows["fused-optimizer"]["fault"] == "ValueError: not fused, please"
     assert rows["fused-optimizer"]["measured"] is None
     assert rows["bf16"]["fault"] is None and rows["bf16"]["loss_difference"] != 0
-
-
-def test_a_module_with_arguments_saves_into_the_scratch_folder(tmp_path: Path) -> None:
-    more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
-    a_loop(tmp_path, more=more)
-    (tmp_path / "best.pt").write_text("precious")
-    scratch = ("--scratch", str(tmp_path / "kept"))
-    done = tried([sys.executable, "-m", "loop", "1000000"], "--json", "--edits", "gc-freeze",
-                 *scratch, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
-    assert report_of(done)["edits"][0]["fault"] is None
     assert (tmp_path / "best.pt").read_text() == "precious"
-    kept = [
-        path.relative_to(tmp_path / "kept").parts[0]
-        for path in (tmp_path / "kept").rglob("best.pt")
-    ]
-    assert sorted(kept) == ["base", "gc-freeze"]
+    kept = (path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("best.pt"))
+    assert {"base", "bf16"} <= {path.parts[0] for path in kept}
 
 
 @pytest.mark.parametrize(
-    ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after"), (-1, "ValueError")]
+    ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after")]
 )
 def test_a_program_that_cannot_be_measured_says_why(tmp_path: Path, steps: int, says: str) -> None:
-    command = a_loop(tmp_path, steps)
-    if steps < 0:
-        command[-1] = "x"
-    done = tried(command, "--edits", "tf32")
+    done = tried(a_loop(tmp_path, steps), "--edits", "tf32")
     assert done.returncode == 1
     assert says in done.stderr
 
@@ -352,8 +343,7 @@ def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
     assert (outcome.pace.peak_bytes, outcome.header.gpu) == (12345, "H100")
 
 
-def test_a_program_that_is_killed_is_a_row_that_says_so(tmp_path: Path) -> None:
-    kill = "import os; step > 20 and os.kill(os.getpid(), 9)"
+def test_a_program_that_is_killed_is_a_row_that_says_so() -> None:
     with guarded_folder() as folder:
-        outcome = Program(a_loop(tmp_path, more=kill), folder, 1).run((), 5.0, 60.0)
+        outcome = Program(["sh", "-c", "kill -9 $$"], folder, 1).run((), 5.0, 60.0)
     assert (outcome.pace, outcome.fault) == (None, "it was ended by SIGKILL")
