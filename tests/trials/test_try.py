@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from collectors.trial import guardian
 from collectors.trial.edits import Edits, Forward
 from tests.cli.test_json_page import documented, is_named, paths
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = [sys.executable, str(ROOT / "examples" / "slow_loader.py")]
 COMMAND = [sys.executable, "-m", "brrrtop", "try", "--yes", "--seconds", "0.5"]
@@ -206,6 +207,8 @@ def test_a_model_that_was_edited_can_be_copied_and_saved(
     edit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy (averaged weights, say) computes with its own weights; in a file the model is as it was."""
+    import torch  # not while tests are collected: it takes seconds in each worker
+
     monkeypatch.setattr(torch, "compile", lambda forward, **_: lambda *given: forward(*given))
     monkeypatch.setattr(Forward, "torch", torch)
     edits = Edits([edit], 1)
