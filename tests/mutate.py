@@ -34,10 +34,10 @@ GUARDS = {
     "collectors/attach/users.py": "tests/attach/test_acting.py tests/attach/test_attach_files.py",
     "collectors/attach/run_folders.py": "tests/attach/test_run_folders.py",
     "collectors/attach/access.py": "tests/attach/test_attach.py tests/attach/test_facts.py",
-    "collectors/attach/files.py": "tests/attach/test_attach_files.py tests/attach/test_attach.py",
+    "collectors/attach/files.py": "tests/attach/test_attach_files.py",
     "collectors/attach/client.py": "tests/attach/test_client.py",
     "collectors/attach/ptrace/calls.py": "tests/attach/test_injection.py tests/attach/test_waits.py tests/attach/test_ptrace.py",
-    "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py tests/attach/test_ptrace.py",
+    "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py",
     "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_waits.py "
     "tests/attach/test_harmless.py::test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives "
     "tests/attach/test_ptrace.py",

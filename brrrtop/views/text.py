@@ -200,8 +200,7 @@ def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
 
 def _account(estimate: Estimate) -> Iterator[str]:
     account = estimate.account
-    step_ns = estimate.run.step_ns if estimate.run else None
-    yield from text_lines(tables.account(account, step_ns or estimate.mean_step_ns))
+    yield from text_lines(tables.account(account, estimate.run, estimate.mean_step_ns))
     busy = units.share(account.busy_ns / account.duration_ns if account.duration_ns else None)
     yield f"  The GPU held any work for {busy} of the time."
     if estimate.host_cause_known is not None:

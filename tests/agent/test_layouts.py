@@ -43,17 +43,10 @@ def feed(trainer: Trainer, content: bytes) -> None:
     assert trainer.do(f"b = bytes.fromhex({content.hex()!r}); answer = cupti.fake_feed(b, len(b))")
 
 
-@pytest.mark.parametrize("learned", [1, 0], ids=["learned", "from the table"])
 @pytest.mark.parametrize("version", KERNELS)
-def test_kernels_of_each_layout_are_read(
-    trainer: Trainer, connect: Connect, version: int, learned: int
-) -> None:
-    trainer.load(version=version).do(f"cupti.fake_learnable({learned})")
-    monitor = connect(trainer.start())
-    facts = monitor.in_state("ready")["cupti"]
+def test_kernels_of_each_layout_are_read(trainer: Trainer, connect: Connect, version: int) -> None:
+    monitor = connect(trainer.load(version=version).start()).ready()
     layout = f"kernel{KERNELS[version]}"
-    assert facts["strides"] == ("learned" if learned else "table")
-    assert facts["kernel_bytes"] == dtype(layout).itemsize
     monitor.trace(longest_s=0.15)
     at_ns = time.time_ns()
     pointer = trainer.do("answer = name('oracle')")
@@ -102,13 +95,6 @@ def test_copies_memsets_and_calls_of_each_layout_are_read(
     assert set(copies["stream"]) == {8} and not copies["reserved"].any()
     calls = monitor.rows(Kind.CALLS)
     assert [row.tolist()[:4] for row in calls] == [(at_ns, at_ns + 5, 43, 1234)] * 2
-
-
-def test_a_version_nobody_knows_is_learned_or_refused(trainer: Trainer, connect: Connect) -> None:
-    trainer.load(version=140000).do("cupti.fake_learnable(0)")
-    monitor = connect(trainer.start())
-    status = monitor.in_state("off")
-    assert status["tier"] == "nvml" and "140000" in status["says"]
 
 
 def test_an_unknown_record_ends_its_buffer_and_is_counted(

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -153,12 +155,16 @@ def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
     root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "bases", lambda _: (str(base),))
+    os.chown(a_folder(base, 2**22 - 1, 77), STRANGER, STRANGER)
     with of_the_stranger() as one:
         place = files.prepare(processes.read(one.pid), many_files)
         place.write("boot.py", "pass")
         (folder,) = base.iterdir()
         everything = [folder, *folder.rglob("*")]
         assert len(everything) == FILES + 5
+        assert Path(place.agent_inside) == folder / "agent"
+        assert stat.S_IMODE((folder / "library.so").stat().st_mode) == 0o500
+        (folder / "elsewhere").symlink_to(folder / "agent")
         assert {(p.lstat().st_uid, p.lstat().st_gid) for p in everything} == {(STRANGER, STRANGER)}
         assert {p.stat().st_mode & 0o077 for p in everything} == {0}
         assert (Path(place.outside) / "boot.py").read_text() == "pass"
@@ -204,6 +210,14 @@ def test_links_of_a_container_never_lead_to_the_hosts_folders(
             assert len(list((inside / "shm").iterdir())) == 1
             place.remove()
             assert list((inside / "shm").iterdir()) == []
+            left = a_folder(inside / "shm", 1, 5)
+            files.remove_beside(sheet, f"{sheet.root}/shm/{left.name}/agent.sock")
+            assert not left.exists()
+            monkeypatch.setattr(files, "bases", lambda _: ("/tmp",))
+            with pytest.raises(NotWritable, match="/tmp: "):
+                files.prepare(sheet, many_files)
+        assert not files.same_mounts(sheet), "it has gone"
+        assert files.same_mounts(processes.read(os.getpid()))
 
 
 def a_folder(base: Path, pid: int, ticks: int, end: str = "a" * 16) -> Path:
@@ -272,3 +286,88 @@ def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(
             client.connect(f"{base}/agent.sock", pid=os.getpid(), uid=STRANGER, limit_s=0.2)
         with pytest.raises(BlockingIOError):
             service.accept()
+
+
+@pytest.mark.parametrize(
+    ("mode", "above", "uid", "gid", "may"),
+    [(0o400, 0o500, 1, 9, True), (0o044, 0o555, 1, 2, False), (0o040, 0o050, 9, 2, True),
+     (0o404, 0o555, 9, 2, False), (0o004, 0o005, 9, 9, True), (0o440, 0o555, 9, 9, False),
+     (0o444, 0o444, 1, 2, False), (0o000, 0o000, 0, 0, True)],
+)  # fmt: skip
+def test_a_file_is_reached_where_every_folder_above_and_it_may_be_read(
+    mode: int, above: int, uid: int, gid: int, may: bool, root: None, base: Path
+) -> None:
+    """Of user 1 and group 2."""
+    file = base / "folder" / "file"
+    file.parent.mkdir()
+    file.touch()
+    for path, bits in ((base, 0o755), (file, mode), (file.parent, above)):
+        os.chown(path, 1, 2)
+        path.chmod(bits)
+    sheet = cast("Any", SimpleNamespace(root="", uid=uid, gid=gid))
+    assert files.reachable(sheet, file) is may
+    sheet.root = str(base)
+    assert not files.reachable(sheet, file), "it sees no such file"
+    (Path(f"{base}{file.parent}")).mkdir(parents=True)
+    Path(f"{base}{file}").touch()
+    assert not files.reachable(sheet, file), "it sees another one there"
+
+
+@pytest.mark.parametrize("reason", ["another user's", "too long", "noexec"])
+def test_a_folder_that_is_of_no_use_is_refused_and_taken_away(
+    reason: str, root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def make_and_lose(name: str, mode: int, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        os.chown(name, STRANGER, STRANGER, dir_fd=dir_fd)
+
+    there = base / ("x" * 60 if reason == "too long" else "x")
+    there.mkdir()
+    if reason == "another user's":
+        monkeypatch.setattr(os, "mkdir", make_and_lose)
+    elif reason == "noexec":
+        monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    monkeypatch.setattr(files, "bases", lambda _: (str(there),))
+    monkeypatch.setattr(files, "reachable", lambda *_: False)
+    with pytest.raises(NotWritable, match=reason):
+        files.prepare(processes.read(os.getpid()), many_files)
+    assert list(there.iterdir()) == []
+
+
+def test_a_libcupti_is_named_where_the_program_lacks_one_and_may_read_it(
+    root: None, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lib(path: str) -> str:
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).touch()
+        return str(base / path)
+
+    def option(**facts: Any) -> str:
+        usual = {
+            "files": [runtime],
+            "has_torch": False,
+            "has_cuda_driver": True,
+            "root": "",
+            "uid": 0,
+        }
+        return files.cupti_option(cast("Any", SimpleNamespace(**{**usual, **facts})))
+
+    base.chmod(0o700)
+    runtime, its = (
+        lib("a/nvidia/cu13/lib/libcudart.so.13"),
+        lib("a/nvidia/cupti/lib/libcupti.so.13"),
+    )
+    older, newer = lib("t/cuda-12/lib64/libcupti.so.12"), lib("t/cuda-13/lib64/libcupti.so.13.1")
+    lib("t/cuda-13/lib64/libcupti.so.13.0")
+    lib("a;b/nvidia/cupti/lib/libcupti.so.13")
+    monkeypatch.setattr(files, "_TOOLKITS", (f"{base}/t/*",))
+    monkeypatch.setattr(sys, "path", [str(base / "a;b"), str(base / "a")])
+    assert option() == f"cupti={its}"
+    assert option(files=[]) == f"cupti={newer}"
+    assert option(files=[older]) == option(has_torch=True) == option(has_cuda_driver=False) == ""
+    assert option(uid=1, gid=1) == "", "it may not read any"
+    assert files.cupti_option(None) == f"cupti={newer}"
+    monkeypatch.setattr(files, "_TOOLKITS", ())
+    assert files.cupti_option(None) == f"cupti={its}"

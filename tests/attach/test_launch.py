@@ -155,7 +155,12 @@ def test_a_death_by_signal_is_told_as_a_shell_tells_it(stand_in: AgentFiles) -> 
         assert one.wait() == 128 + 9
 
 
-def test_signals_to_us_reach_the_command_once(stand_in: AgentFiles, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_terminal", "reach_it"), [(False, 2), (True, 1)])
+def test_signals_to_us_reach_the_command_once(
+    at_terminal: bool, reach_it: int, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the terminal ^C reaches it without us."""
+    monkeypatch.setattr(launching, "_in_foreground", lambda: at_terminal)
     code = """
 import signal, sys, time
 seen = []
@@ -174,31 +179,8 @@ sys.exit(len(seen) * 10)
 
     with running(script(code), stand_in) as one:
         time.sleep(0.5)
-        assert one.wait(meanwhile) == 20
+        assert one.wait(meanwhile) == 10 * reach_it
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_control_c_at_the_terminal_is_not_sent_twice(
-    stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launching, "_in_foreground", lambda: True)
-    code = """
-import signal, sys, time
-seen = []
-for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, lambda n, _: seen.append(n))
-while signal.SIGTERM not in seen: time.sleep(0.01)
-sys.exit(len(seen) * 10)
-"""
-    sent: list[int] = []
-
-    def meanwhile() -> None:
-        if len(sent) < 2:
-            sent.append([signal.SIGINT, signal.SIGTERM][len(sent)])
-            os.kill(os.getpid(), sent[-1])
-
-    with running(script(code), stand_in) as one:
-        time.sleep(0.5)
-        assert one.wait(meanwhile) == 10
 
 
 def test_a_command_that_is_not_there_is_told_as_a_shell_tells_it(stand_in: AgentFiles) -> None:

@@ -189,21 +189,18 @@ def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uuids", "mig", "notes"),
+    ("uuids", "notes"),
     [
-        (("GPU-a", "GPU-a"), False, ["ranks 0, 1 share one GPU"]),
-        (("GPU-a", "GPU-b"), False, []),
-        (("MIG-a", "MIG-b"), True, ["a MIG slice of a GPU each: rank 0, 1"]),
+        (("GPU-a", "GPU-a"), ["ranks 0, 1 share one GPU"]),
+        (("GPU-a", "GPU-b"), []),
     ],
 )
-def test_ranks_that_share_a_gpu_and_slices_of_one_are_called_so(
-    uuids: tuple[str, str], mig: bool, notes: list[str]
-) -> None:
+def test_ranks_that_share_a_gpu_are_called_so(uuids: tuple[str, str], notes: list[str]) -> None:
     changed = []
     for one, uuid in zip(views("ddp-sleep"), uuids, strict=True):
         assert one.snapshot is not None and one.snapshot.estimate is not None
         estimate = one.snapshot.estimate
-        device = replace(estimate.device, uuid=uuid, mig=mig)
+        device = replace(estimate.device, uuid=uuid)
         snapshot = replace(one.snapshot, estimate=replace(estimate, device=device))
         changed.append(replace(one, snapshot=snapshot))
     assert list(job_of(changed).notes) == notes

@@ -285,39 +285,6 @@ static bool learn(struct strides *out, int (*next)(uint8_t *, size_t, void **))
     return plausible(out);
 }
 
-/* From the headers of CUPTI 12.1 to 13.5; a version number is 18..28 or, from 13.0, xxyyzz. */
-static bool look_up(struct strides *out, uint32_t version)
-{
-    if (version < 18 || version >= 130600 || (version > 28 && version < 130000))
-        return false;
-    out->bytes[KIND_KERNEL] = version >= 130400   ? 248
-                              : version >= 130300 ? 232
-                              : version >= 130100 ? 224
-                              : version >= 130000 ? 216
-                                                  : 208;
-    out->bytes[KIND_CONCURRENT_KERNEL] = out->bytes[KIND_KERNEL];
-    out->bytes[KIND_MEMCPY] = version >= 130400 ? 112 : version >= 26 ? 96 : 88;
-    out->bytes[KIND_MEMSET] = version >= 130400 ? 104 : 88;
-    out->bytes[KIND_MEMCPY2] = 96;
-    out->bytes[KIND_DRIVER] = out->bytes[KIND_RUNTIME] = 40;
-    out->bytes[48] = 40;                         /* INTERNAL_LAUNCH_API */
-    out->bytes[38] = version >= 26 ? 56 : 40;    /* SYNCHRONIZATION */
-    out->bytes[39] = 24;                         /* EXTERNAL_CORRELATION */
-    out->bytes[51] = version >= 22 ? 56 : 48;    /* GRAPH_TRACE */
-    out->bytes[17] = version >= 22 ? 56 : 40;    /* OVERHEAD */
-    return true;
-}
-
-/* False: no usable length for kernels, copies, memsets and calls. */
-static bool find_strides(struct cupti *cupti)
-{
-    cupti->strides = (struct strides){.source = "learned"};
-    if (cupti->next_record != NULL && learn(&cupti->strides, cupti->next_record))
-        return true;
-    cupti->strides = (struct strides){.source = "table"};
-    return look_up(&cupti->strides, cupti->version);
-}
-
 bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
 {
     if (!cuda_awake())
@@ -339,7 +306,7 @@ bool cupti_find(struct cupti *out, const char *file, struct find_fault *fault)
     if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
         return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI does not tell its version: counters only");
-    if (!find_strides(out))
+    if (!learn(&out->strides, out->next_record))
         return set_fault(fault, TRACE_OFF, CODE_CUPTI_UNUSABLE,
                          "CUPTI %u has records of a layout not known here: counters only", out->version);
     return true;

@@ -72,7 +72,6 @@ enum api_at {
 
 struct strides {
     uint32_t bytes[KIND_LIMIT]; /* 0: unknown */
-    const char *source;         /* "learned" from the library itself, or from the "table" of versions */
 };
 
 /* The CUDA calls worth a row on the host's side, by callback id and why. */

@@ -45,9 +45,7 @@ static void add_cupti(struct text *text)
     }
     text_add(text, "{\"version\":%" PRIu32 ",\"path\":", cupti->version);
     text_quote(text, cupti->path);
-    text_add(text, ",\"strides\":\"%s\",\"kernel_bytes\":%" PRIu32 ",\"calls\":%s,\"faults\":%" PRIu64,
-             cupti->strides.source, cupti->strides.bytes[KIND_CONCURRENT_KERNEL],
-             tracing.has_calls ? "true" : "false", cupti_faults());
+    text_add(text, ",\"calls\":%s,\"faults\":%" PRIu64, tracing.has_calls ? "true" : "false", cupti_faults());
     if (cupti_faults() != 0) {
         char fault[160];
         cupti_last_fault(cupti, fault, sizeof fault);

@@ -77,7 +77,7 @@ enum cupti_attribute {
     X(get_attribute, "cuptiActivityGetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
     X(set_attribute, "cuptiActivitySetAttribute", false, uint32_t attribute, size_t *bytes, void *value)      \
     X(get_result_string, "cuptiGetResultString", false, int result, const char **text)                        \
-    X(next_record, "cuptiActivityGetNextRecord", false, uint8_t *buffer, size_t valid, void **record)
+    X(next_record, "cuptiActivityGetNextRecord", true, uint8_t *buffer, size_t valid, void **record)
 
 struct cupti {
     char path[512];
