@@ -127,8 +127,7 @@ def shared_spans(
 
 def usual_step_ns(window: Window | None, traced: bool) -> int:
     """Of a rank while it was traced, or was not, by its host's marks; 0: too few are known."""
-    marks = window and (window.marks if traced else window.watched)
-    if window is None or marks is None:
+    if window is None or (marks := window.marks if traced else window.watched) is None:
         return 0
     ends = np.sort(marks.ends_ns[marks.classes == MarkClass.STEP])
     at = holders(*edges(window.traced), ends)
