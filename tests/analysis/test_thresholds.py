@@ -172,7 +172,7 @@ NOT_REACHED = {
     "advisories.rules.host": "MOSTLY FELT SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
     "advisories.rules.memory": "WEAK_ROOF WEAK_SHARE RECOMPUTED FILLING FILL_BYTES",
     "advisories.rules.overhead": "WAITS_FIRST INPUT_IDLE SYNC_IDLE LONG_SHARE FAULTS FAULTING READBACK_BYTES",
-    "advisories.rules.trust": "COMPILE_IDLE LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
+    "advisories.rules.trust": "LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
     "whatif.convolutions": "DEPTHWISE_16_BIT",
     "whatif.edits.fusing": "ADDITIONS ATOMIC_BYTES",
     "whatif.edits.layout_precision_attention": "UNSCALE_PASSES",

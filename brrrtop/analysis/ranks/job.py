@@ -162,7 +162,8 @@ def _missing(job: AlignedRanks, given: int, world: int | None) -> int:
 
 def usual_step_ns(inputs: Sequence[RankInput]) -> float | None:
     """Of the ranks, the upper median: a host that catches up after a wait has short steps."""
-    lengths = sorted(one.row.step_ns for one in inputs if one.row.step_ns)
+    known = (lateness.usual_step_ns(one.window, False) or one.row.step_ns for one in inputs)
+    lengths = sorted(length for length in known if length)
     return float(lengths[len(lengths) // 2]) if lengths else None
 
 
