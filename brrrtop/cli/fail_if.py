@@ -107,7 +107,7 @@ def finish(gates: Sequence[Gate]) -> None:
     for gate in gates:
         if not gate.measured:
             raise BrrrtopError(
-                f"the gate `{gate.text}` could not be judged: nobody measured what it asks for",
+                f"the gate `{gate.text}` could not be judged: what it asks for was not measured",
                 "see `--json` for what this source has",
             )
 
