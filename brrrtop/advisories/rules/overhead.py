@@ -340,7 +340,7 @@ def few_blocks(context: Context) -> Finding | None:
 
 
 @rule(
-    "unknown-kernel", OVERHEAD, "A kernel of which nobody knows what bounds it", any_program=True,
+    "unknown-kernel", OVERHEAD, "A kernel with an unknown bound", any_program=True,
     when="somebody's own kernel takes 30 % of the time, and neither its name nor its shapes or counters tell "
     "its side",
     unless="kernels of libraries; kernels that fill too few SMs",
