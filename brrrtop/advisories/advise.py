@@ -147,7 +147,7 @@ def _advisory(
         kept = row.saves_low / row.saves if row.saves > 0 else 0.0
         confidence = LEAST_SURE + (MOST_SURE - LEAST_SURE) * min(max(kept, 0.0), 1.0)
         saves = row.saves_high
-        evidence = {"edit": row.edit, "predicted_step_ns": row.step_ns, **evidence}
+        evidence = {"edit": row.edit, **evidence}
     if saves is not None:
         saves = min(max(float(saves), 0.0), 0.99)
         if not context.worth(saves):

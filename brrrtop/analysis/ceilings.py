@@ -137,48 +137,14 @@ def highest() -> Ceilings:
     )
 
 
-_MIG_NAME = re.compile(r"\bMIG \d+g\.(\d+)gb")
-"""As CUDA names an instance: `NVIDIA A100-SXM4-80GB MIG 1g.10gb` (MIG User Guide, "Profiles")."""
-
-
 @lru_cache(maxsize=64)
 def ceilings_for(device: Device) -> Ceilings | None:
-    """The ceilings of a device; None when the table does not know it.
+    """The ceilings of a device; None when the table does not know it, nor of a MIG device, a part of a GPU.
 
-    Laptop parts have rows of their own, before those of desktop parts of the same name. A MIG instance
-    has its part of the GPU's.
+    Laptop parts have rows of their own, before those of desktop parts of the same name.
     """
     name = device.name or "no name"
     published = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
     if published is not None and ("Laptop" in name) != ("Laptop" in published.part):
-        published = None
-    if published is not None and (device.mig or _MIG_NAME.search(name)):
-        return _slice_of(device, published)
-    return published
-
-
-def _slice_of(device: Device, whole: Ceilings) -> Ceilings | None:
-    """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory."""
-    if not whole.sm_count or not device.sm_count:
         return None
-    sms = min(1.0, device.sm_count / whole.sm_count)
-    named = _MIG_NAME.search(device.name or "")
-    # From its profile's name where nobody measured it.
-    slice_bytes = device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
-    eighths = 0
-    if slice_bytes and whole.memory_bytes:
-        eighths = min(8, max(1, round(8 * slice_bytes / whole.memory_bytes)))
-
-    def part(amount: float | None) -> float | None:
-        return amount * eighths / 8 if amount and eighths else None
-
-    return replace(
-        whole,
-        part=f"{whole.part}, MIG",
-        flop_per_s={precision: rate * sms for precision, rate in whole.flop_per_s.items()},
-        bytes_per_s=part(whole.bytes_per_s),
-        cache_bytes=part(whole.cache_bytes),
-        sm_count=device.sm_count,
-        source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
-        + (f", {eighths}/8 of the memory" if eighths else ""),
-    )
+    return None if " MIG " in name else published

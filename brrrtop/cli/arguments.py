@@ -101,6 +101,7 @@ examples:
     "receipt": """\
 examples:
   brrrtop receipt run.brrr
+  brrrtop receipt run.brrr --svg > receipt.svg
   brrrtop receipt traces/      all ranks of a job""",
     "demo": """\
 examples:
@@ -183,6 +184,8 @@ _OPTIONS = {
     "--serve": _flag("the screen in a browser, on this machine only"),
     "--listen": _value("HOST:PORT", "where it is served (default 127.0.0.1:8765)"),
     "--json": _flag("JSON on stdout, one object a line"),
+    "--svg": _flag("as a picture (SVG) on stdout"),
+    "--html": _flag("as a page on stdout"),
     "--gpu": _value("N", "this GPU, not the busiest", values.gpu),
     "--no-color": _flag("no colour (also: NO_COLOR)"),
     "--ascii": _flag("nothing but ASCII characters"),
@@ -293,7 +296,7 @@ _OPTIONS_OF: dict[str, tuple[Any, ...]] = {
         ("gates", "--fail-if"),
     ),
     "compare": ("before after --steps --force --silence", _UNSEEN),
-    "receipt": ("files --force --silence", _UNSEEN),
+    "receipt": ("files --svg|--html --force --silence", _UNSEEN),
     "demo": ("scenario --list", _VIEW, "--speed --record --silence"),
     "doctor": ("pid@doctor", _UNSEEN),
     "export": ("exporter pids --once@unseen --interval --listen@export", _LIVE),

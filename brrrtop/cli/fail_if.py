@@ -107,7 +107,7 @@ def finish(gates: Sequence[Gate]) -> None:
     for one in gates:
         if not one.measured:
             raise BrrrtopError(
-                f"the gate `{one.text}` could not be judged: nobody measured what it asks for",
+                f"the gate `{one.text}` could not be judged: what it asks for was not measured",
                 "see `--json` for what this source has",
             )
 

@@ -44,6 +44,8 @@ class Options:
     pids: tuple[int, ...] | list[int] = ()
     """Whom `export` watches; none: all trainers of the host."""
     brief: bool = False
+    svg: bool = False
+    html: bool = False
     serve: bool = False
     listen: str | None = None
     """`HOST:PORT` of what is served; None: its default, on loopback."""

@@ -61,7 +61,7 @@ def speed(text: str) -> float:
     """`2`, `0.5` or `2x` → how often as fast as it happened."""
     value: float = _number(float, text, "a speed: write 2 or 0.5", "x")
     if not 0 < value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is not above 0: 1 is as it happened")
+        raise ArgumentTypeError(f"{text!r} is not above 0: 1 is the original pace")
     return value
 
 

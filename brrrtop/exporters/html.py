@@ -70,12 +70,16 @@ def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
 
 def page(snapshot: Snapshot) -> str:
     """A whole document."""
-    title = escape(printable(f"brrrtop: {snapshot.source.label}"))
+    return document(f"brrrtop: {snapshot.source.label}", body(snapshot))
+
+
+def document(title: str, inside: str) -> str:
+    """A page of that body."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     )
-    top = f"<!DOCTYPE html><html lang=en><head>{head}<title>{title}</title></head>"
-    return f"{top}<body>{body(snapshot)}</body></html>\n"
+    top = f"<!DOCTYPE html><html lang=en><head>{head}<title>{_text(title)}</title></head>"
+    return f"{top}<body>{inside}</body></html>\n"
 
 
 def body(snapshot: Snapshot) -> str:

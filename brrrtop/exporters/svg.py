@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from brrrtop.model.estimate import Estimate, KernelRow
@@ -28,15 +28,39 @@ def hue(kind: str) -> str:
 
 def bar(parts: Sequence[tuple[str, float]], height: int = 34) -> str:
     """One bar of shares, each part named where it is wide enough."""
-    x, drawn = 0.0, []
+    return _svg(height, _parts(parts, WIDTH, height))
+
+
+def _parts(parts: Sequence[tuple[str, float]], whole: float, height: int) -> Iterator[str]:
+    x = 0.0
     for kind, share in parts:
-        width = share * WIDTH
+        width, words = share * whole, f"{causes.name(kind)} {units.share(share)}"
         if width > 0:
-            drawn.append(_rect(x, 0, width, height, hue(kind), f"{kind} {units.share(share, 1)}"))
-        if width > 90:
-            drawn.append(_text(x + 8, height / 2 + 5, f"{kind} {units.share(share)}", "on"))
+            yield _rect(x, 0, width, height, hue(kind), words)
+        if width > max(90, 7 * len(words)):
+            yield _text(x + 8, height / 2 + 5, words, "on")
         x += width
-    return _svg(height, drawn)
+
+
+def card(lines: Sequence[str], parts: Sequence[tuple[str, float]], style: str) -> str:
+    """A slip of lines as they are, each as wide as it is, below a bar of shares; a file of its own."""
+    width, high, top = 504, 19, 58 if parts else 14
+    height = top + high * len(lines) + 12
+    mono = (
+        ".brrrtop text{fill:var(--text);font:13px ui-monospace,DejaVu Sans Mono,monospace;"
+        "white-space:pre}.brrrtop text.on{fill:var(--on)}"
+    )
+    rows = "".join(
+        _text(16, top + high * (at + 1) - 5, line.replace("-" * len(line), "─" * len(line)))
+        for at, line in enumerate(lines)
+    )
+    inside = "".join(_parts(parts, width - 32, 34))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="brrrtop" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img"><style>{style}{mono}</style>'
+        f'<rect width="{width}" height="{height}" rx="8" fill="var(--ground)" stroke="var(--rule)"/>'
+        f'<g transform="translate(16 16)">{inside}</g><g xml:space="preserve">{rows}</g></svg>'
+    )
 
 
 def account(estimate: Estimate) -> str:

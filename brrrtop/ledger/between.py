@@ -19,6 +19,7 @@ from brrrtop.ledger.places import (
     Key,
     Place,
     foreign_frame,
+    kind_of,
     kind_within,
     line_number,
     place_of,
@@ -39,6 +40,8 @@ FEW_SAMPLES = 3
 """Of a stretch between two steps: with fewer it is what stretches of about its length are."""
 POOL, LIKE = 5, 2
 """Samples of stretches of about the same length, up to this factor, that speak for one without."""
+ENOUGH_SAMPLES = 12
+"""Of all usual steps, that tell of a part of each."""
 FEW_STEPS = 8
 """Fewer do not say what is usual."""
 
@@ -194,6 +197,30 @@ def between(
         )
         layers.append((key, *intervals.merge_unsorted(low, high)))
     return sorted(layers, key=lambda layer: intervals.total(*layer[1:]))
+
+
+def within_steps(
+    evidence: Evidence, places: Mapping[int, Place], steps: Steps
+) -> list[tuple[Key, I8, I8]]:
+    """What acts in a simulator in each usual step, before the rest of it: a function whose name says so, that
+    is not what steps and in which no backward pass was met. Its length is its share of the samples."""
+    usual = ~steps.long & (steps.busy_ns > 0)
+    waits = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    rows = (steps.stretch >= 0) & usual[np.maximum(steps.stretch, 0)]
+    rows &= intervals.holders(*waits, evidence.samples.times_ns) < 0
+    ids, counts = np.unique(evidence.samples.name_ids[rows], return_counts=True)
+    train = {frame for name in evidence.step_places for frame in place_of(name).functions}
+    inside: Counter[Frame] = Counter()
+    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        frames = [f for f in places[name_id].functions if f not in train]
+        acts = next((f for f in frames if kind_of(f[1]) is PhaseKind.ROLLOUT), None)
+        if acts is not None:
+            inside[acts] += -int(rows.sum()) if places[name_id].learns else count
+    frame, count = max(inside.items(), key=lambda one: one[1], default=(("", ""), 0))
+    if steps.kind is not PhaseKind.TRAIN or count < ENOUGH_SAMPLES:
+        return []
+    lows, lengths = steps.lows[usual], steps.busy_ns[usual] * (count / int(rows.sum()))
+    return [((PhaseKind.ROLLOUT, frame), lows, steps.free.after(lows, lengths.astype(np.int64)))]
 
 
 def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:

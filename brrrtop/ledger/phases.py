@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.ledger.between import between, cut_at_steps, usual_frames
+from brrrtop.ledger.between import between, cut_at_steps, usual_frames, within_steps
 from brrrtop.ledger.evidence import Evidence
 from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, place_of
 from brrrtop.model import intervals
@@ -68,6 +68,7 @@ def find_phases(evidence: Evidence) -> Phases:
     if steps.kind is PhaseKind.OTHER:  # no optimizer: a loop that waits for data and works on them
         others = [layer for layer in others if layer[0][0] is not PhaseKind.DATA] or others
         main = others[-1][0] if others else main
+    others += within_steps(evidence, places, steps)
     layers += [*others, (main, np.array([span.t0_ns]), np.array([span.t1_ns]))]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
     return _in_order([key for key, _, _ in layers], painted)

@@ -21,6 +21,8 @@ UNSURE = 0.6
 """The most that is claimed without a second witness, or against it."""
 SOON_NS, MOSTLY = 500_000_000, 0.5
 """A run of this length that waits for so much of it is held back by that, whatever its kernels are."""
+NEARLY = 0.8
+"""Of the largest cause of idle time, by bursts: so long a wait, by marks, is as large."""
 YOUNG_NS, FEW_STEPS = 3_000_000_000, 8
 """A run that was watched for less, in time and in steps, may be at its beginning."""
 
@@ -74,14 +76,15 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
     sure = verdict.confidence
     if contradiction(run, kernels, result.steps_covered) or _is_young(run):
         sure = min(sure, UNSURE)
-    if verdict.cause is not None and _may_be_waits(run, verdict.cause):
+    cause = _measured(run, verdict.cause)
+    if cause is not None and _may_be_waits(run, cause):
         sure = min(sure, UNSURE)
     return replace(
         result,
         account=run.account,
         split=run.split,
         regime=verdict.regime,
-        cause=verdict.cause,
+        cause=cause,
         confidence=sure,
         runner_up=verdict.runner_up,
         stack_samples=samples_of(run, result.stack_samples),
@@ -116,12 +119,26 @@ def contradiction(run: Run, kernels: int, steps: float | None) -> float | None:
     return apart if abs(apart) > allowed else None
 
 
+def _measured(run: Run, cause: str | None) -> str | None:
+    """The cause; waits for data in its place, where they are known by marks and what bursts and samples say
+    is hardly longer."""
+    parts = regimes.parts_of_overhead(run.account)
+    waits = max(("input", "io"), key=lambda one: parts[one])
+    is_guess = cause in ("launch", "host", "sync", "unknown") and parts[str(cause)] > 0
+    known = is_guess and _more_waits(run) <= (1 - NEARLY) / 2 * parts[waits]
+    return waits if known and parts[waits] >= NEARLY * parts[str(cause)] else cause
+
+
 def _may_be_waits(run: Run, cause: str) -> bool:
     """Whether so few samples leave room for waits for data that are longer than the cause named."""
     parts = regimes.parts_of_overhead(run.account)
-    waits_ns = parts["input"] + parts["io"]
-    more_ns = sum(max(0, one.waits_most_ns - one.waits_ns) for one in run.phases)
+    waits_ns, more_ns = parts["input"] + parts["io"], _more_waits(run)
     return cause not in ("input", "io") and waits_ns + more_ns > parts[cause] - more_ns
+
+
+def _more_waits(run: Run) -> int:
+    """Waits for data beyond those known that samples leave room for, ns."""
+    return sum(max(0, one.waits_most_ns - one.waits_ns) for one in run.phases)
 
 
 def _is_young(run: Run) -> bool:

@@ -32,6 +32,14 @@ class PhaseKind(StrEnum):
     OTHER = "other"
 
 
+WARM_UP_STEPS = 3
+"""Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""
+UNDER_WAY_NS = 6_000_000_000
+"""A run that was watched for so long is past its first steps; torch.compile has marks of its own."""
+COMPILE_IDLE = 0.05
+"""Of the time: less compiling does not shape it."""
+
+
 class Phase(Struct, frozen=True):
     """All the time that a run spent on one thing."""
 
@@ -203,9 +211,17 @@ class Run(Struct, frozen=True, eq=False):
     def samples_per_s(self) -> float | None:
         return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it has gone on for long enough, without compiling, to be past its warm-up."""
+        if self.duration_ns < UNDER_WAY_NS or 0 < self.steps <= WARM_UP_STEPS:
+            return False
+        return sum(p.share for p in self.phases if p.kind is PhaseKind.COMPILE) < COMPILE_IDLE
+
     def differs(self, other: Run | None) -> bool:
-        """Whether what a person would do about it may be another: some share of it moved by 5 points."""
-        if other is None:
+        """Whether what a person would do about it may be another: some share of it moved by 5 points, or its
+        beginning is over."""
+        if other is None or other.under_way is not self.under_way:
             return True
         before, after = other.step_ns or 0, self.step_ns or 0
         if abs(after - before) > MOVED * max(before, 1):
@@ -213,6 +229,16 @@ class Run(Struct, frozen=True, eq=False):
         ours, theirs = self._shares(), other._shares()
         return any(
             abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) >= MOVED for key in {*ours, *theirs}
+        )
+
+    def reads_like(self, other: Run | None) -> bool:
+        """Whether all its shares are the same in whole per cent."""
+        if other is None:
+            return False
+        ours, theirs = self._shares(), other._shares()
+        return all(
+            round(100 * ours.get(key, 0.0)) == round(100 * theirs.get(key, 0.0))
+            for key in {*ours, *theirs}
         )
 
     def _shares(self) -> dict[tuple[str, str], float]:

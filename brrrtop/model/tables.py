@@ -84,11 +84,7 @@ class Device(Struct, frozen=True):
     max_threads_per_sm: int | None = None
     registers_per_sm: int | None = None
     shared_bytes_per_sm: int | None = None
-    sm_clock_max_hz: float | None = None
-    memory_clock_max_hz: float | None = None
-    bus_width_bits: int | None = None
     uuid: str | None = None
-    mig: bool = False
 
     @property
     def is_amd(self) -> bool:

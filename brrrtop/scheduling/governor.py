@@ -17,7 +17,7 @@ from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Sta
 from brrrtop.scheduling.phases import STEPS, PhaseWatch
 from brrrtop.scheduling.slack import GUST_MOST_NS, Absorbed, Slack
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
-from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, step_moved
+from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, MonitorPace, step_moved
 from brrrtop.text import units
 from collectors.vocabulary import Metric
 
@@ -60,8 +60,7 @@ class Governor:
         self._pause_ns = 0
         self.burst_count = 0
         """Bursts that were ordered so far."""
-        self._monitor_ns = 0.0
-        """CPU time of the monitor since the last one."""
+        self.pace = MonitorPace(self.limits)
         self._unanswered = 0
         self._jumps: dict[tuple[int, int, str | None], GaugeJump] = {}
         """Of each phase: that another one is not as busy is no news."""
@@ -87,8 +86,6 @@ class Governor:
         self._given_plan: tuple[int, int] | None = None
         self._stage: Stage | None = None
 
-    # --- in -------------------------------------------------------------------
-
     def add_steps(self, ends_ns: I8) -> None:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
@@ -112,10 +109,6 @@ class Governor:
         """Kernels and copies that arrived."""
         if self._under_way and self._last is not None:
             self._last.add_records(starts_ns, ends_ns)
-
-    def add_monitor(self, share: float) -> None:
-        """Of a core, that the monitor took in the last second."""
-        self._monitor_ns += share * SECOND
 
     def add_traced(self, held_ns: int = 0) -> None:
         """The agent says that the burst is over and all of it is reported.
@@ -198,6 +191,7 @@ class Governor:
         self._triggered_ns = None
         if self._last is not None:
             self._last.clock_fell(now_ns)
+        self.pace.on_burst(now_ns)
         self._ended_ns = None if self._ended_ns is None else now_ns
         self._first_burst = FirstBurst(self.limits, self.cost)
         if self._continuous_sent:
@@ -210,8 +204,6 @@ class Governor:
     def _want(self, why: str) -> None:
         if self._wanted is None:
             self._wanted = why
-
-    # --- out ------------------------------------------------------------------
 
     def decide(self, now_ns: int) -> Decision | None:
         """The order to give now, if any."""
@@ -308,8 +300,6 @@ class Governor:
     def _under_way(self) -> bool:
         return self._last is not None and not self._last.over
 
-    # --- the account of credit --------------------------------------------------
-
     def _earn(self, now_ns: int) -> None:
         if self._clock_ns is not None and now_ns > self._clock_ns:
             self._credit_ns += self.limits.credit_rate * (now_ns - self._clock_ns)
@@ -371,8 +361,6 @@ class Governor:
         """What goes on now has no steps, though the program has."""
         return self.watch.key not in (None, STEPS)
 
-    # --- bursts -----------------------------------------------------------------
-
     def _burst(self, now_ns: int, why: str) -> Decision:
         steps, longest_ns = self._given_plan or self._plan()
         rides = (
@@ -390,7 +378,8 @@ class Governor:
         )  # fmt: skip
         self._free_seen |= absorbed is not None
         self._credit_ns -= charged_ns
-        self._wanted, self._monitor_ns = None, 0.0
+        self._wanted = None
+        self.pace.on_burst(now_ns)
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self.burst_count += 1
         message = f"{why}, with the shapes of one step" if shapes else str(why)
@@ -470,20 +459,14 @@ class Governor:
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self.burst_count * _GOLDEN) % 1.0)
         due_ns = int(self._pause_ns * jitter)
-        if rested_ns < due_ns or self._credit_ns < 0 or self._monitor_works(now_ns, rested_ns):
+        eager = self.burst_count < self.limits.first_looks or self.shapes_when_due
+        eager |= self.steps_least > 1  # in a job it works for all ranks
+        busy = not eager and self.pace.is_busy(now_ns, rested_ns)
+        if rested_ns < due_ns or self._credit_ns < 0 or busy:
             return None
         patience_ns = self.limits.target_patience_ns
         waits = rested_ns < due_ns + patience_ns and self.watch.elsewhere(now_ns, patience_ns)
         return None if waits else Why.DUE
-
-    def _monitor_works(self, now_ns: int, rested_ns: int) -> bool:
-        """The monitor itself has not rested from the last burst. In a job it works for all ranks."""
-        limits, since_ns = self.limits, self._last.asked_ns if self._last else now_ns
-        looks = self.burst_count < limits.first_looks or self.shapes_when_due
-        if looks or self.steps_least > 1:
-            return False
-        busy = self._monitor_ns > limits.monitor_most * (now_ns - since_ns)
-        return busy and rested_ns < limits.pause_most_ns
 
     def _new_phase(self, rested_ns: int) -> bool:
         """What goes on now was never traced, and not too much is owed yet."""

@@ -10,7 +10,7 @@ from collections import deque
 import numpy as np
 
 from brrrtop.model.tables import F8, I8
-from brrrtop.scheduling.limits import Limits, Stage
+from brrrtop.scheduling.limits import SECOND, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from collectors.vocabulary import Metric
 
@@ -95,6 +95,26 @@ class FirstBurst:
         if self._cost.step_ns is None or self._cost.ends_within(*self._first) >= 2:
             return False
         return owed_ns <= limits.credit_rate * limits.pause_most_ns
+
+
+class MonitorPace:
+    """CPU time of the monitor itself in; whether it has rested from the last burst out."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._spent_ns, self._since_ns = 0.0, 0
+
+    def add(self, share: float) -> None:
+        """Of a core, that it took in the last second."""
+        self._spent_ns += share * SECOND
+
+    def on_burst(self, now_ns: int) -> None:
+        """What it makes of one takes its time."""
+        self._spent_ns, self._since_ns = 0.0, now_ns
+
+    def is_busy(self, now_ns: int, rested_ns: int) -> bool:
+        most_ns = self._limits.monitor_most * (now_ns - self._since_ns)
+        return self._spent_ns > most_ns and rested_ns < self._limits.pause_most_ns
 
 
 class GaugeJump:

@@ -196,7 +196,7 @@ class Controller:
         if len(rows):
             source.put(Kind.GAUGES, rows, now_ns)
             own = rows["value"][rows["metric"] == Metric.MONITOR_CPU_SHARE]
-            self.governor.add_monitor(float(own.sum()))
+            self.governor.pace.add(float(own.sum()))
         estimate = self.governor.estimate(now_ns)
         if estimate is not None:
             result = [

@@ -15,6 +15,7 @@ from brrrtop.errors import BadInput
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Window
+from brrrtop.session.verdict import of_step
 
 _IN_NAME = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 ONE_RUN = "name the files of one run of one job, one a rank"
@@ -81,7 +82,8 @@ def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
     waits = job.waited_for is not None and job.waited_for.is_slow
     # A collective that waits for a late peer would wait as long beside compute.
     own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
-    rows = sorted((*job.whatif, *own), key=lambda row: row.place)
+    step_ns = snapshot.run.step_ns if snapshot.run is not None else None
+    rows = sorted((*(of_step(row, step_ns) for row in job.whatif), *own), key=lambda row: row.place)
     return replace(
         snapshot,
         job=shown,

@@ -240,7 +240,7 @@ class Session:
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count
             self._steady.forget()
-        again = self._again and not unseen
+        again = (self._again or self.verdicts == self._seen_verdicts) and not unseen
         self._steady.update(made.advice.given, again=again, t_ns=shown.estimate.span.t1_ns)
         self._seen_verdicts = self.verdicts
         return made
@@ -282,7 +282,7 @@ class Session:
         if self._run is None:
             return
         self._history.follow(self._run, now)
-        if self._run.differs(self._advised_of):
+        if self._run.differs(self._advised_of) or not self._run.reads_like(self._advised_of):
             self._verdict = None
 
     @property

@@ -11,7 +11,7 @@ from brrrtop.advisories.advise import Advice, advise
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
@@ -67,17 +67,25 @@ def verdict(
 def showing(
     at: Snapshot, verdict: Verdict, advice: tuple[tuple[Advisory, ...], tuple[Advisory, ...]]
 ) -> Snapshot:
-    """A judged snapshot with what follows from its verdict.
+    """A judged snapshot with what follows from its verdict. Steps of what-ifs are those of the run now.
 
     Args:
         advice: To show, and that stands and nobody wants to hear.
     """
+    step_ns = at.run.step_ns if at.run is not None else None
     return replace(
         at,
         advisories=advice[0],
         silenced=advice[1],
-        whatif=verdict.advice.whatif,
+        whatif=tuple(of_step(row, step_ns) for row in verdict.advice.whatif),
         whatif_after=verdict.advice.after,
         tables=verdict.tables,
         picture=verdict.picture,
     )
+
+
+def of_step(row: WhatIf, step_ns: int | None) -> WhatIf:
+    """The same gain of a step of that length; None: no steps are known."""
+    if not step_ns or not row.present_ns > 0:
+        return row
+    return replace(row, step_ns=row.step_ns / row.present_ns * step_ns)

@@ -69,14 +69,14 @@ def mean_step_ns(snapshot: Snapshot) -> float | None:
 
 
 def active_share(snapshot: Snapshot) -> float | None:
-    """Share of the run in which the GPU was not idle: by the account, before there is one by its counter.
+    """Share of the run in which kernels ran: by the account, before there is one by the GPU's counter.
 
     Of tiny kernels the counter sees more than there is; the details have both.
     """
     run, estimate = snapshot.run, snapshot.estimate
     if estimate is not None and estimate.account.duration_ns:
         account = estimate.account
-        return 1 - sum(account.idle_ns.values()) / account.duration_ns
+        return (account.busy_ns - account.exposed_copy_ns) / account.duration_ns
     return run.witness.active_counter if run is not None else None
 
 

@@ -42,7 +42,7 @@ def kind(row: LoaderRow) -> str:
 
 
 def waits(row: LoaderRow, brief: bool = False) -> str:
-    """`94% of the time: median 111 ms, p99 190 ms, longest 279 ms, of 469 batches in 59.7 s`.
+    """`for 469 batches in 59.7 s: median 111 ms, p99 190 ms, longest 279 ms`.
 
     Args:
         brief: With one of the slow figures, and without the length of the time.
@@ -52,8 +52,8 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
         slow = [f"p99 {units.duration(row.wait_p99_ns)}", *([] if brief else slow)]
     of_time = "" if brief else f" in {units.duration(row.of_ns)}"
     return (
-        f"{units.share(row.share)} of the time: median {units.duration(row.wait_p50_ns)}, "
-        f"{', '.join(slow)}, of {units.count(row.count)} batches{of_time}"
+        f"for {units.count(row.count)} batches{of_time}: median {units.duration(row.wait_p50_ns)}, "
+        f"{', '.join(slow)}"
     )
 
 
@@ -97,7 +97,7 @@ def ready(row: LoaderRow) -> str:
         return ""
     most = "" if row.prefetch is None else f" of {row.prefetch}"
     return (
-        f"{row.ready_p50}{most} batches lie ready behind the one drawn (median), "
+        f"{row.ready_p50}{most} batches are ready behind the one drawn (median), "
         f"none in {units.share(row.none_ready_share)} of the draws"
     )
 
@@ -114,8 +114,7 @@ def enough(row: LoaderRow) -> str:
     count = row.needed.count
     return (
         f"at least {count} worker{'s' * (count != 1)}, a core each: a batch takes one of them "
-        f"{units.duration(row.needed.batch_ns)}, a step without the wait "
-        f"{units.duration(row.needed.step_ns)}"
+        f"{units.duration(row.needed.batch_ns)}"
     )
 
 

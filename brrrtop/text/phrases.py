@@ -5,7 +5,7 @@ from __future__ import annotations
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor
-from brrrtop.model.run import Line
+from brrrtop.model.run import Line, Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import causes, units
 
@@ -195,6 +195,12 @@ def _seen_at(estimate: Estimate, line: Line) -> str:
     work = ", in file or network work" if line.reads_as == "io" else ""
     source = f": {line.source}" if line.source else ""
     return f"the main thread is at {line.place} in {_times(estimate, line)}{work}{source}"
+
+
+def a_step(run: Run | None) -> str:
+    """What a step is called: of training, where the run does other things as well."""
+    others = run is not None and run.train is not None and run.train.share < 1 - LEAST_SHARE
+    return "a training step" if others else "a step"
 
 
 def steps_judged(estimate: Estimate) -> str:

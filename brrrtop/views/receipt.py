@@ -67,10 +67,17 @@ def totals(every: list[Estimate]) -> tuple[int, Counter[str]]:
     return max(1, sum(one.account.duration_ns for one in every)), spent
 
 
+def shares(snapshot: Snapshot) -> list[tuple[str, float]]:
+    """What the time of all GPUs went into, most first; empty without a verdict."""
+    whole_ns, spent = totals(estimates(snapshot))
+    return [(bucket, ns / whole_ns) for bucket, ns in spent.most_common()]
+
+
 def line_of(advisory: Advisory) -> str:
     """The line of the user's code that the advice speaks of; empty where none is known."""
     lines = advisory.evidence.get("lines") or ()
-    return str(advisory.evidence.get("line") or (lines[0] if lines else ""))
+    line = str(advisory.evidence.get("line") or (lines[0] if lines else ""))
+    return line.partition(" | ")[0]
 
 
 def _row(name: str, share: float, ns: float, settings: Settings) -> str:

@@ -78,13 +78,16 @@ def _rate(row: KernelRow) -> str:
     return units.rate(row.flop_per_s, "FLOP/s")
 
 
-def account(account: Account, step_ns: float | None = None) -> Table:
-    """Every bucket of the account, most time first.
+def account(account: Account, run: Run | None, step_ns: float | None = None) -> Table:
+    """Every bucket of the account, most time first; in a step too, where the run is nothing but steps.
 
     Args:
-        step_ns: Mean time of a step; None: no steps are known.
+        step_ns: Mean time of a traced step; None: no steps are known.
     """
     whole = account.duration_ns or 1
+    if run is not None:
+        phases = [one for one in run.phases if one.share >= _WORTH]
+        step_ns = (run.step_ns or step_ns) if len(phases) == 1 else None
     rows = [(key, ns) for key, ns in phrases.buckets(account) if ns]
     columns = (
         Column("", 0, lambda row: causes.name(row[0]), words=True, most=20),
@@ -123,11 +126,12 @@ def edits(snapshot: Snapshot) -> Table:
     """Each edit that was simulated, in the order of the advice."""
     rows = whatif.ordered(snapshot)
     steps = snapshot.estimate is not None and snapshot.estimate.steps.count
+    title = phrases.a_step(snapshot.run) if steps else "now → then"
     least = min((row.saves_low for row in rows), default=0.0)
     scale = max(min(0.0, least), -1.0), max((row.saves_high for row in rows), default=1.0)
     columns = (
         name_column("edit", "edit", 25),
-        Column("a step: now → then" if steps else "now → then", 20, whatif.times),
+        Column(title, 20, whatif.times),
         Column("the run", 7, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
         Column("its range", 12, lambda row: whatif.speeds(row)[1], words=True, hue=whatif.hue),
         Column("", 28, lambda row: (row.saves_low, row.saves, row.saves_high, *scale),
@@ -144,12 +148,12 @@ def _about_edit(row: WhatIf) -> list[str]:
     return [one for one in (line, phrases.RISKS[row.risk] if row.risk else "") if one]
 
 
-def edit_parts(row: WhatIf) -> Table:
-    """What a step is made of now and with the edit: its time, and the GPU's and the host's part of it."""
+def edit_parts(row: WhatIf, run: Run | None) -> Table:
+    """What a step takes now and with the edit, and the GPU's and the host's part of a traced one."""
     now, then = row.now, row.then
-    parts = [Change("the step", row.present_ns, row.step_ns)]
+    parts = [Change(phrases.a_step(run), row.present_ns, row.step_ns)]
     if now is not None and then is not None:
-        parts.append(Change("GPU busy", now.device_ns, then.device_ns))
+        parts.append(Change("traced steps: GPU busy", now.device_ns, then.device_ns))
         parts.append(Change("host, without GPU waits", now.host_ns, then.host_ns))
     kernels = (
         "" if now is None or then is None else f", {now.kernels:,.0f} → {then.kernels:,.0f} kernels"
@@ -157,7 +161,7 @@ def edit_parts(row: WhatIf) -> Table:
     return Table(
         "edit",
         "",
-        _change_columns(f"one step, simulated{kernels}", row.present_ns, row.step_ns),
+        _change_columns(f"simulated{kernels}", row.present_ns, row.step_ns),
         parts,
     )
 
@@ -193,7 +197,8 @@ def _change_columns(title: str, before_ns: float, after_ns: float) -> tuple[Colu
         time_column("before", "before_ns"),
         time_column("after", "after_ns"),
         time_column("won", "won_ns", hue=hue),
-        Column("█ after  ░ won  + more", 24, lambda row: (row.before_ns, row.after_ns, whole),
+        Column("█ after  ░ won  + more", 24,
+               lambda row: (row.before_ns, row.after_ns, max(whole, row.before_ns, row.after_ns)),
                from_width=90, picture="change"),
     )  # fmt: skip
 

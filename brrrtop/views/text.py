@@ -97,7 +97,7 @@ def job_facts(job: JobSnapshot) -> list[str]:
     known += filter(None, [words.transfer(job)])
     return [
         *known,
-        *(f"{units.duration(row.step_ns)} a step with no late rank" for row in job.whatif),
+        *(f"{units.duration(row.step_ns)} a step if no rank were late" for row in job.whatif),
     ]
 
 
@@ -200,8 +200,7 @@ def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
 
 def _account(estimate: Estimate) -> Iterator[str]:
     account = estimate.account
-    step_ns = estimate.run.step_ns if estimate.run else None
-    yield from text_lines(tables.account(account, step_ns or estimate.mean_step_ns))
+    yield from text_lines(tables.account(account, estimate.run, estimate.mean_step_ns))
     busy = units.share(account.busy_ns / account.duration_ns if account.duration_ns else None)
     yield f"  The GPU held any work for {busy} of the time."
     if estimate.host_cause_known is not None:

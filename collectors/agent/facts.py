@@ -25,7 +25,6 @@ _PROPERTIES = {
     "max_threads_per_sm": "max_threads_per_multi_processor",
     "registers_per_sm": "regs_per_multiprocessor",
     "shared_bytes_per_sm": "shared_memory_per_multiprocessor",
-    "bus_width_bits": "memory_bus_width",
 }
 
 

@@ -28,35 +28,23 @@ from collectors.vocabulary import Metric
 # CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.
 _CORES_PER_SM = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, (6, 0): 64}
 _CORES_PER_SM_SINCE_8_6 = 128
-MIG_DEVICE_LIMIT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlDevice:
-    """One GPU, or one MIG device on it."""
+    """One GPU."""
 
     index: int
-    """NVML's number of the (parent) GPU."""
+    """NVML's number."""
     handle: Any
     uuid: str
     name: str
-    gpu_instance: int | None = None
-    """Set on MIG devices only."""
-    compute_instance: int | None = None
-    parent: NvmlDevice | None = None
-
-    @property
-    def mig(self) -> bool:
-        return self.parent is not None
-
-    @property
-    def board(self) -> NvmlDevice:
-        """The physical GPU: clocks, power and temperature belong to it."""
-        return self.parent or self
+    sliced: bool = False
+    """It is cut into MIG devices: what a trainer uses is one of those, which nothing here reads."""
 
 
 def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
-    """Every GPU in NVML's order, MIG devices after their parent; and what could not be read."""
+    """Every GPU in NVML's order; and what could not be read."""
     questions = Questions(nvml)
     count = questions.get("nvmlDeviceGetCount") or 0
     devices: list[NvmlDevice] = []
@@ -69,7 +57,6 @@ def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
             notes.append(f"GPU {index} cannot be read: {why}")
             continue
         devices.append(board)
-        devices += _mig_devices(nvml, one, board)
     return devices, notes
 
 
@@ -80,38 +67,13 @@ def _board(ask: Questions, index: int) -> NvmlDevice | None:
     uuid, name = ask.get("nvmlDeviceGetUUID", handle), ask.get("nvmlDeviceGetName", handle)
     if ask.lost is not None:
         return None
-    return NvmlDevice(index, handle, uuid or "", name or "")
-
-
-def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
-    mode = ask.get("nvmlDeviceGetMigMode", board.handle)
-    if not mode or mode[0] != 1:
-        return []
-    devices = [_mig_device(Questions(nvml), board, at) for at in range(MIG_DEVICE_LIMIT)]
-    return [one for one in devices if one is not None]
-
-
-def _mig_device(ask: Questions, board: NvmlDevice, at: int) -> NvmlDevice | None:
-    handle = ask.get("nvmlDeviceGetMigDeviceHandleByIndex", board.handle, at)
-    if handle is None:
-        return None
-    return NvmlDevice(
-        index=board.index,
-        handle=handle,
-        uuid=ask.get("nvmlDeviceGetUUID", handle) or "",
-        name=ask.get("nvmlDeviceGetName", handle) or board.name,
-        gpu_instance=ask.get("nvmlDeviceGetGpuInstanceId", handle),
-        compute_instance=ask.get("nvmlDeviceGetComputeInstanceId", handle),
-        parent=board,
-    )
+    mode = ask.get("nvmlDeviceGetMigMode", handle)
+    return NvmlDevice(index, handle, uuid or "", name or "", bool(mode and mode[0] == 1))
 
 
 def bare_uuid(uuid: str) -> str:
     """The hexadecimal part: torch leaves off the `GPU-` that NVML puts in front."""
-    for prefix in ("MIG-GPU-", "MIG-", "GPU-"):
-        if uuid.startswith(prefix):
-            return uuid[len(prefix) :].lower()
-    return uuid.lower()
+    return uuid.removeprefix("GPU-").lower()
 
 
 def visible_to(
@@ -125,26 +87,20 @@ def visible_to(
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; for MIG, NVIDIA MIG User
     Guide, "CUDA Visible Devices": a process enumerates one MIG device only.
     """
-    boards = [device for device in devices if not device.mig]
-    sliced = {device.index for device in devices if device.mig}
-    migs = [device for device in devices if device.mig]
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
-        chosen = migs[:1] if migs else boards
-    else:
+    chosen = list(devices)
+    if wanted is not None:
         chosen = []
         for item in wanted.split(","):
-            one = _device_by_name(devices, boards, item.strip())
+            one = _device_by_name(devices, item.strip())
             if one is None:
                 break  # CUDA stops reading at the first name it does not know
-            if one.index in sliced and not one.mig:
-                one = next(mig for mig in migs if mig.index == one.index)
             chosen.append(one)
-        if any(one.mig for one in chosen):
-            chosen = chosen[:1]
+    if any(one.sliced for one in chosen) or (wanted or "").startswith("MIG-"):
+        return {}, "a MIG device: no counters of it"
     caveat = None
     by_number = wanted is None or not any(c.isalpha() for c in wanted)
-    mixed = len({board.name for board in boards}) > 1
+    mixed = len({device.name for device in devices}) > 1
     if by_number and mixed and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         caveat = (
             "GPUs of different models: CUDA numbers them by speed, NVML by PCI address; the "
@@ -158,19 +114,10 @@ def visible_to(
     return dict(enumerate(chosen)), caveat
 
 
-def _device_by_name(
-    devices: Sequence[NvmlDevice], boards: Sequence[NvmlDevice], name: str
-) -> NvmlDevice | None:
+def _device_by_name(devices: Sequence[NvmlDevice], name: str) -> NvmlDevice | None:
     if name.isdigit():
-        return boards[int(name)] if int(name) < len(boards) else None
-    if name.startswith("MIG-GPU-") and "/" in name:
-        board, _, place = name[len("MIG-") :].partition("/")
-        for device in devices:
-            here = f"{device.gpu_instance}/{device.compute_instance}"
-            if device.mig and device.board.uuid == board and here == place:
-                return device
-        return None
-    if name.startswith(("GPU-", "MIG-")):
+        return devices[int(name)] if int(name) < len(devices) else None
+    if name.startswith("GPU-"):
         matches = [device for device in devices if device.uuid.lower().startswith(name.lower())]
         return matches[0] if len(matches) == 1 else None
     return None
@@ -188,31 +135,21 @@ def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
 
     Some of these calls take milliseconds: ask once.
     """
-    ask, board = Questions(nvml), device.board.handle
-    memory = ask.get("nvmlDeviceGetMemoryInfo", device.handle)
+    ask, board = Questions(nvml), device.handle
+    memory = ask.get("nvmlDeviceGetMemoryInfo", board)
     capability = ask.get("nvmlDeviceGetCudaComputeCapability", board)
-    clock = "nvmlDeviceGetMaxClockInfo"
-    sm_mhz = ask.get(clock, board, nvml.NVML_CLOCK_SM, key="sm")
-    mem_mhz = ask.get(clock, board, nvml.NVML_CLOCK_MEM, key="mem")
     facts: dict[str, Any] = {
         "device_id": number,
-        "name": device.board.name or None,
+        "name": device.name or None,
         "uuid": device.uuid or None,
-        "mig": device.mig,
         "memory_bytes": None if memory is None else memory.total,
         "capability": list(capability) if capability else None,
         "sm_count": _sm_count(ask, device, capability),
-        "sm_clock_max_hz": sm_mhz * 1e6 if sm_mhz else None,
-        "memory_clock_max_hz": mem_mhz * 1e6 if mem_mhz else None,
-        "bus_width_bits": ask.get("nvmlDeviceGetMemoryBusWidth", board),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _sm_count(ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None) -> int | None:
-    if device.mig:
-        attributes = ask.get("nvmlDeviceGetAttributes_v2", device.handle)
-        return int(attributes.multiprocessorCount) if attributes is not None else None
     cores = ask.get("nvmlDeviceGetNumGpuCores", device.handle)
     if not cores or capability is None:
         return None
@@ -353,14 +290,9 @@ class GpmSampler:
         self.supported = self._open()
 
     def _open(self) -> bool:
-        support = self._ask.get("nvmlGpmQueryDeviceSupport", self._device.board.handle)
+        support = self._ask.get("nvmlGpmQueryDeviceSupport", self._device.handle)
         if support is None or not support.isSupportedDevice:
             self.message = "this GPU has no GPM counters (Hopper and newer have them)"
-            return False
-        if self._device.mig and self._device.gpu_instance is None:
-            self.message = (
-                "GPM needs the GPU instance of this MIG device, and NVML does not name it"
-            )
             return False
         self._previous = self._ask.get("nvmlGpmSampleAlloc")
         self._fresh = self._ask.get("nvmlGpmSampleAlloc", key="gpm alloc 2")
@@ -395,12 +327,7 @@ class GpmSampler:
         return self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._previous)) or []
 
     def _take(self) -> bool:
-        if self._device.mig:
-            self._nvml.nvmlGpmMigSampleGet(
-                self._device.board.handle, self._device.gpu_instance, self._fresh
-            )
-        else:
-            self._nvml.nvmlGpmSampleGet(self._device.handle, self._fresh)
+        self._nvml.nvmlGpmSampleGet(self._device.handle, self._fresh)
         return True
 
     def _read(self, older: Any, newer: Any) -> list[tuple[Metric, float]]:

@@ -47,8 +47,7 @@ _STEADY = {
 class DeviceSampler:
     def __init__(self, nvml: Any, device: NvmlDevice, trainer: int | None = None) -> None:
         self._nvml = nvml
-        self._device = device
-        self._board = board = device.board.handle
+        self._board = board = device.handle
         self._trainer = trainer
         self._due_ns: dict[str, int] = {}
         self.questions = ask = Questions(nvml)
@@ -102,14 +101,12 @@ class DeviceSampler:
         return [(metric, float(value)) for metric, value in readings if value is not None]
 
     def _utilisation(self) -> list[Reading]:
-        if self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
-            return []
-        rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._device.handle)
+        rates = self.questions.get("nvmlDeviceGetUtilizationRates", self._board)
         return [] if rates is None else [(Metric.SMI_UTIL, rounded_share(rates.gpu / 100))]
 
     def _usage(self) -> list[Answer]:
         answers: list[Answer] = [*self._utilisation()] if self.gpm.supported else []
-        memory = self.questions.get("nvmlDeviceGetMemoryInfo", self._device.handle)
+        memory = self.questions.get("nvmlDeviceGetMemoryInfo", self._board)
         if memory is not None:
             answers.append((Metric.MEMORY_USED_BYTES, memory.used))
             if self._is_due("memory total", STEADY_EVERY_NS):
@@ -137,8 +134,6 @@ class DeviceSampler:
         ]
 
     def _links_now(self) -> list[Answer]:
-        if self._device.mig:
-            return []  # the counters are the whole board's
         answers: list[Answer] = []
         carried = self.gpm.metrics
         spared = [field for field, (metric, _) in _TRAFFIC.items() if metric in carried]
@@ -161,7 +156,7 @@ class DeviceSampler:
         ]
 
     def _tenants_now(self) -> list[Answer]:
-        listed = self.questions.get("nvmlDeviceGetComputeRunningProcesses", self._device.handle)
+        listed = self.questions.get("nvmlDeviceGetComputeRunningProcesses", self._board)
         if listed is None:
             self.tenants = None
             return []
@@ -193,11 +188,6 @@ class DeviceSampler:
             self.gpm.message,
             self.tenants.message if self.tenants else None,
         ]
-        if self._device.mig:
-            lines.append(
-                "a MIG device: power, clocks and temperature are those of the whole GPU, and "
-                "nvidia-smi's utilisation does not exist"
-            )
         return [line for line in lines if line]
 
     @property

@@ -18,7 +18,6 @@ _Time = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 _Id = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Small = Annotated[int, Meta(ge=0, le=2**20)]
 _Bytes = Annotated[int, Meta(ge=0, le=2**60)]
-_Hertz = Annotated[float, Meta(ge=0, le=1e15)]
 _OpId = Annotated[int, Meta(ge=0, le=2**40 - 1)]
 _Size = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 _Word = _Size | float | str | None
@@ -53,11 +52,7 @@ class DeviceFacts(Struct):
     max_threads_per_sm: _Small | None = None
     registers_per_sm: _Bytes | None = None
     shared_bytes_per_sm: _Bytes | None = None
-    sm_clock_max_hz: _Hertz | None = None
-    memory_clock_max_hz: _Hertz | None = None
-    bus_width_bits: _Small | None = None
     uuid: str | None = None
-    mig: bool | None = None
 
 
 class Op(Struct, array_like=True):

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
-from brrrtop.ledger.account import add
+from brrrtop.analysis.account.account import add
 from brrrtop.ledger.sums import PhaseSums
 from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory, WhatIf

@@ -2,8 +2,10 @@
 
 import ast
 import importlib
+import json
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,21 +15,40 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
+from brrrtop.advisories.compare import compare
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.tables import Span, Window
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
+from tests.advisories import (
+    test_compute,
+    test_edits_device,
+    test_edits_host,
+    test_host,
+    test_memory,
+    test_phases,
+    test_trust,
+)
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 from tests.analysis.test_samples import mixed, with_samples
+from tests.recorded import timeline_of
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "tests" / "recordings"
 RECORDINGS = (
     *sorted((ROOT / "brrrtop" / "data" / "demos").glob("*.brrr")),
-    *sorted((ROOT / "tests" / "recordings" / "h200").glob("*.brrr")),
-    *sorted((ROOT / "tests" / "recordings" / "sampled").glob("*.brrr")),
-    *sorted((ROOT / "tests" / "recordings" / "traces").glob("*")),
+    *sorted((RECORDED / "h200").glob("*.brrr")),
+    *sorted((RECORDED / "sampled").glob("*.brrr")),
+    *sorted((RECORDED / "traces").glob("*")),
 )
+TOPICS = (
+    test_compute, test_edits_device, test_edits_host, test_host, test_memory, test_phases, test_trust,
+)  # fmt: skip
+WITNESSES = Path(__file__).with_name("witnesses.json")
+"""Number → the case that notices first when it is shifted; found by `python -m tests.analysis.test_thresholds`.
+A stale one only costs time: then all cases are asked."""
 US, MS = 1_000, 1_000_000
 
 
@@ -98,7 +119,6 @@ def sampled(tensor: float, dram: float, seconds: int = 1, **more: float) -> Wind
     return replace(whole, samples=whole.samples.take(np.arange(80))) if not seconds else whole
 
 
-DEMO, SHAPED = ROOT / "brrrtop" / "data" / "demos" / "fp32-convolutions.brrr", "shapes and samples"
 SCENES = {
     "lengths of steps differ by 15%": updates(20, 23, 20, 17),
     "lengths of steps differ by 7%": updates(100, 107, 100, 93, steps=4),
@@ -119,30 +139,65 @@ SCENES = {
     "badly placed samples": sampled(0.8, 0.1, error_ns=0.2 * 200 * US),
 }
 """By name: windows near numbers that no recording comes near."""
+PACKAGES = ("analysis", "advisories", "whatif", "ledger")
+ELSEWHERE = (
+    "analysis.ranks.",
+    "analysis.tables.",
+    "analysis.step_picture",
+    "advisories.steady",
+    "advisories.tried",
+)
+"""Ranks are judged beside each other, tables and the picture show what was judged, and what a sequence of windows
+or of programs is judged by has its own tests."""
 NOT_REACHED = {
-    "facts.ranges": "WARM_UP",
-    "facts.samples": "SEEN",
-    "facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
-    "account.regimes": "MOST_UNKNOWN",
-    "account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES MOST_PART MOVED_COPIES",
-    "facts.collectives": "SHORT_NS _MOST_BYTES",
-    "facts.steps": "WARM_UP_STEPS SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
-    "ceilings": "LEAST_CLOCK_RATIO",
-    "kernels.ops": "NO_CACHE UNROLLED",
-    "kernels.roofline": "BY_BOUND HALF_THE_SMS SHORT_UNPLACED HEAD_SIZE LEAST_RIDGE RESERVED_SINCE_8",
-    "kernels.table": "NOT_MOVED MOSTLY LATEST NAMES BESIDE NEAR",
-    "facts.host_activity": "CPU_OP_NS",
-    "facts.table": "READ_BACK_BYTES",
-    "facts.stack_samples": "LEAST_SAMPLES FEW_SAMPLES MOST_OF_FEW _Z",
+    "analysis.facts.ranges": "WARM_UP",
+    "analysis.facts.samples": "SEEN",
+    "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
+    "analysis.account.regimes": "MOST_UNKNOWN",
+    "analysis.account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES MOST_PART MOVED_COPIES",
+    "analysis.facts.collectives": "SHORT_NS _MOST_BYTES",
+    "analysis.facts.steps": "SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
+    "analysis.ceilings": "LEAST_CLOCK_RATIO",
+    "analysis.kernels.ops": "NO_CACHE UNROLLED",
+    "analysis.kernels.roofline": "BY_BOUND HALF_THE_SMS SHORT_UNPLACED HEAD_SIZE LEAST_RIDGE RESERVED_SINCE_8",
+    "analysis.kernels.table": "NOT_MOVED MOSTLY LATEST NAMES BESIDE NEAR",
+    "analysis.facts.host_activity": "CPU_OP_NS",
+    "analysis.facts.table": "READ_BACK_BYTES",
+    "analysis.facts.stack_samples": "LEAST_SAMPLES FEW_SAMPLES MOST_OF_FEW _Z",
+    "advisories.advise": "MAY_LOSE",
+    "advisories.compare": "GONE MOVED ALIKE PRODUCTS",
+    "advisories.context": "NO_HOPE SEEN_SHARE",
+    "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS MISALIGNED OLD_CONV DOUBLE",
+    "advisories.rules.distributed": "MOSTLY _MANY_STEPS",
+    "advisories.rules.host": "MOSTLY FELT SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
+    "advisories.rules.memory": "WEAK_ROOF WEAK_SHARE RECOMPUTED FILLING FILL_BYTES",
+    "advisories.rules.overhead": "WAITS_FIRST INPUT_IDLE SYNC_IDLE LONG_SHARE FAULTS FAULTING READBACK_BYTES",
+    "advisories.rules.trust": "LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
+    "whatif.convolutions": "DEPTHWISE_16_BIT",
+    "whatif.edits.fusing": "ADDITIONS ATOMIC_BYTES",
+    "whatif.edits.layout_precision_attention": "UNSCALE_PASSES",
+    "whatif.iterations": "LATE",
+    "whatif.price": "GUESS_DOUBT FOLLOWING",
+    "whatif.risks": "STEADY TIMED_STEPS",
+    "whatif.step": "USUAL_LATENCY_NS ALIKE NEAR",
+    "ledger.account": "SHORT_NS QUIET_NS SETTLED_NS",
+    "ledger.between": "LONG_NS CHANCE RARELY FEW_SAMPLES FEW_STEPS _SEVERAL",
+    "ledger.evidence": "FEW_STEPS MANY_BATCHES",
+    "ledger.ledger": "NOW_NS OPEN_NS CLOSED_NS HOOKED_NS MOST_STRETCHES MOST_KEYS",
+    "ledger.phases": "PAUSE_NS OFTEN",
+    "ledger.places": "MOST_SILENT TENSORS_OF",
+    "ledger.sums": "MISTIMED_NS",
+    "ledger.verdict": "CONTRADICTION TINY_KERNEL_NS SOON_NS MOSTLY YOUNG_NS FEW_STEPS",
 }
-"""By module below `brrrtop.analysis`: no recording here comes near these. A test beside the module has to hold
+"""By module: no recording here comes near these. A test beside the module has to hold
 them; one that nothing holds is to be deleted. A new number that judges does not belong here."""
 CODES = {
-    "facts.collectives": "UNKNOWN_SIZE EXCHANGE",
-    "facts.labels": "COMM TRANSFER NAME BYTES SHAPES COUNTERS",
-    "facts.launches": "_NEVER",
+    "analysis.facts.collectives": "UNKNOWN_SIZE EXCHANGE",
+    "analysis.facts.labels": "COMM TRANSFER NAME BYTES SHAPES COUNTERS",
+    "analysis.facts.launches": "_NEVER",
+    "analysis.kernels.counters": "MOST_SAMPLES",
 }
-"""Numbers that stand for something, and judge nothing."""
+"""Numbers that stand for something, or bound the work, and judge nothing."""
 
 
 def constants(module: ModuleType) -> dict[str, float]:
@@ -160,49 +215,108 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 
 def modules() -> list[str]:
-    folder = ROOT / "brrrtop" / "analysis"
-    paths = [path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.py"))]
-    names = [".".join(path.parts) for path in paths if path.name != "__init__"]
-    # Ranks are judged beside each other, and tables and the picture show what was judged.
-    return [name for name in names if not name.startswith(("ranks.", "tables.", "step_picture"))]
+    """Of the packages that judge, without what shows, keeps for the next run or reads a name."""
+    paths = [p for package in PACKAGES for p in sorted((ROOT / "brrrtop" / package).rglob("*.py"))]
+    names = [".".join(path.relative_to(ROOT / "brrrtop").with_suffix("").parts) for path in paths]
+    return [name for name in names if not name.startswith(ELSEWHERE) and "__init__" not in name]
 
 
 @cache
-def window_of(path: Path | str) -> Window:
-    if isinstance(path, str):
-        return SCENES[path] if path != SHAPED else _with_readings(window_of(DEMO))
-    timeline = Timeline()
-    for frame in open_source(path).frames():
-        timeline.add(frame)
+def window_of(path: Path) -> Window:
+    timeline = timeline_of(path)
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     return timeline.window(span, min(timeline.devices, default=0))
 
 
-def _with_readings(shaped: Window) -> Window:
+def with_readings(shaped: Window) -> Window:
     """Samples of kernels whose shapes let expect something else."""
     return with_samples(shaped, dict.fromkeys(shaped.names, 0.3), dict.fromkeys(shaped.names, 0.32))
 
 
-def judged(path: Path | str) -> Any:
+def of_window(make: Callable[[], Window]) -> Any:
     """All that somebody could act on."""
-    analysis = estimate(window_of(path))
+    analysis = estimate(make())
     result, advice = analysis.estimate, advise(analysis)
     return (
         result.regime, result.cause, round(result.confidence, 3), result.account, result.batch,
         [(row.name, row.side) for row in result.kernels],
-        [(one.kind, one.saves, one.saves_at_most) for one in advice.given],
-        [(row.edit, row.saves) for row in advice.whatif],
+        [(one.kind, one.saves, one.saves_at_most, one.may_lose) for one in advice.given],
+        [(row.edit, row.saves, row.saves_low, row.saves_high) for row in advice.whatif],
     )  # fmt: skip
 
 
-before = cache(judged)
-quickest = [*SCENES, *RECORDINGS, SHAPED]
-"""Those that noticed the last number come first."""
+@cache
+def _read(path: Path) -> Timeline:
+    return timeline_of(path)
 
 
-def changes(module: ModuleType, name: str, value: float, path: Path | str) -> bool:
+def of_run(path: Path) -> Any:
+    """Of a recording of minutes: what is said of the run."""
+    shown = analyze(open_source(path), timeline=_read(path))
+    run, result = shown.run, shown.estimate
+    assert run is not None and result is not None
+    return (
+        result.regime, result.cause, round(result.confidence, 3), run.account, run.split, run.witness,
+        [(one.kind, one.where, one.share, one.waits_ns, one.waits_most_ns) for one in run.phases],
+        [(one.place, one.share) for one in run.lines],
+        [(one.kind, one.saves, one.saves_at_most, one.may_lose) for one in shown.advisories],
+        [(row.edit, row.saves, row.saves_low, row.saves_high) for row in shown.whatif],
+    )  # fmt: skip
+
+
+def of_scene(make: Callable[[], Any]) -> Any:
+    return [
+        (one.kind, one.saves, one.saves_at_most, one.may_lose, round(one.confidence, 3))
+        for one in make().advice().values()
+    ]
+
+
+@cache
+def _judged_whole(path: Path) -> Any:
+    return analyze(open_source(path))
+
+
+def of_change(path: Path) -> Any:
+    """Of a program before and after an edit."""
+    before, after = _judged_whole(path), _judged_whole(path.with_suffix(".after.brrr"))
+    return compare(before.estimate, after.estimate, before.advisories)
+
+
+def every_case() -> dict[str, Callable[[], Any]]:
+    """By name, the cheaper kinds first."""
+    scenes = {
+        scene.__name__: scene
+        for topic in TOPICS
+        for _, scene in (*topic.CASES.calling, *topic.CASES.quiet)
+    }
+    cases: dict[str, Callable[[], Any]] = {
+        name: partial(of_window, lambda made=made: made) for name, made in SCENES.items()
+    }
+    cases |= {name: partial(of_scene, scene) for name, scene in scenes.items()}
+    for path in (RECORDED / "promises").glob("*.after.brrr"):
+        before = path.with_name(path.name.replace(".after", ""))
+        cases[f"compare {before.stem}"] = partial(of_change, before)
+    cases |= {
+        f"{path.parent.name} {path.stem}": partial(of_window, partial(window_of, path))
+        for path in sorted(RECORDINGS, key=lambda path: path.stat().st_size)
+    }
+    for path in sorted((RECORDED / "runs").glob("*.brrr"), key=lambda path: path.stat().st_size):
+        cases[f"run {path.stem}"] = partial(of_run, path)
+    shaped = cache(lambda: with_readings(window_of(RECORDED / "h200" / "fp8.brrr")))
+    return cases | {"shapes and samples": partial(of_window, shaped)}
+
+
+CASES = every_case()
+
+
+@cache
+def usual(case: str) -> Any:
+    return CASES[case]()
+
+
+def changes(module: ModuleType, name: str, value: float, case: str) -> bool:
     """Whether what is judged of that changes with the number halved, or with its double."""
-    usual = before(path)
+    before = usual(case)
     for factor in (2, 0.5):
         with pytest.MonkeyPatch.context() as patch:
             for other in [*sys.modules.values()]:
@@ -210,7 +324,7 @@ def changes(module: ModuleType, name: str, value: float, path: Path | str) -> bo
                 if ours and (other is module or vars(other).get(name) is value):
                     patch.setattr(other, name, type(value)(value * factor))
             try:
-                changed = judged(path) != usual
+                changed = CASES[case]() != before
             except Exception:  # noqa: BLE001 - a size that no array has any more
                 changed = True
         if changed:
@@ -218,18 +332,37 @@ def changes(module: ModuleType, name: str, value: float, path: Path | str) -> bo
     return False
 
 
-def moves(module: ModuleType, name: str, value: float) -> bool:
-    noticed = next((path for path in quickest if changes(module, name, value, path)), None)
-    if noticed is not None:
-        quickest.remove(noticed)
-        quickest.insert(0, noticed)
-    return noticed is not None
+def witness(module: ModuleType, name: str, value: float, first: str | None) -> str | None:
+    """A case that notices."""
+    ordered = [first, *CASES] if first in CASES else [*CASES]
+    return next((one for one in ordered if changes(module, name, value, one)), None)
 
 
 @pytest.mark.parametrize("name", modules())
 def test_a_number_that_judges_changes_what_is_judged(name: str) -> None:
-    module = importlib.import_module(f"brrrtop.analysis.{name}")
+    module = importlib.import_module(f"brrrtop.{name}")
     others = f"{NOT_REACHED.get(name, '')} {CODES.get(name, '')}".split()
-    own = constants(module)
+    own, known = constants(module), json.loads(WITNESSES.read_text())
     assert [key for key in others if key not in own] == [], "renamed or gone"
-    assert [key for key in own if key not in others and not moves(module, key, own[key])] == []
+    judging = [key for key in own if key not in others]
+    lost = [
+        key for key in judging if not witness(module, key, own[key], known.get(f"{name}.{key}"))
+    ]
+    assert lost == []
+
+
+def main() -> None:
+    """Looks for all witnesses anew; names the numbers that nothing notices."""
+    known: dict[str, str] = {}
+    for name in modules():
+        module = importlib.import_module(f"brrrtop.{name}")
+        for key, value in constants(module).items():
+            if key not in f"{NOT_REACHED.get(name, '')} {CODES.get(name, '')}".split():
+                case = witness(module, key, value, None)
+                known |= {f"{name}.{key}": case} if case else {}
+                print(f"{name}.{key}: {case}", flush=True)
+    WITNESSES.write_text(json.dumps(known, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from tests.session.handmade import copy, kernel, text_of, written
 from tests.tui import snapshots
 
 MakeSnapshot = Callable[..., Snapshot]
+SVG = "{http://www.w3.org/2000/svg}"
 KEYS = {
     "schema", "source", "window", "split", "account", "busy_ns", "regime", "cause",
     "confidence", "launch", "kernels", "advisories", "whatif", "losses",
@@ -320,6 +322,12 @@ def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop: Run) -> 
     assert "could be won" in done.stdout and re.search(r"\.py:\d+", done.stdout)
     whole = json.loads(brrrtop("receipt", str(replay.scenarios()["sync-bound"]), "--json").stdout)
     assert whole == {"schema": "brrrtop.receipt/1", "lines": rows}
+    picture = brrrtop("receipt", str(replay.scenarios()["sync-bound"]), "--svg").stdout
+    page = brrrtop("receipt", str(replay.scenarios()["sync-bound"]), "--html").stdout
+    drawn = ["".join(one.itertext()) for one in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    assert [one.replace("─", "-") for one in drawn][-len(rows) :] == rows
+    assert drawn[0] == "waits for launches 37%" and picture.strip() in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
 def test_all_gpus_count_and_what_nobody_judged_has_no_figures() -> None:

@@ -102,6 +102,40 @@ def test_what_the_pages_tell_one_to_type_works(
     assert len(ran) >= 8, ran
 
 
+FIGURES = {
+    "attaches": (r"([\d,]+) attaches (?:and detaches and|were)",),
+    "an attach holds, ms": (r"holds? a thread for some ([\d.]+) ms", r"of the trainer for ([\d.]+) ms in the med"),
+    "ranks measured": (r"A DDP job on (\w+) H100s", r"more than (\w+) ranks have not", r"all (\w+) ranks of a DDP"),
+    "models of the last round": (r"edits on (\d+) models chosen", r"\| 3 \| (\d+) \|"),
+    "edits": (r"(\d+) edits on \d+ models", r"17 of 19 \((\d+) edits", r"\| 3 \| \d+ \| (\d+) "),
+    "median miss": (r"differ by ([\d.]+) points in the median, 15", r"before: ([\d.]+) points", r"\| 111 \| ([\d.]+)"),
+    "its 90th percentile": (r"median, ([\d.]+) at the 90th", r"before: [\d.]+ points, ([\d.]+)", r"111 \| 2.4 \| ([\d.]+)"),
+    "inside": (r"chosen afterwards it did (\d+ %)", r"15.2 points, (\d+ %)", r"\| 15.2 \| (\d+ %)"),
+    "edits, as of today": (r"(\d+) edits\). \[Every model", r"\| fresh \| \d+ \| (\d+)"),
+    "fresh programs": (r"(\d+) programs that nothing was", r"monitor of (\d+) programs", r"\*\*(\d+) programs that no"),
+    "waits right": (r"within 5 points\) in (\d+)", r"own clock \| 95 % \| (\d+) of"),
+    "phases right": (r"phases in (\d+ of \d+)", r"within 5 points \| 9 of 10 \| (\d+ of \d+)"),
+    "tried": (r"loader-workers, ([\d.]+)×",),
+    "Python": (r"Linux, Python (3\.\d+ to 3\.\d+)", r"brrrtop itself\s+(3\.\d+ to 3\.\d+)"),
+}  # fmt: skip
+"""What stands on several pages, each where it stands: a change of one is a change of all."""
+
+
+def test_a_figure_of_several_pages_is_one_figure() -> None:
+    pages = {page: page.read_text("utf-8") for page in PAGES}
+    for what, patterns in FIGURES.items():
+        values, places = set(), set()
+        for page, text in pages.items():
+            hits = {one for pattern in patterns for one in re.findall(pattern, text)}
+            values |= hits
+            places |= {page} if hits else set()
+        assert (len(values), len(places) > 1) == (1, True), (what, values, places)
+    rows = re.findall(
+        r"^\| `[a-zA-Z_]", (ROOT / "docs" / "faults.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert f"{len(rows)} injected faults" in pages[ROOT / "README.md"]
+
+
 def test_the_rule_that_is_shown_is_in_the_source() -> None:
     page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)

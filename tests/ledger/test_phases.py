@@ -71,6 +71,19 @@ def shares(known: Evidence) -> dict[PhaseKind, float]:
 
 
 @pytest.mark.parametrize(
+    ("inside", "share"), [(ROLLOUT, 0.75), (ROLLOUT.replace("collect_rollout", "augment"), 0.0)]
+)
+def test_what_acts_in_each_step_is_a_rollout_and_what_else_is_in_each_is_not(
+    inside: str, share: float
+) -> None:
+    at = [(float(t), TRAIN if i % 4 == 3 else inside) for i, t in enumerate(range(5, 10_000, 41))]
+    known = replace(evidence(10, [*range(30, 10_000, 30)], at), step_places=(TRAIN,))
+    assert shares(known).get(PhaseKind.ROLLOUT, 0.0) == pytest.approx(share, abs=0.02)
+    train = next(one for one in sums_of(known, find_phases(known), (), known.span) if one.steps)
+    assert train.key[0] is PhaseKind.TRAIN and train.steps > 320
+
+
+@pytest.mark.parametrize(
     "steps", [range(50, 10_000, 50), [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]]
 )
 def test_steps_are_training_and_so_is_a_long_one_that_goes_where_all_go(steps: Any) -> None:

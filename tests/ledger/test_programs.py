@@ -1,5 +1,6 @@
-"""Programs by their own clocks: eighteen on an H100 (driver 580.159.04, torch 2.11.0+cu130), of which `encode`,
-`http_generate`, `sage_in_loop` and `thread_queue` on 2026-11-27, the others on 2026-11-23; loops on a CPU."""
+"""Programs by their own clocks: 22 on H100s (driver 580.159.04, torch 2.11.0+cu130), of which `a2c_pipes`, `encode`,
+`http_generate`, `late_loader`, `molecules`, `recsys`, `sage_in_loop` and `thread_queue` on 2026-11-27, the others on
+2026-11-23; loops on a CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def rows() -> dict[str, dict[str, Any]]:
 
 
 def test_there_are_programs_to_judge(rows: dict[str, Any]) -> None:
-    assert len(rows) == 18
+    assert len(rows) == 22
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CLOCKS])
@@ -87,5 +88,9 @@ def test_busy_is_what_the_counter_says(rows: dict[str, Any]) -> None:
     assert all(row["scores"]["busy"] is not False for row in rows.values())
 
 
+def test_regime_and_cause_are_right_for_all_but_one(rows: dict[str, Any]) -> None:
+    assert {name for name, row in rows.items() if not row["scores"]["regime"]} <= {"text_by_hand"}
+
+
 def test_first_advice_names_what_can_be_won(rows: dict[str, Any]) -> None:
-    assert sum(row["scores"]["advice"] for row in rows.values()) >= len(rows) - 2
+    assert sum(row["scores"]["advice"] for row in rows.values()) >= len(rows) - 1

@@ -19,8 +19,7 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     """Named readings of each round on the first device, and what the sampler knows after them."""
     nvml = open_nvml()
     devices, notes = list_devices(nvml)
-    device = next((one for one in devices if one.mig), devices[0])
-    sampler = DeviceSampler(nvml, device, trainer)
+    sampler = DeviceSampler(nvml, devices[0], trainer)
     result = []
     began = time.monotonic()
     for _ in range(rounds):
@@ -52,7 +51,6 @@ COUNTED = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlGpmSampleGet",
-    "nvmlGpmMigSampleGet",
 )
 
 

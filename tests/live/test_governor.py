@@ -89,7 +89,7 @@ def test_the_monitors_own_time_sets_the_pace_of_bursts_that_cost_nothing() -> No
 
         def add_observed(self, start_ns: int, end_ns: int) -> None:
             super().add_observed(start_ns, end_ns)
-            self.add_monitor(1.0)
+            self.pace.add(1.0)
 
     gaps = [np.median(run(GUSTS, one, 240).gaps_s[5:]) for one in (Busy(), Governor())]
     assert gaps[0] >= 18 > 10 > gaps[1]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,15 +98,6 @@ def test_gpm_refused_is_said_and_not_hammered(ask: Ask) -> None:
     assert got["live_samples"] == 0
 
 
-def test_a_mig_device_uses_the_sample_call_of_its_instance(ask: Ask) -> None:
-    got = ask("readings", FAKE_NVML_MIG="2", FAKE_NVML_GPM=GPM)
-    assert got["calls"]["nvmlGpmMigSampleGet"] == 2
-    assert got["calls"]["nvmlGpmSampleGet"] == 0
-    assert got["rounds"][1]["SM_ACTIVE"] == pytest.approx(0.96, abs=1e-3)
-    assert "SMI_UTIL" not in got["rounds"][1]
-    assert any("MIG" in line for line in got["says"])
-
-
 def test_a_lost_gpu_is_said_and_left_alone(ask: Ask) -> None:
     got = ask("often", FAKE_NVML_FAIL="nvmlDeviceGetUtilizationRates=15")
     assert got["calls"]["nvmlDeviceGetUtilizationRates"] == 1
@@ -158,8 +150,6 @@ def test_device_facts_speak_the_models_language(ask: Ask) -> None:
     one = got["visible"]["0"]
     assert one["uuid"].startswith("GPU-abcdef01")
     assert (one["device_id"], one["sm_count"], one["capability"]) == (0, 132, [9, 0])
-    assert one["bus_width_bits"] == 6144
-    assert one["mig"] is False
 
 
 def test_no_library_is_a_sentence_with_an_action(ask: Ask) -> None:
@@ -193,10 +183,6 @@ def board(index: int, name: str = "H200") -> NvmlDevice:
     return NvmlDevice(index, None, f"GPU-{index}{index}aa-bb", name)
 
 
-def slice_of(parent: NvmlDevice, at: int) -> NvmlDevice:
-    return NvmlDevice(parent.index, None, f"MIG-{at}ffff-1", parent.name, at, 0, parent)
-
-
 @pytest.mark.parametrize(
     ("visible", "indices"),
     [
@@ -217,14 +203,12 @@ def test_devices_are_numbered_as_cuda_does(visible: str | None, indices: list[in
     assert (caveat is None) == bool(indices)
 
 
-def test_a_process_sees_one_mig_device() -> None:
-    parent = board(0)
-    devices = [parent, slice_of(parent, 1), slice_of(parent, 2)]
-    assert visible_to(devices, {})[0][0].gpu_instance == 1
-    named = {"CUDA_VISIBLE_DEVICES": "MIG-2ffff-1"}
-    assert visible_to(devices, named)[0][0].gpu_instance == 2
-    old = {"CUDA_VISIBLE_DEVICES": f"MIG-{parent.uuid}/2/0"}
-    assert visible_to(devices, old)[0][0].gpu_instance == 2
+@pytest.mark.parametrize("visible", [None, "0", "MIG-2ffff-1"])
+def test_of_a_mig_device_there_are_no_counters(visible: str | None) -> None:
+    devices = [replace(board(0), sliced=True), board(1)]
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert visible_to(devices, environment) == ({}, "a MIG device: no counters of it")
+    assert visible_to(devices, {"CUDA_VISIBLE_DEVICES": "1"}) == ({0: board(1)}, None)
 
 
 def test_mixed_gpus_carry_a_caveat_until_the_order_is_certain() -> None:
@@ -260,7 +244,7 @@ def test_doctor_reads_the_counters_before_it_promises_them(ask: Ask) -> None:
 
 def test_a_trainer_that_names_an_unknown_gpu_gets_a_sentence_in_place_of_counters() -> None:
     board = NvmlDevice(0, None, "GPU-1", "NVIDIA Fake")
-    chosen, caveat = visible_to([board], {"CUDA_VISIBLE_DEVICES": "MIG-abc"})
+    chosen, caveat = visible_to([board], {"CUDA_VISIBLE_DEVICES": "GPU-abc"})
     assert chosen == {}
-    assert caveat is not None and "'MIG-abc'" in caveat
+    assert caveat is not None and "'GPU-abc'" in caveat
     assert visible_to([], {}) == ({}, None)

@@ -109,7 +109,7 @@ GOOD_BODIES = [
     (Kind.STATUS, {"shapes": "none"}),
     (Kind.STATUS, {"shapes": [5, "no shapes"], "gauges": [], "facts": []}),
     (Kind.LOSS, {"records": 3, "later": 1.5}),
-    (Kind.DEVICE, {"device_id": 1, "capability": [9, 0], "sm_clock_max_hz": 1980000000.0}),
+    (Kind.DEVICE, {"device_id": 1, "capability": [9, 0], "uuid": "GPU-1"}),
     (Kind.OPS, [[1, "aten::cat", [[[2, 3], [2, 3]], []], ["TensorList", ""], ["", "0"], [[], []]]]),
     (Kind.HELLO, {"wire": 1, "cmdline": ["python", "t.py"], "rank": None, "clock": {"a": 1}}),
     (Kind.END, {}),

@@ -34,7 +34,7 @@ from brrrtop.model.tables import Device, Span
 
 T0_NS = 1_760_000_000_000_000_000
 MS = 1_000_000
-H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, sm_clock_max_hz=1.98e9, uuid="GPU-0")
+H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, uuid="GPU-0")
 ROOFS = Roofs({"bf16": 989e12, "tf32": 494e12, "fp32": 67e12}, 4.8e12, "NVIDIA H200 datasheet")
 
 

@@ -59,7 +59,7 @@ def test_lanes_take_the_lines_they_are_given_and_the_gpu_stays(height: int) -> N
 async def test_the_picture_is_a_key_away_at_every_size(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
         text = await screen.press("p")
-        assert "one step, 24.5 ms (3 of 4 in the window)" in text
+        assert "one step, 24.5 ms (3 of 4 traced)" in text
         assert "waits for data" in text and "24.5 ms" in text
         assert "kernels" in await screen.press("escape")
 

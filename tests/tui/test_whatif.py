@@ -47,8 +47,8 @@ async def test_below_the_table_stands_what_the_chosen_edit_changes() -> None:
         text = await screen.press("6")
         flat = " ".join(text.split())
         assert chosen(text) == "loader-ready" and "dataloader-stall; a shows it" in flat
-        assert "one step, simulated, 454 → 454 kernels" in flat
-        assert "the step 36.6 ms 21.3 ms 15.3 ms" in flat
+        assert "simulated, 454 → 454 kernels" in flat
+        assert "a training step 36.6 ms 21.3 ms 15.3 ms" in flat
         assert "GPU busy 12.1 ms 12.1 ms 0 ns" in flat
         assert "host, without GPU waits 19.8 ms 4.40 ms 15.4 ms" in flat
         text = await screen.press("j")

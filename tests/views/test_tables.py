@@ -21,7 +21,7 @@ SOURCES = ("traces/stacks.json.gz", "traces/serving.json.zst", "h200/item_sync.b
 def tables_of(snapshot: Snapshot) -> Iterator[Table]:
     account = snapshot.estimate.account
     every = (
-        tables.kernels(snapshot.estimate), tables.edits(snapshot), tables.account(account, 1e6),
+        tables.kernels(snapshot.estimate), tables.edits(snapshot), tables.account(account, None, 1e6),
         tables.phases(snapshot.run), *host_tables.of_host(snapshot.tables, account.duration_ns),
     )  # fmt: skip
     return (table for table in every if table.rows and table.most)

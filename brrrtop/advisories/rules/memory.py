@@ -39,7 +39,7 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
 @edit(
     "fuse-pointwise", MEMORY, "Runs of unfused kernels", "compile",
     when=", and the GPU is at work most of the step",
-    unless="library norms with one pointwise kernel between products; runs nobody waits for; a compiled run",
+    unless="norms with one pointwise kernel between products; runs beside the critical path; compiled runs",
     covers=("inefficient-kernel",),
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:

@@ -129,9 +129,10 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 
 def _launching(context: Context, line: str, first: str = "") -> Finding:
     kernels, idle = context.a_step(context.kernels), context.host_idle
+    waits = context.idle("launch") or idle
     return finding(
         f"{first}{kernels:.0f} kernels {context.per}, half of them under "
-        f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
+        f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(waits)} of the "
         "time for the host to launch the next one",
         line,
         share=idle,
@@ -282,9 +283,8 @@ def _uploads(context: Context, pageable: bool, says: str, then: str) -> Finding 
     up = moved.pageable_up if pageable else moved.pinned_up
     size_bytes, exposed = context.a_step(up.size_bytes), context.share(up.exposed_ns)
     rate = units.rate(up.bytes_per_s or 0.0, "B/s")
-    says = says.format(rate=rate, exposed=units.share(exposed))
     return finding(
-        f"{units.size(size_bytes)} {context.per} {says}",
+        f"{units.size(size_bytes)} {context.per} {says.format(rate=rate)}",
         then,
         bytes_a_step=size_bytes, bytes_per_s=up.bytes_per_s, exposed_share=exposed,
     )  # fmt: skip
@@ -297,7 +297,7 @@ def _uploads(context: Context, pageable: bool, says: str, then: str) -> Finding 
 )  # fmt: skip
 def pin_memory(context: Context, row: WhatIf) -> Finding | None:
     return _uploads(
-        context, True, "from pageable memory at {rate}, {exposed} of the time with no kernel beside it",
+        context, True, "from pageable memory at {rate}, while no kernel runs",
         "DataLoader(..., pin_memory=True), or tensor.pin_memory(), and .to(device, non_blocking=True)",
     )  # fmt: skip
 
@@ -309,7 +309,7 @@ def pin_memory(context: Context, row: WhatIf) -> Finding | None:
 )  # fmt: skip
 def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
     return _uploads(
-        context, False, "are uploaded while no kernel runs: {exposed} of the time",
+        context, False, "are uploaded while no kernel runs",
         "prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
         "batch = batch.to(device, non_blocking=True)",
     )  # fmt: skip
@@ -340,7 +340,7 @@ def few_blocks(context: Context) -> Finding | None:
 
 
 @rule(
-    "unknown-kernel", OVERHEAD, "A kernel of which nobody knows what bounds it", any_program=True,
+    "unknown-kernel", OVERHEAD, "A kernel with an unknown bound", any_program=True,
     when="somebody's own kernel takes 30 % of the time, and neither its name nor its shapes or counters tell "
     "its side",
     unless="kernels of libraries; kernels that fill too few SMs",

@@ -7,14 +7,12 @@ from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
 from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
 from brrrtop.analysis.facts.host_activity import recompiles
 from brrrtop.analysis.facts.launches import loading_ns
-from brrrtop.analysis.facts.steps import LOADING_SHARE, WARM_UP_STEPS
+from brrrtop.analysis.facts.steps import LOADING_SHARE
 from brrrtop.model.estimate import Regime
-from brrrtop.model.run import PhaseKind, Run
+from brrrtop.model.run import COMPILE_IDLE
 from brrrtop.text import phrases, units
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
-COMPILE_IDLE = 0.05
-"""Of the window: less compiling does not shape it."""
 LOST = 0.01
 """With more of the records lost no rule about kernels can be trusted."""
 UNRECORDED = 0.1
@@ -44,10 +42,6 @@ _WASTE = "kernel tuning: the neighbour takes turns with you"
 _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
 
 
-UNDER_WAY_NS = 6_000_000_000
-"""A run that was watched for so long is past its first steps; torch.compile has marks of its own."""
-
-
 @rule(
     "warming-up", TRUST, "Too early to judge", is_gate=True,
     when="the first three steps, or compiling or loading kernels that shapes the window: nothing else is "
@@ -60,7 +54,7 @@ def warming_up(context: Context) -> Finding | None:
     if (
         not context.estimate.steps.warming_up
         or recompiles(context.facts)
-        or _is_under_way(context.run)
+        or (context.run is not None and context.run.under_way)
     ):
         return None
     loading = context.share(loading_ns(context.facts))
@@ -82,14 +76,6 @@ def warming_up(context: Context) -> Finding | None:
     )  # fmt: skip
 
 
-def _is_under_way(run: Run | None) -> bool:
-    """Whether a run has gone on for long enough, without compiling, to be past its warm-up."""
-    if run is None or run.duration_ns < UNDER_WAY_NS or 0 < run.steps <= WARM_UP_STEPS:
-        return False
-    compiling = sum(one.share for one in run.phases if one.kind is PhaseKind.COMPILE)
-    return compiling < COMPILE_IDLE
-
-
 def _upload_text(context: Context) -> str:
     """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
     up = context.transfers.pageable_up
@@ -107,7 +93,7 @@ def _upload_text(context: Context) -> str:
 
 @rule(
     "records-lost", TRUST, "Too many records are missing", is_gate=True,
-    when="over 1 % of the records were lost, or nodes of CUDA graphs that nobody recorded ran for over "
+    when="over 1 % of the records were lost, or nodes of CUDA graphs ran unrecorded for over "
     "10 % of the time: nothing else is said",
     unless="–",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from brrrtop.analysis.facts.ranges import HostSteps, host_steps, lies_within_ran
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.estimate import Steps
 from brrrtop.model.intervals import Cover, holders
+from brrrtop.model.run import WARM_UP_STEPS
 from brrrtop.model.tables import (
     I8,
     Bool,
@@ -22,8 +23,6 @@ from brrrtop.model.tables import (
 )
 from collectors.vocabulary import CallClass, MarkClass
 
-WARM_UP_STEPS = 3
-"""Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""
 LOADING_SHARE = 0.2
 """Of the window idle while kernels load: more than that is not the run's steady state."""
 SET_UP_NS = 50_000_000

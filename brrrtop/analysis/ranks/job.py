@@ -162,7 +162,8 @@ def _missing(job: AlignedRanks, given: int, world: int | None) -> int:
 
 def usual_step_ns(inputs: Sequence[RankInput]) -> float | None:
     """Of the ranks, the upper median: a host that catches up after a wait has short steps."""
-    lengths = sorted(one.row.step_ns for one in inputs if one.row.step_ns)
+    known = (lateness.usual_step_ns(one.window, False) or one.row.step_ns for one in inputs)
+    lengths = sorted(length for length in known if length)
     return float(lengths[len(lengths) // 2]) if lengths else None
 
 
@@ -305,20 +306,12 @@ def _of_other_times(job: AlignedRanks) -> list[str]:
 
 
 def _on_one_gpu(inputs: Sequence[RankInput]) -> list[str]:
-    """That ranks share a GPU, or have a slice of one: neither is as fast as a GPU by itself."""
+    """That ranks share a GPU, which is not as fast as one by itself."""
     users: dict[tuple[str | None, str], list[str]] = {}
-    sliced = []
     for one in inputs:
         device = one.row.estimate.device if one.row.estimate else None
         if device is None or one.row.rank is None:
             continue
-        if device.mig:
-            sliced.append(str(one.row.rank))
         if device.uuid and one.window is not None:
             users.setdefault((_host(one.window), device.uuid), []).append(str(one.row.rank))
-    notes = [
-        f"ranks {', '.join(ranks)} share one GPU" for ranks in users.values() if len(ranks) > 1
-    ]
-    if sliced:
-        notes.append(f"a MIG slice of a GPU each: rank {', '.join(sliced)}")
-    return notes
+    return [f"ranks {', '.join(ranks)} share one GPU" for ranks in users.values() if len(ranks) > 1]

@@ -42,6 +42,8 @@ WORKING = ("compute", "memory", "underfilled", "unknown")
 """Buckets of a rank's own kernels."""
 NEARLY_A_STEP = 0.75
 """Of a step's time, from which its collectives, where all of them are there, tell of the whole step."""
+FEW_STEPS = 8
+"""Fewer do not tell the usual one."""
 MORE = 1.03
 """Kernels, or threads in them, over those of the peers, from which it is more work that is done."""
 HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
@@ -113,12 +115,24 @@ def shared_spans(
                 count = float(steps_apart)
                 break
         if step_ns and NEARLY_A_STEP <= count < 1 and 0 < period <= np.ptp(at) + 1:
-            begin, count = max(int(starts[number]), int(end - step_ns)), 1.0
+            # As long as a traced one, or the time that tracing takes would be the late rank's.
+            lengths = [int(step_ns), *(usual_step_ns(window, traced=True) for window in windows)]
+            begin, count = end - max(lengths), 1.0
         if step_ns and count < 1 and in_bursts:
             continue
         kept.append(Span(begin, end))
         steps += count
     return tuple(kept), steps or None
+
+
+def usual_step_ns(window: Window | None, traced: bool) -> int:
+    """Of a rank while it was traced, or was not, by its host's marks; 0: too few are known."""
+    if window is None or (marks := window.marks if traced else window.watched) is None:
+        return 0
+    ends = np.sort(marks.ends_ns[marks.classes == MarkClass.STEP])
+    at = holders(*edges(window.traced), ends)
+    steps = np.diff(ends)[(at[1:] == at[:-1]) & ((at[1:] >= 0) == traced)]
+    return int(np.median(steps)) if len(steps) >= (1 if traced else FEW_STEPS) else 0
 
 
 def _common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:

@@ -78,6 +78,12 @@ def receipt(options: Options) -> int:
     rows = list(receipt.lines(snapshot, settings.load()))
     if options.json:
         output.write(json.dumps({"schema": "brrrtop.receipt/1", "lines": rows}))
+    elif options.svg or options.html:
+        from brrrtop.exporters import html, svg
+
+        card = svg.card(rows, receipt.shares(snapshot), html.STYLE)
+        title = snapshot.source.label
+        output.write(html.document(f"brrrtop receipt: {title}", card) if options.html else card)
     else:
         output.write_fitting(rows, options)
     return 0

@@ -13,7 +13,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.line import rule, sided
+from brrrtop.tui.renderables.line import rule
 from brrrtop.views import whatif
 
 NAME = 8
@@ -97,17 +97,15 @@ def _lane(part: float, lap: float, room: int, hue: str, palette: Palette) -> Tex
     return text.append(rest * (room - reached), palette.style("rule"))
 
 
-def ghost_line(one: Race, palette: Palette, width: int, lead: int) -> Text:
-    """The same in a line below the picture of a step, on its scale."""
+def ghost_line(one: Race, palette: Palette, width: int, lead: int, span_ns: int) -> Text:
+    """The same in a line below the picture of a step, on its scale; named inside where it is long."""
     room = max(1, width - lead)
+    cells = max(1, min(room, round(room * one.ghost_ns / span_ns)))
+    label = f" {units.duration(one.ghost_ns)} with {one.with_what} "
     text = palette.text(f"{'ghost':<{lead}}", "muted")
-    text.append(
-        ("#" if palette.ascii else "━")
-        * max(1, min(room, round(room * one.ghost_ns / one.step_ns))),
-        palette.style("good", bold=True),
-    )
-    free = width - text.cell_len - len(one.words) - 1
-    labels = (f" {units.duration(one.ghost_ns)} with {one.with_what}", f" with {one.with_what}", "")
-    label = next(words for words in labels if len(words) <= free or not words)
-    text.append(label, palette.style("good"))
-    return sided(text, palette.text(one.words, "good", bold=True), width)
+    lane = ("#" if palette.ascii else "━") * cells
+    if cells + len(label) <= room:
+        return text.append(lane + label, palette.style("good", bold=True))
+    left = max(0, (cells - len(label)) // 2)
+    lane = lane[:left] + label + lane[left + len(label) :]
+    return text.append(lane[:room], palette.style("good", bold=True))

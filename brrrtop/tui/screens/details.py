@@ -52,7 +52,9 @@ class Details(Scrolled):
             sections.append(("known twice", _facts(witness(run), palette, width)))
         if estimate is not None:
             sections.append(("where the time went", account_lines(estimate, palette, width)))
-            sections.append(("steps", _facts(step_facts(snapshot, estimate), palette, width)))
+            sections.append(
+                ("traced steps", _facts(step_facts(snapshot, estimate), palette, width))
+            )
             sections.append(("launches", _facts(launch_facts(estimate), palette, width)))
         sections.append(("the GPU's own counters", counter_lines(snapshot, palette, width)))
         lines: list[Text] = []
@@ -79,7 +81,7 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     for name, one, other, first, second, form in (
         ("GPU active", of.active_counter, of.active_account, "its counter", "traced kernels", units.share),
         ("a step", of.step_ns_marks, of.step_ns_traced, "all steps", "traced steps", units.duration),
-        ("waits for data", of.waits_ledger, of.waits_account, "the loop", "the idle GPU", units.share),
+        ("training's waits", of.waits_ledger, of.waits_account, "the loop", "the idle GPU", units.share),
     ):  # fmt: skip
         if one is not None or other is not None:
             yield name, f"{form(one)} by {first}, {form(other)} by {second}"
@@ -89,8 +91,7 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
 
 def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     """Every bucket with its share and its time in a step."""
-    step_ns = estimate.run.step_ns if estimate.run is not None else None
-    table = tables.account(estimate.account, step_ns or estimate.mean_step_ns)
+    table = tables.account(estimate.account, estimate.run, estimate.mean_step_ns)
     lines = table_lines(table, palette, width)
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
@@ -107,11 +108,8 @@ def step_facts(snapshot: Snapshot, estimate: Estimate) -> Iterator[tuple[str, st
         return
     where = SOURCES.get(steps.source or "", steps.source or "")
     doubt = "" if steps.confidence >= 0.7 else f", {units.share(steps.confidence)} sure"
-    yield "traced", f"{phrases.steps_judged(estimate) or 'none whole'}, {where}{doubt}"
+    yield "count", f"{phrases.steps_judged(estimate) or 'none whole'}, {where}{doubt}"
     yield "median", units.duration(steps.step_ns)
-    mean_ns = steps.run_mean_ns or estimate.mean_step_ns
-    if mean_ns:
-        yield "mean", f"{units.duration(round(mean_ns))}, {units.figure(1e9 / mean_ns)} a second"
     every = sorted(ns for point in snapshot.history for ns in point.steps_ns)
     if len(every) >= LEAST_STEPS:
         half, most = (units.duration(percentile(every, share)) for share in (0.5, 0.99))

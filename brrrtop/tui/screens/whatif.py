@@ -9,7 +9,7 @@ from rich.text import Text
 
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases
+from brrrtop.text import phrases, units
 from brrrtop.tui.renderables.ghost import ghost_lap, race
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.renderables.table import table_lines
@@ -51,8 +51,11 @@ class EditTable(TableView):
 
     def below(self, snapshot: Snapshot, row: Any, width: int) -> list[Text]:
         palette = self.palette
-        lines = table_lines(tables.edit_parts(row), palette, width)
+        lines = table_lines(tables.edit_parts(row, snapshot.run), palette, width)
         known = [("line", row.line), ("advice", _advice(row))]
+        if (run := snapshot.run) is not None:
+            then_ns = run.duration_ns * (1 - row.saves)
+            known.insert(0, ("run", f"{units.clock(run.duration_ns)} → {units.clock(then_ns)}"))
         if row.risk:
             known.append(("risk", phrases.RISKS[row.risk]))
         best, after = whatif.following(snapshot)

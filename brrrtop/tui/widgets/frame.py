@@ -59,7 +59,8 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
         badge = palette.filled("memory") if palette.colour else palette.style("text", bold=True)
         text.append(" PAUSED ", badge)
         text.append(" ")
-    text.append(f"{glyph} {word}", palette.style(hue, bold=True))
+    state = word if snapshot.paused else f"{glyph} {word}"
+    text.append(state, palette.style(hue, bold=True))
     if snapshot.progress is not None:
         text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
     text.append(pace(snapshot.speed), palette.style("muted"))
@@ -130,7 +131,7 @@ def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     if live and (snapshot.age_ns or 0) >= OLD_NS:
         facts.append(pair("last heard", f"{units.duration(snapshot.age_ns)} ago", palette))
     if snapshot.estimate is not None:
-        facts.append(pair("window", window(snapshot), palette))
+        facts.append(pair("traced", window(snapshot), palette))
     if source.kind == "live":
         facts += (cost(snapshot.overhead, palette), *own_use(snapshot.overhead, palette))
     if snapshot.zero_timestamps:
@@ -141,12 +142,11 @@ def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
 def window(snapshot: Snapshot) -> str:
     assert snapshot.estimate is not None
     estimate = snapshot.estimate
-    text = units.duration(estimate.account.duration_ns)
-    if estimate.steps.count:
-        text += f" ({phrases.steps_judged(estimate)})"
-    if estimate.observed_share < 1:
-        text += f", {units.share(estimate.observed_share)} traced"
-    return text
+    if estimate.observed_share >= 1:
+        steps = f" ({phrases.steps_judged(estimate)})" if estimate.steps.count else ""
+        return f"all {units.duration(estimate.account.duration_ns)}{steps}"
+    traced = f"{units.share(estimate.observed_share)} of the run"
+    return f"{phrases.steps_judged(estimate)}, {traced}" if estimate.steps.count else traced
 
 
 def cost(overhead: Overhead, palette: Palette) -> Text:

@@ -10,7 +10,7 @@ from textual.events import Click
 
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import loader, units
+from brrrtop.text import loader, phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import level
 from brrrtop.tui.renderables.line import facts, rule, stacked
@@ -76,7 +76,10 @@ def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list
 def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """Each loader with all that is known, sentences wrapped."""
     lines: list[Text] = []
+    every_ns = sum(row.total_ns for row in snapshot.tables.loaders) or 1
     for row in snapshot.tables.loaders:
+        part = row.total_ns / every_ns
+        title = loader.kind(row) + (f", {units.share(part)} of all waits" if part < 1 else "")
         workers = [("workers", loader.workers(row, snapshot.gauges))]
         if row.workers != 0:
             workers.append(("ready", loader.ready(row) or "not known"))
@@ -86,7 +89,7 @@ def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         samples = f", by {units.count(row.samples)} stack samples" if row.samples else ""
         loop = loop_lines(row, "", palette)
         lines += [
-            palette.text(loader.kind(row), "compute", bold=True),
+            palette.text(title, "compute", bold=True),
             *facts((("made as", row.name), ("waits", loader.waits(row))), LABEL, palette, width),
             _recent(row, palette, width),
             *facts((*workers, *gain), LABEL, palette, width),
@@ -121,8 +124,7 @@ def _gain(snapshot: Snapshot) -> str:
     row = loader.price(snapshot)
     if row is None:
         return ""
-    speed, between = whatif.speeds(row)
-    return f"with the batch ready {whatif.times(row)} a step, {speed} faster ({between})"
+    return f"with the batch ready {whatif.times(row)} {phrases.a_step(snapshot.run)}"
 
 
 def _labelled(label: str, words: str, palette: Palette) -> Text:

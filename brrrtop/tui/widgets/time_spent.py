@@ -170,16 +170,17 @@ class StepStrip(Pane):
         picture, palette = snapshot.picture, self.palette
         if picture is None:
             return []
-        lines = [rule(step_title(picture), "p: larger", palette, width)]
         scale = height >= TIMES_FROM
         ghost = race(snapshot) if height >= GHOST_FROM and picture.step is not None else None
+        note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
+        lines = [rule(step_title(picture), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
         drawn_from = (picture, palette, width, room)
         if self._lanes[0] != drawn_from:
             self._lanes = (drawn_from, drawn(picture, picture.span, palette, width, room))
         lines += self._lanes[1]
         if ghost is not None:
-            lines.append(ghost_line(ghost, palette, width, GUTTER))
+            lines.append(ghost_line(ghost, palette, width, GUTTER, picture.span.duration_ns))
         if scale:
             lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
         return lines
@@ -189,8 +190,8 @@ class StepStrip(Pane):
 
 
 def step_title(picture: StepPicture) -> str:
-    """`one step, 24.5 ms (3 of 4 in the window)`."""
+    """`one step, 24.5 ms (3 of 4 traced)`."""
     length = units.duration(picture.span.duration_ns)
     if picture.step is None:
         return f"{length} (no steps are known)"
-    return f"one step, {length} ({picture.step} of {picture.steps} in the window)"
+    return f"one step, {length} ({picture.step} of {picture.steps} traced)"

@@ -2,7 +2,7 @@
  * environment, read anew at each call:
  *
  *   FAKE_NVML_DEVICES       number of GPUs (1)
- *   FAKE_NVML_MIG           number of MIG devices on GPU 0 (0: MIG off)
+ *   FAKE_NVML_MIG           1: GPU 0 is cut into MIG devices
  *   FAKE_NVML_FAIL          "nvmlDeviceGetTemperature=3,nvmlGpmSampleGet=4": return codes; "*=15": every call
  *   FAKE_NVML_SLOW_US       "nvmlDeviceGetTemperature=20000": how long a call takes
  *   FAKE_NVML_FIELD_FAIL    "186=3,138=3": nvmlReturn of single field values
@@ -25,14 +25,14 @@
 #include <unistd.h>
 
 typedef int Ret;
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 
 static struct { char name[64]; long count; } calls[128];
 static long live_samples;
 static int xid_told;
 
-typedef struct Device { int index; int mig; } Device;
-static Device boards[16], migs[16];
+typedef struct Device { int index; } Device;
+static Device boards[16];
 
 static long long now_ns(void) {
     struct timespec t;
@@ -96,19 +96,18 @@ Ret nvmlDeviceGetCount_v2(unsigned *count) { ENTER(); *count = number("FAKE_NVML
 Ret nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **out) {
     ENTER();
     if ((int)index >= number("FAKE_NVML_DEVICES", 1)) return INVALID_ARGUMENT;
-    boards[index].index = index; boards[index].mig = -1;
+    boards[index].index = index;
     *out = &boards[index];
     return OK;
 }
 Ret nvmlDeviceGetUUID(Device *d, char *out, unsigned size) {
     ENTER();
-    if (d->mig >= 0) snprintf(out, size, "MIG-0000000%d-1111-2222-3333-444444444444", d->mig);
-    else snprintf(out, size, "GPU-abcdef0%d-1111-2222-3333-444444444444", d->index);
+    snprintf(out, size, "GPU-abcdef0%d-1111-2222-3333-444444444444", d->index);
     return OK;
 }
 Ret nvmlDeviceGetName(Device *d, char *out, unsigned size) {
     ENTER();
-    snprintf(out, size, d->mig >= 0 ? "NVIDIA Fake MIG 1g.18gb" : "NVIDIA Fake");
+    (void)d; snprintf(out, size, "NVIDIA Fake");
     return OK;
 }
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
@@ -123,37 +122,19 @@ Ret nvmlDeviceGetMigMode(Device *d, unsigned *current, unsigned *pending) {
     *current = *pending = d->index == 0 && number("FAKE_NVML_MIG", 0) > 0;
     return OK;
 }
-Ret nvmlDeviceGetMigDeviceHandleByIndex(Device *d, unsigned index, Device **out) {
-    ENTER();
-    if ((int)index >= number("FAKE_NVML_MIG", 0)) return NOT_FOUND;
-    migs[index].index = d->index; migs[index].mig = index;
-    *out = &migs[index];
-    return OK;
-}
-Ret nvmlDeviceGetGpuInstanceId(Device *d, unsigned *out) { ENTER(); *out = 7 + d->mig; return OK; }
-Ret nvmlDeviceGetComputeInstanceId(Device *d, unsigned *out) { ENTER(); (void)d; *out = 0; return OK; }
-typedef struct { unsigned sms, ce, dec, enc, jpeg, ofa, gi, ci; unsigned long long memory_mb; } Attributes;
-Ret nvmlDeviceGetAttributes_v2(Device *d, Attributes *out) {
-    ENTER(); (void)d;
-    memset(out, 0, sizeof *out);
-    out->sms = 16;
-    return OK;
-}
 Ret nvmlDeviceGetCudaComputeCapability(Device *d, int *major, int *minor) { ENTER(); (void)d; *major = 9; *minor = 0; return OK; }
 Ret nvmlDeviceGetNumGpuCores(Device *d, unsigned *out) { ENTER(); (void)d; *out = 16896; return OK; }
-Ret nvmlDeviceGetMemoryBusWidth(Device *d, unsigned *out) { ENTER(); (void)d; *out = 6144; return OK; }
 
 typedef struct { unsigned gpu, memory; } Utilization;
 Ret nvmlDeviceGetUtilizationRates(Device *d, Utilization *out) {
-    ENTER();
-    if (d->mig >= 0) return NOT_SUPPORTED;
+    ENTER(); (void)d;
     out->gpu = number("FAKE_NVML_UTIL", 37); out->memory = 5;
     return OK;
 }
 typedef struct { unsigned long long total, free, used; } Memory;
 Ret nvmlDeviceGetMemoryInfo(Device *d, Memory *out) {
-    ENTER();
-    out->total = d->mig >= 0 ? 18ULL << 30 : 141ULL << 30;
+    ENTER(); (void)d;
+    out->total = 141ULL << 30;
     out->used = 12ULL << 30; out->free = out->total - out->used;
     return OK;
 }
@@ -208,22 +189,15 @@ Ret nvmlDeviceGetFieldValues(Device *d, int count, FieldValue *v) {
 }
 
 typedef struct { unsigned version, supported; } GpmSupport;
-typedef struct { long long at_ns; unsigned gpu_instance; } GpmSample;
+typedef struct { long long at_ns; } GpmSample;
 typedef struct { unsigned id; Ret ret; double value; const char *info[3]; } GpmMetric;
 typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmGet;
 Ret nvmlGpmQueryDeviceSupport(Device *d, GpmSupport *out) { ENTER(); (void)d; out->supported = getenv("FAKE_NVML_GPM") != NULL; return OK; }
 Ret nvmlGpmSampleAlloc(GpmSample **out) { ENTER(); *out = calloc(1, sizeof **out); live_samples++; return OK; }
 Ret nvmlGpmSampleFree(GpmSample *s) { ENTER(); free(s); live_samples--; return OK; }
 Ret nvmlGpmSampleGet(Device *d, GpmSample *s) {
-    ENTER();
-    if (d->mig >= 0) return INVALID_ARGUMENT;
+    ENTER(); (void)d;
     s->at_ns = now_ns();
-    return OK;
-}
-Ret nvmlGpmMigSampleGet(Device *d, unsigned gpu_instance, GpmSample *s) {
-    ENTER();
-    if (d->mig >= 0 || gpu_instance < 7) return INVALID_ARGUMENT;
-    s->at_ns = now_ns(); s->gpu_instance = gpu_instance;
     return OK;
 }
 Ret nvmlGpmMetricsGet(GpmGet *get) {

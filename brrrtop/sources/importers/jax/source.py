@@ -81,8 +81,6 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
             "sm_count": facts.get("core_count"),
             "memory_bytes": facts.get("memory_size"),
         }
-        if isinstance(facts.get("clock_rate"), int):
-            device["sm_clock_max_hz"] = facts["clock_rate"] * 1e3  # of kHz
         if facts.get("device_vendor") == "AMD":
             device["name"] = names.ROCM_UNNAMED
         else:
