@@ -16,7 +16,7 @@ from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
 from brrrtop.text import phrases, units
-from brrrtop.whatif.price import BY_RATES
+from brrrtop.whatif.price import BY_RATES, EDITS
 
 RULES = all_rules()
 LEAST_CONFIDENCE = 0.5
@@ -29,6 +29,8 @@ _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 LEAST_SURE, MOST_SURE = 0.55, 0.95
 """Confidence in a simulated gain of which nothing is sure, and all."""
+SAME_SHARE = 0.005
+"""Two shares nearer than this read the same."""
 OFFERS = frozenset({"bigger-batch", "underfilled-kernels"})
 """These change what is learned, and only spread over more samples what is wrong with a step: offers, after
 whatever else surely wins anything."""
@@ -130,9 +132,21 @@ def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> A
         return None
     if not one.edits:
         return _advisory(context, one, one.check(context))
+    for name in one.edits:
+        row = context.price(name)
+        if row is not None and context.estimate.cause in EDITS[name].empties:
+            return _bounded(context, one, row)
     if not one.without_price or any(context.price(name) is not None for name in one.edits):
         return None
     return _advisory(context, one, one.check(context, None))
+
+
+def _bounded(context: Context, one: Rule, row: WhatIf) -> Advisory | None:
+    """Advice on what the verdict names though something else then sets the pace, by the most that it wins."""
+    finding = one.check(context, row)
+    if finding is None or row.saves_high < HEALTHY_GAIN or row.saves_low < -HEALTHY_GAIN * 2:
+        return None
+    return _advisory(context, one, replace(finding, saves=row.saves_high, confidence=LEAST_SURE))
 
 
 def _advisory(
@@ -170,13 +184,13 @@ def _advisory(
 
 def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     """Where the gain comes from beyond the share that the sentence names."""
-    if row is None or finding.share is None or row.saves <= finding.share:
+    share = None if row is None else finding.share
+    if row is None or share is None or row.saves <= share:
         return ""
-    if context.host_idle > finding.share:
-        return f", and the GPU waits {units.share(context.host_idle)} of the time for the host"
-    if (row.changed_share or 0.0) <= 0.0:
-        return ""
-    return f", and kernels that the edit changes take {units.share(row.changed_share)}"
+    changed, idle = row.changed_share or 0.0, context.host_idle
+    if idle <= share and changed > 0 and abs(changed - share) >= SAME_SHARE:
+        return f", and kernels that the edit changes take {units.share(changed)}"
+    return f", and the GPU waits {units.share(idle)} of the time for the host" if idle else ""
 
 
 def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
