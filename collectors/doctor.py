@@ -332,7 +332,7 @@ def nvml(pid: int | None) -> Check:
     feed = GaugeThread(pid)
     feed.start()
     answered = feed.ready.wait(_NVML_LIMIT_S)
-    names = [str(one.body.get("name")) for one in feed.drain() if one.kind == Kind.DEVICE]
+    names = [str(frame.body.get("name")) for frame in feed.drain() if frame.kind == Kind.DEVICE]
     feed.close()
     if not answered:
         message = f"the NVIDIA driver has not answered NVML for {_NVML_LIMIT_S:g} s"

@@ -94,7 +94,7 @@ def advisories(text: str) -> tuple[str, ...]:
 
     from brrrtop.advisories.registry import all_rules
 
-    known = [one.kind for one in all_rules()]
+    known = [rule.kind for rule in all_rules()]
     chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
     for word in chosen:
         if word not in known:
