@@ -84,8 +84,6 @@ class Session:
         self._left_out: tuple[LeftOut, ...] = ()
         self.analysis: Analysis | None = None
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
-        self._logged: tuple[Analysis | None, Estimate | None] = (None, None)
-        """The newest analysis, and what the log was given of it."""
         self._judged: tuple[Analysis, ...] = ()
         """All of the newest analyses."""
         self._lack_kernels = False
@@ -188,10 +186,7 @@ class Session:
             self._follow_run(now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
-        if self.analysis is not self._logged[0]:
-            judged = of_run(self.analysis, self._run) if self.analysis else None
-            self._logged = (self.analysis, judged)
-        self.log.update(self.timeline, self._logged[1], now)
+        self.log.update(self.timeline, self.analysis.estimate if self.analysis else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self.in_full(self._latest) if self.in_view else self._latest
 
