@@ -84,7 +84,7 @@ OF_RANKS = {"straggler"}
 """Of a job: a file a rank."""
 
 
-def watched(path: Path, interval_s: float = 2.0) -> Iterator[tuple[float, Snapshot]]:
+def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapshot]]:
     """What `brrrtop demo` shows from where it opens to the end, with the time since it opened."""
     ticks = count()
     source = FromFirstActivity(open_source(str(path)))
