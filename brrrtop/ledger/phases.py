@@ -22,8 +22,6 @@ from brrrtop.model.tables import I8, Bool
 
 PAUSE_NS = 50_000_000
 """A shorter save, or compile, is part of its step,"""
-FIRST = 3
-"""Samples of an evaluation, which tell the function that it is in."""
 OFTEN = 0.01
 """unless saves together take so much of the time."""
 
@@ -85,7 +83,8 @@ def _until_left(evidence: Evidence, places: Mapping[int, Place]) -> tuple[I8, I8
     if not (at >= 0).any():
         return starts, ends
     number = np.arange(len(at)) - np.searchsorted(samples.times_ns, starts)[at]
-    frame = _main_frame(evidence, places, steps, (at >= 0) & (number < FIRST))
+    begins = (at >= 0) & (2 * number <= np.bincount(at[at >= 0], minlength=len(ends))[at])
+    frame = _main_frame(evidence, places, steps, begins)
     within = [i for i, place in places.items() if frame in place.functions]
     held = np.isin(samples.name_ids, within) & (at >= 0)
     last, first = np.full(len(ends), -1, np.int64), np.array(ends, np.int64)
