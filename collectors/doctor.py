@@ -280,7 +280,7 @@ def _python(process: Process) -> Check:
         return fine("python", "none: the agent enters the program as a library")
     if process.is_musl:
         return note(
-            "python", f"{python.description} on musl: torch has no builds for it, nobody tried this"
+            "python", f"{python.description} on musl: torch has no builds for it; never tried"
         )
     if python.free_threaded:
         return note(
@@ -332,7 +332,7 @@ def nvml(pid: int | None) -> Check:
     feed = GaugeThread(pid)
     feed.start()
     answered = feed.ready.wait(_NVML_LIMIT_S)
-    names = [str(one.body.get("name")) for one in feed.drain() if one.kind == Kind.DEVICE]
+    names = [str(frame.body.get("name")) for frame in feed.drain() if frame.kind == Kind.DEVICE]
     feed.close()
     if not answered:
         message = f"the NVIDIA driver has not answered NVML for {_NVML_LIMIT_S:g} s"
@@ -363,7 +363,7 @@ def _torch(process: Process) -> Check:
         return _without_torch(process)
     return wait(
         "torch",
-        "torch is not loaded (yet), and without it nobody trains here",
+        "torch is not loaded (yet), and without it there is no training here",
         "attach once torch is loaded, or name the process that trains",
         "attach",
     )

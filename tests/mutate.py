@@ -14,6 +14,7 @@ import copy
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,8 @@ GUARDS = {
     "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_waits.py "
     "tests/attach/test_harmless.py::test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives "
     "tests/attach/test_ptrace.py",
+    "collectors/agent/probes/steps.py": "tests/probes/test_steps.py -k 'hooks_change or scaler or forked'",
+    "collectors/agent/probes/neighbours.py": "tests/probes/test_graphs.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
     "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
     "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
@@ -48,10 +51,11 @@ GUARDS = {
 }
 """Modules that protect the trainer, root or a reader → the tests that hold them."""
 ONLY = {
+    "collectors/agent/probes/steps.py": ("_between_steps", "place", "clear"),
     "brrrtop/scheduling/governor.py": ("_earn", "_charge", "_settle", "_plan_pause"),
     "collectors/process/process.py": ("is_loopback", "uid_of_client", "_plain", "_as_listed"),
 }
-"""Of these modules the functions that keep the budget, and those that know who asks; of all others every function."""
+"""Of these modules the functions that change torch's hooks, keep the budget, or know who asks; of all others every one."""
 REHEARSAL = "rehearse"
 """Of which only its warmth is wanted."""
 SURVIVORS = {
@@ -62,7 +66,6 @@ SURVIVORS = {
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",
     "collectors/attach/run_folders.py sweep: True → False": "a folder that goes at that moment: a race alone tells",
     "collectors/attach/run_folders.py make: True → False": "as above",
-    "collectors/attach/ptrace/injection.py call: self._skip_syscall() → pass": "nobody makes two calls in a row",
     "collectors/attach/ptrace/injection.py write_code: self._memory < 0 → self._memory >= 0": "it is opened again then, by a process that ends soon",
     "collectors/attach/ptrace/injection.py syscall: self._aim(x86_64.aim_return(self._state, self._frame)) "
     "→ pass": "the call returns to the way back by itself",
@@ -71,7 +74,15 @@ SURVIVORS = {
     "→ pass": "it waits without sleeping then, as long and no longer",
     "collectors/attach/ptrace/calls.py block_signals: signal.pthread_sigmask(signal.SIG_SETMASK, "
     "signal.valid_signals()) → pass": "a wait is 10 ms late then at worst; a ^C has a test of its own",
+    "collectors/attach/client.py _connect: connection.close() → pass": "the next try drops it, which closes it",
+    "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY → os.O_PATH & os.O_DIRECTORY": "as the other change of these flags",
+    "collectors/attach/ptrace/injection.py write_code: os.O_WRONLY | os.O_CLOEXEC → "
+    "os.O_WRONLY & os.O_CLOEXEC": "the first handle is kept, but where none is to be had; nothing is started meanwhile",
+    "collectors/attach/ptrace/injection.py _release: self._memory >= 0 → self._memory < 0": "its process ends soon",
+    "collectors/attach/ptrace/injection.py _release: os.close(self._memory) → pass": "as above",
     "collectors/attach/ptrace/threads.py _driver_owned: True → False": "of a thread that is gone",
+    "collectors/agent/probes/neighbours.py place: bool(find_imported(*_RECORDING)) and (not self._open) → "
+    "bool(find_imported(*_RECORDING)) or not self._open": "what is open records, and both end at once",
 }
 """A change as it is written out → why no test need notice it."""
 
@@ -157,7 +168,7 @@ def passed(folder: Path, path: str, text: str) -> int:
     environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         with subprocess.Popen(
-            [*command, *GUARDS[path].split()], cwd=folder, env=environ, text=True, errors="replace",
+            [*command, *shlex.split(GUARDS[path])], cwd=folder, env=environ, text=True, errors="replace",
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         ) as running:  # fmt: skip
             try:

@@ -29,6 +29,8 @@ _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 LEAST_SURE, MOST_SURE = 0.55, 0.95
 """Confidence in a simulated gain of which nothing is sure, and all."""
+SAME_SHARE = 0.005
+"""Two shares nearer than this read the same."""
 OFFERS = frozenset({"bigger-batch", "underfilled-kernels"})
 """These change what is learned, and only spread over more samples what is wrong with a step: offers, after
 whatever else surely wins anything."""
@@ -170,13 +172,13 @@ def _advisory(
 
 def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     """Where the gain comes from beyond the share that the sentence names."""
-    if row is None or finding.share is None or row.saves <= finding.share:
+    share = None if row is None else finding.share
+    if row is None or share is None or row.saves <= share:
         return ""
-    if context.host_idle > finding.share:
-        return f", and the GPU waits {units.share(context.host_idle)} of the time for the host"
-    if (row.changed_share or 0.0) <= 0.0:
-        return ""
-    return f", and kernels that the edit changes take {units.share(row.changed_share)}"
+    changed, idle = row.changed_share or 0.0, context.host_idle
+    if idle <= share and changed > 0 and abs(changed - share) >= SAME_SHARE:
+        return f", and kernels that the edit changes take {units.share(changed)}"
+    return f", and the GPU waits {units.share(idle)} of the time for the host" if idle else ""
 
 
 def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:

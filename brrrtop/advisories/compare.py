@@ -284,7 +284,7 @@ def _says(speedup: float | None, noise: float, changes: tuple[str, ...]) -> str:
     else:
         head = f"slower: a step takes {units.share(1 / speedup - 1)} longer"
     if len(changes) > 1:
-        head += f". {len(changes)} things changed at once; nobody can tell which one it was"
+        head += f". {len(changes)} things changed at once: which one helped is unknown"
     return head
 
 

@@ -109,7 +109,12 @@ class Steady:
                     break
                 order[at - 1], order[at] = order[at], order[at - 1]
         # At once, however much it was worth in the windows before.
-        self._order = sorted(order, key=lambda kind: self._seen[kind].advisory.may_lose)
+        self._order = sorted(order, key=self._class)
+
+    def _class(self, kind: str) -> int:
+        """What may lose comes after what wins, and what wins nothing itself last."""
+        advisory = self._seen[kind].advisory
+        return 2 if advisory.saves_at_most is None else int(advisory.may_lose)
 
     def _worth(self, kind: str) -> float:
         return self._seen[kind].worth or 0.0

@@ -270,7 +270,7 @@ def _exports() -> tuple[str, dict[str, Any]]:
     from brrrtop.exporters.tables import FORMATS
 
     message = "write it too. " + "; ".join(
-        f"{name}: {one.message}" for name, one in FORMATS.items()
+        f"{name}: {format_.message}" for name, format_ in FORMATS.items()
     )
     return "--export", _value(("FORMAT", "PATH"), message, nargs="+", action="append")
 

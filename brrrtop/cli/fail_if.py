@@ -96,18 +96,18 @@ def check(gates: Sequence[Gate], snapshot: Snapshot) -> None:
         GateTripped: A gate's condition holds.
         BrrrtopError: A gate asks for something that was not measured: that is no pass.
     """
-    for one in gates:
-        if one.trips(snapshot):
-            raise tripped(one)
+    for gate in gates:
+        if gate.trips(snapshot):
+            raise tripped(gate)
     finish(gates)
 
 
 def finish(gates: Sequence[Gate]) -> None:
     """Refuses to call a gate passed that no snapshot could answer."""
-    for one in gates:
-        if not one.measured:
+    for gate in gates:
+        if not gate.measured:
             raise BrrrtopError(
-                f"the gate `{one.text}` could not be judged: nobody measured what it asks for",
+                f"the gate `{gate.text}` could not be judged: what it asks for was not measured",
                 "see `--json` for what this source has",
             )
 
@@ -140,7 +140,7 @@ def _word(name: str, value: str, whole: str) -> str:
     elif name == "advisory":
         from brrrtop.advisories.registry import all_rules
 
-        known = tuple(one.kind for one in all_rules())
+        known = tuple(rule.kind for rule in all_rules())
     if value not in known:
         raise _no_such(value, known, whole, f" of {name}")
     return value

@@ -277,7 +277,7 @@ def open_job(
     from brrrtop.session.replay import Replay
 
     members, first = _all(files, options, _open, partial(Member, session=None))
-    if first is not None and all(one.session is None for one in members):
+    if first is not None and all(member.session is None for member in members):
         raise first
-    require_one_job([_view(one) for one in members])
+    require_one_job([_view(member) for member in members])
     return Replay(members, silenced=options.silenced, speed=options.speed, loop=loop, clock=clock)

@@ -50,7 +50,11 @@ class RestartedProcesses:
             self._since_s = (
                 time.clock_gettime(time.CLOCK_BOOTTIME) - UNNOTICED_S - self._options.interval
             )
-        trainers = [one for one in candidates(matching=self._fits) if self._is_trainer(one)]
+        trainers = [
+            candidate
+            for candidate in candidates(matching=self._fits)
+            if self._is_trainer(candidate)
+        ]
         if not trainers:
             return None
         one = trainers[0]

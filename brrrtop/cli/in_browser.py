@@ -47,7 +47,9 @@ def serve(argv: Sequence[str], options: Options) -> int:
     # A shell starts it, and would stay between the server and the screen.
     command = "exec " + shlex.join([sys.executable, "-m", "brrrtop", *_without_serving(argv)])
     named = platform.node() if host in _EVERYWHERE else host
-    output.say(f"brrrtop: open http://{named}:{port}/?{TOKEN}={token} in a browser; ^C ends it")
+    output.say(
+        f"brrrtop: open http://{named}:{port}/?{TOKEN}={token} in a browser (Ctrl-C to stop)"
+    )
     if host not in _LOOPBACK:
         output.say(
             "brrrtop: the token crosses the network unencrypted; safer: leave out --listen, and "

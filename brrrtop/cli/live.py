@@ -301,12 +301,14 @@ class JobProcesses:
 
     def open(self, candidates: Sequence[Candidate]) -> list[Member]:
         """Each of them watched, or with the reason why it is not."""
-        self._known |= {one.pid for one in candidates}
-        return [self._open(one) for one in candidates]
+        self._known |= {candidate.pid for candidate in candidates}
+        return [self._open(candidate) for candidate in candidates]
 
     def newcomers(self) -> list[Member]:
         """Ranks that started since."""
-        fresh = [one for one in ranks_of(self._pid) if one.pid not in self._known and one.on_gpu]
+        fresh = [
+            rank for rank in ranks_of(self._pid) if rank.pid not in self._known and rank.on_gpu
+        ]
         return self.open(fresh)
 
     def _open(self, one: Candidate) -> Member:
@@ -366,8 +368,8 @@ def watch_job(
         BrrrtopError: None of them can be attached to; says why.
         GateTripped: A gate held for long enough.
     """
-    for one in candidates:
-        refuse_taken_file(rank_options(options, one.rank, one.pid))
+    for candidate in candidates:
+        refuse_taken_file(rank_options(options, candidate.rank, candidate.pid))
     processes = JobProcesses(pid, options, files)
     try:
         ranks = processes.open(candidates)

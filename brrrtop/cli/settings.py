@@ -3,7 +3,6 @@
     theme = "high-contrast"     # dark, light, high-contrast, colour-blind
     hidden = ["figures"]        # figures, history, advice, loader, step, kernels, side
     zoomed = ""
-    sort = "mean"
     gpu_hour = 2.5              # what an hour of one GPU costs: then shown is what could be saved
     currency = "€"
 
@@ -55,13 +54,12 @@ def load() -> Settings:
         given = tomllib.loads(path().read_text("utf-8"))
     hidden = given.get("hidden")
     names = hidden if isinstance(hidden, list) else []
-    theme, zoomed, sort = (given.get(key) for key in ("theme", "zoomed", "sort"))
+    theme, zoomed = given.get("theme"), given.get("zoomed")
     price, currency = given.get("gpu_hour"), given.get("currency")
     return Settings(
         theme=theme if isinstance(theme, str) else None,
         hidden=tuple(name for name in PANES if name in names),
         zoomed=zoomed if isinstance(zoomed, str) and zoomed in ZOOMED else "",
-        sort=sort if isinstance(sort, str) else Settings().sort,
         gpu_hour=float(price) if isinstance(price, float | int) and price > 0 else 0.0,
         currency=printable(currency) if isinstance(currency, str) else "",
     )
@@ -71,7 +69,7 @@ def save(settings: Settings) -> None:
     """For the next time; where nothing can be written, not."""
     lines = [] if settings.theme is None else [f'theme = "{settings.theme}"']
     listed = ", ".join(f'"{name}"' for name in settings.hidden)
-    lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"', f'sort = "{settings.sort}"']
+    lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"']
     if settings.gpu_hour:
         currency = settings.currency.replace("\\", "").replace('"', "")
         lines += [f"gpu_hour = {settings.gpu_hour!r}", f'currency = "{currency}"']

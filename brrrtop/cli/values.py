@@ -61,7 +61,7 @@ def speed(text: str) -> float:
     """`2`, `0.5` or `2x` → how often as fast as it happened."""
     value: float = _number(float, text, "a speed: write 2 or 0.5", "x")
     if not 0 < value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is not above 0: 1 is as it happened")
+        raise ArgumentTypeError(f"{text!r} is not above 0: 1 is the original pace")
     return value
 
 
@@ -94,7 +94,7 @@ def advisories(text: str) -> tuple[str, ...]:
 
     from brrrtop.advisories.registry import all_rules
 
-    known = [one.kind for one in all_rules()]
+    known = [rule.kind for rule in all_rules()]
     chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
     for word in chosen:
         if word not in known:

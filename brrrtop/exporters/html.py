@@ -211,12 +211,12 @@ def _with_heading(title: str, inside: str) -> str:
 def _table(table: Table) -> str:
     """All columns; the names of kernels in short, and whole when the pointer is on the row."""
     columns = sorted(
-        (one for one in table.columns if not one.picture), key=lambda one: bool(one.width)
+        (column for column in table.columns if not column.picture), key=lambda one: bool(one.width)
     )
-    top = "".join(f"<th>{_text(one.title)}</th>" for one in columns)
+    top = "".join(f"<th>{_text(column.title)}</th>" for column in columns)
     lines = "".join(
         f'<tr title="{_text(str(columns[0].value(row)))}">'
-        + "".join(f"<td>{_text(one.text(row, _CELLS))}</td>" for one in columns)
+        + "".join(f"<td>{_text(column.text(row, _CELLS))}</td>" for column in columns)
         + "</tr>"
         for row in table.rows[:_MOST_ROWS]
     )

@@ -232,5 +232,7 @@ class Baseline(Struct, frozen=True, eq=False):
 
     def of(self, device_id: int) -> Estimate:
         """The estimate of that GPU, else of the one that was shown."""
-        estimates = [one for one in self.devices if one.device.device_id == device_id]
+        estimates = [
+            estimate for estimate in self.devices if estimate.device.device_id == device_id
+        ]
         return estimates[0] if estimates else self.estimate

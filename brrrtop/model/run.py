@@ -243,7 +243,7 @@ class Run(Struct, frozen=True, eq=False):
 
     def _shares(self) -> dict[tuple[str, str], float]:
         whole = max(1, self.duration_ns)
-        shares = {(one.kind.value, one.where): one.share for one in self.phases}
+        shares = {(phase.kind.value, phase.where): phase.share for phase in self.phases}
         return shares | {("", cause): ns / whole for cause, ns in self.account.idle_ns.items()}
 
     @property

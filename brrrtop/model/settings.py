@@ -17,8 +17,6 @@ class Settings(Struct, frozen=True):
     """Of `PANES`."""
     zoomed: str = ""
     """The one of `ZOOMED` that has the screen for itself; empty: none."""
-    sort: str = "total"
-    """Column of the kernel table."""
     gpu_hour: float = 0.0
     """What an hour of one GPU costs; 0: nobody said."""
     currency: str = ""

@@ -160,7 +160,7 @@ class StepCost:
             return self._continuous(self._continuous_ns)
         if not self.measured:
             return None
-        starts = [one.start_ns for one in self.measured]
+        starts = [cost.start_ns for cost in self.measured]
         last_ns = max(now_ns, starts[-1] + cycle_ns)
         weights = self._weights()
         wall_ns = float((np.diff([*starts, last_ns]) * weights).sum())
@@ -169,14 +169,14 @@ class StepCost:
             mean_ns / wall_ns,
             error_ns * _t95(len(starts)) / wall_ns,
             len(starts),
-            max(one.worst_step_ns for one in self.measured),
+            max(cost.worst_step_ns for cost in self.measured),
         )
 
     def mean_extra(self) -> tuple[float, float]:
         """Mean cost of a burst, newer ones counting more, and its standard error; ns."""
         weights = self._weights()
-        extras = np.array([one.extra_ns for one in self.measured])
-        errors = np.array([one.error_ns for one in self.measured])
+        extras = np.array([cost.extra_ns for cost in self.measured])
+        errors = np.array([cost.error_ns for cost in self.measured])
         mean = float((weights * extras).sum())
         within = float(np.sqrt(((weights * errors) ** 2).sum()))
         if len(extras) < 3:

@@ -188,7 +188,7 @@ def _analyses_of_steps(
     """All GPUs from the first to the last of the steps that were chosen."""
     chosen = _chosen_steps(timeline, span, device, steps)
     span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
-    return tuple(_of_steps(one, chosen) for one in verdicts.analyses(timeline, span))
+    return tuple(_of_steps(analysis, chosen) for analysis in verdicts.analyses(timeline, span))
 
 
 def _of_steps(analysis: Analysis, chosen: Steps) -> Analysis:

@@ -71,7 +71,7 @@ def open_source(path: str | Path, force: bool = False) -> Source:
         if reader is None:
             file.seek(0)
             head = _head(file, size_bytes)
-            reader = next(one for fits, one in TEXTS if fits(head))
+            reader = next(text for fits, text in TEXTS if fits(head))
     module, _, name = reader.partition(":")
     opener: Any = getattr(import_module(f"brrrtop.sources.{module}"), name)
     source: Source = opener(path, force)

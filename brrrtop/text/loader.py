@@ -97,7 +97,7 @@ def ready(row: LoaderRow) -> str:
         return ""
     most = "" if row.prefetch is None else f" of {row.prefetch}"
     return (
-        f"{row.ready_p50}{most} batches lie ready behind the one drawn (median), "
+        f"{row.ready_p50}{most} batches are ready behind the one drawn (median), "
         f"none in {units.share(row.none_ready_share)} of the draws"
     )
 

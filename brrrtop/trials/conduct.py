@@ -182,7 +182,7 @@ class Trials:
         return replace(
             row, measured=saves, measured_low=low, measured_high=high, step_ms=pace.step_ns / 1e6,
             samples_per_s=pace.samples_per_s, peak_bytes=pace.peak_bytes, compile_s=compile_s,
-            pays_back_steps=pays_back, loss_difference=difference,
+            pays_back_steps=pays_back, recorded=pace.recorded, loss_difference=difference,
             changes_numbers=changes or CHANGES_TRAINING in edits,
         )  # fmt: skip
 
@@ -235,16 +235,16 @@ class Trials:
     def _base_pace(self) -> BasePace | None:
         if not self._bases or self._header is None:
             return None
-        paces = [one.step_ns for one in self._bases]
+        paces = [base.step_ns for base in self._bases]
         mean = sum(paces) / len(paces)
-        errors = [one.error_ns for one in self._bases]
-        samples = [one.samples_per_s for one in self._bases if one.samples_per_s]
+        errors = [base.error_ns for base in self._bases]
+        samples = [base.samples_per_s for base in self._bases if base.samples_per_s]
         return BasePace(
             step_ms=mean / 1e6,
             step_ms_error=sum(errors) / len(errors) / 1e6,
             samples_per_s=sum(samples) / len(samples) if samples else None,
             peak_bytes=self._bases[0].peak_bytes,
-            waits=sum(one.waits for one in self._bases) / len(self._bases),
+            waits=sum(base.waits for base in self._bases) / len(self._bases),
             runs=len(paces),
             drift=(max(paces) - min(paces)) / mean,
             unit=self._header.unit,
@@ -256,7 +256,7 @@ def _best(winners: Sequence[TriedEdit]) -> tuple[str, ...]:
     """The edits of the best row; a pair only where it is better for certain than its better half."""
     for row in winners:
         halves = row.edit.split("+")
-        singles = [one for one in winners if one.edit in halves and one is not row]
-        if all((row.measured_low or 0) > (one.measured or 0) for one in singles):
+        singles = [winner for winner in winners if winner.edit in halves and winner is not row]
+        if all((row.measured_low or 0) > (single.measured or 0) for single in singles):
             return tuple(halves)
     return ()

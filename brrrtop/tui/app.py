@@ -83,8 +83,8 @@ class BrrrtopApp(ThemedApp[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "follow", "watch its successor",
-            "once a trainer has ended: watch its successor", priority=True),
+        key("enter", "follow", "follow the restarted run",
+            "once a trainer has ended: follow the restarted run", priority=True),
         key("question_mark,h,f1", "help", "help", "this help"),
         key("q,f10", "quit", "quit", "quit, as Ctrl-C does; the trainer goes on", priority=True),
         key("ctrl+c", "interrupt", priority=True),
@@ -112,7 +112,7 @@ class BrrrtopApp(ThemedApp[int]):
         key("b,5", "compare", "before/after",
             "before and after: what a change won since the baseline"),
         key("R,7", "ranks", "",
-            "all ranks of a job, the slow one first; Enter opens one, Esc leads back"),
+            "all ranks of a job, the slow one first; Enter opens one, Esc goes back"),
         key("1", "main", "", "the main screen"),
         key("m", "baseline", "mark", "set a baseline; b compares with it what comes after"),
         key("c", "continuous", "",
@@ -373,10 +373,6 @@ class BrrrtopApp(ThemedApp[int]):
         if self._remember is not None:
             self._remember(settings)
 
-    def keep_sort(self, key: str) -> None:
-        """Keeps the column that the kernels are sorted by."""
-        self.choose(replace(self.settings, sort=key))
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """All that can be done, by name, with its key."""
         for binding in (*BrrrtopApp.BINDINGS, *MainView.BINDINGS):
@@ -450,4 +446,4 @@ class BrrrtopApp(ThemedApp[int]):
     def copy(self, advisory: Advisory) -> None:
         """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
-        self.say(f"what to try for {advisory.kind} went to the clipboard")
+        self.say(f"copied: {advisory.suggests}")

@@ -76,7 +76,8 @@ def shares(snapshot: Snapshot) -> list[tuple[str, float]]:
 def line_of(advisory: Advisory) -> str:
     """The line of the user's code that the advice speaks of; empty where none is known."""
     lines = advisory.evidence.get("lines") or ()
-    return str(advisory.evidence.get("line") or (lines[0] if lines else ""))
+    line = str(advisory.evidence.get("line") or (lines[0] if lines else ""))
+    return line.partition(" | ")[0]
 
 
 def _row(name: str, share: float, ns: float, settings: Settings) -> str:

@@ -97,7 +97,7 @@ def job_facts(job: JobSnapshot) -> list[str]:
     known += filter(None, [words.transfer(job)])
     return [
         *known,
-        *(f"{units.duration(row.step_ns)} a step with no late rank" for row in job.whatif),
+        *(f"{units.duration(row.step_ns)} a step if no rank were late" for row in job.whatif),
     ]
 
 

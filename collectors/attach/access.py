@@ -27,7 +27,7 @@ OLDEST_PYTHON = (3, 9)
 YAMA_SAYS = {
     1: "lets only its ancestors trace a process",
     2: "lets only administrators trace a process",
-    3: "lets nobody trace a process until the next boot",
+    3: "lets no process be traced until the next boot",
 }
 
 

@@ -305,7 +305,11 @@ class GpmSampler:
     @property
     def metrics(self) -> frozenset[Metric]:
         """What this device answers, as far as is known."""
-        return frozenset(METRICS[one][0] for one in self._wanted) if self.supported else frozenset()
+        return (
+            frozenset(METRICS[metric][0] for metric in self._wanted)
+            if self.supported
+            else frozenset()
+        )
 
     def sample(self) -> list[tuple[Metric, float]]:
         """The means since the call before; empty for the first, a refused or a too early one."""

@@ -191,7 +191,7 @@ class Fields:
         due = [one for one in self._fields if one not in without and self._ask.may(_key(one))]
         if not due:
             return {}
-        scoped = [(one, _SCOPES.get(one, 0)) for one in due]
+        scoped = [(field_id, _SCOPES.get(field_id, 0)) for field_id in due]
         got = self._ask.get("nvmlDeviceGetFieldValues", self._board, scoped, key=self._key)
         values = {int(one.fieldId): self._value(one) for one in got or ()}
         return {field: value for field, value in values.items() if value is not None}

@@ -152,7 +152,9 @@ def candidates(
     for pid, start_ticks in [*_settled]:
         if pid not in everyone or everyone[pid].start_ticks != start_ticks:
             _settled.discard((pid, start_ticks))
-    asked = [one for one in everyone.values() if matching is None or matching(one)]
+    asked = [
+        candidate for candidate in everyone.values() if matching is None or matching(candidate)
+    ]
     facts = {one.pid: _uses(one, compute_pids) for one in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
     result = []
@@ -185,14 +187,16 @@ def check_trains(process: Process) -> None:
     everyone = running()
     me = everyone.get(pid)
     family = {pid, process.parent}
-    family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
+    family |= {
+        candidate.pid for candidate in everyone.values() if me in _ancestors(candidate, everyone)
+    }
     reasons = {}
     named = []
-    for one in candidates(matching=lambda other: other.pid in family):
-        reasons[one.pid] = one.not_because
-        rank = f" (rank {one.rank})" if one.rank is not None else ""
-        if not one.not_because:
-            named.append(f"brrrtop attach {one.pid}{rank}")
+    for candidate in candidates(matching=lambda other: other.pid in family):
+        reasons[candidate.pid] = candidate.not_because
+        rank = f" (rank {candidate.rank})" if candidate.rank is not None else ""
+        if not candidate.not_because:
+            named.append(f"brrrtop attach {candidate.pid}{rank}")
     why = reasons.get(pid, "")
     if me is None or not named or (pid in reasons and not why):
         return
@@ -224,15 +228,15 @@ def ranks_of(pid: int) -> list[Candidate]:
     alone here.
     """
     processes = candidates()
-    candidate = next((one for one in processes if one.pid == pid), None)
+    candidate = next((process for process in processes if process.pid == pid), None)
     root = candidate.job if candidate is not None else pid
     meets = None if candidate is None or candidate.not_because else _rendezvous(candidate.process)
     ranks = [
-        one
-        for one in processes
-        if not one.not_because
-        and _is_rank(one)
-        and (one.job == root or (meets is not None and _rendezvous(one.process) == meets))
+        rank
+        for rank in processes
+        if not rank.not_because
+        and _is_rank(rank)
+        and (rank.job == root or (meets is not None and _rendezvous(rank.process) == meets))
     ]
     if (
         candidate is not None
@@ -247,15 +251,15 @@ def ranks_of(pid: int) -> list[Candidate]:
 
 def _closed(ranks: list[Candidate]) -> list[Candidate]:
     """Where some are missing: what their launcher runs with the same command, and nobody may look into."""
-    worlds = [one.world for one in ranks if one.world]
+    worlds = [rank.world for rank in ranks if rank.world]
     missing = max(worlds, default=0) - len(ranks)
     if missing <= 0:
         return []
-    jobs = {(one.process.parent, one.process.cmdline): one.job for one in ranks}
+    jobs = {(rank.process.parent, rank.process.cmdline): rank.job for rank in ranks}
     closed = []
     for process in running().values():
         job = jobs.get((process.parent, process.cmdline))
-        if job is None or process.parent <= 1 or any(process.pid == one.pid for one in ranks):
+        if job is None or process.parent <= 1 or any(process.pid == rank.pid for rank in ranks):
             continue
         try:
             process.environ  # noqa: B018  raises where it is closed

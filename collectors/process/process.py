@@ -241,7 +241,7 @@ def read(pid: int) -> Process:
 
 
 def mapped_bytes(process: Process, name: str) -> int:
-    mapped = (one for one in process.maps if name in one.path)
+    mapped = (mapping for mapping in process.maps if name in mapping.path)
     return sum(one.end - one.start for one in mapped)
 
 

@@ -205,7 +205,7 @@ class Interpreter:
         for _ in range(_TRIES):
             try:
                 codes = self._walk(state, number)
-                spots = [spot for one in codes if (spot := self._spot(*one))]
+                spots = [spot for code in codes if (spot := self._spot(*code))]
             except Torn:
                 continue
             bottoms.append(codes[-1][0])

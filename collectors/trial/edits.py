@@ -131,7 +131,7 @@ class Edits:
     def _facts(self, model: Any) -> dict[str, Any]:
         torch = self._torch
         first = next(model.parameters())
-        attention = {_attention(one) for one in model.modules()} - {None}
+        attention = {_attention(module) for module in model.modules()} - {None}
         return {
             "class": type(model).__name__,
             "device": first.device.type,
@@ -142,8 +142,8 @@ class Edits:
                 and not p.is_contiguous() for p in model.parameters()
             ),
             "compiled": any(
-                hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None
-                for one in model.modules()
+                hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+                for module in model.modules()
             ),
             "autocast": _autocast(torch),
             "written_attention": bool(attention & {"eager", False}),
@@ -160,7 +160,9 @@ class Edits:
                 hooks.pop().remove()
 
         own = (
-            one for one in model.modules() if next(one.parameters(recurse=False), None) is not None
+            module
+            for module in model.modules()
+            if next(module.parameters(recurse=False), None) is not None
         )
         hooks.extend(one.register_forward_pre_hook(see) for one in own)
 
@@ -182,13 +184,13 @@ class Edits:
 
     def _sdpa(self, model: Any, _: str) -> bool:
         changed = False
-        for one in model.modules():
-            attention = _attention(one)
-            if attention == "eager" and hasattr(one, "set_attn_implementation"):
-                one.set_attn_implementation("sdpa")
+        for module in model.modules():
+            attention = _attention(module)
+            if attention == "eager" and hasattr(module, "set_attn_implementation"):
+                module.set_attn_implementation("sdpa")
                 changed = True
             elif attention is False:
-                one.fused_attn = changed = True
+                module.fused_attn = changed = True
         return changed
 
     def _around_loader(self, begin: Any) -> Any:
@@ -268,6 +270,16 @@ def compiled_graphs() -> int:
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
+
+
+def recorded_graphs() -> int:
+    """CUDA graphs that torch.compile has recorded so far: each once, unless what they rest on changes."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    with contextlib.suppress(Exception):  # torch's own bookkeeping
+        containers = trees.get_obj(trees.local, "tree_manager_containers").values()  # type: ignore[union-attr]
+        managers = [one.tree_manager for one in containers if one.tree_manager is not None]
+        return sum(int(one.debug_fail_counter) for one in managers)
+    return 0
 
 
 def _autocast(torch: Any) -> bool:

@@ -72,15 +72,6 @@ def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
     assert monitor.count(Kind.KERNELS) == 15
 
 
-def test_records_that_cupti_dropped_taint_the_span(trainer: Trainer, connect: Connect) -> None:
-    monitor = connect(trainer.load().start()).ready()
-    monitor.trace(longest_s=0.1)
-    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7); cupti.fake_drop(33)")
-    monitor.traced()
-    monitor.until(lambda m: m.losses().get("cupti_dropped") == 33)
-    assert set(monitor.rows(Kind.OBSERVED)["flags"]) == {1}
-
-
 def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_cupti(
     trainer: Trainer, connect: Connect
 ) -> None:

@@ -62,18 +62,6 @@ def test_attach_finds_the_shortest_way_and_says_what_it_cost(
         assert one.alive
 
 
-def test_a_second_monitor_shares_the_agent(tracing: None, stand_in: AgentFiles) -> None:
-    with python(children.BUSY) as one:
-        first = attach(one.pid, stand_in, need_torch=False)
-        second = attach(one.pid, stand_in, need_torch=False)
-        assert second.shared
-        assert second.stopped_ns == 0
-        assert second.client.hello == first.client.hello
-        assert not second.leave(0.3), "the stand-in does not understand the wish to end"
-        first.client.close()
-        first.place.remove()  # type: ignore[union-attr]
-
-
 def test_a_blocked_main_thread_is_entered_through_another(
     tracing: None, stand_in: AgentFiles
 ) -> None:

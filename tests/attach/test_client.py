@@ -129,6 +129,9 @@ def test_what_an_agent_does_not_read_is_bounded_and_its_end_is_said(
         agent.close()
         with pytest.raises(PeerGone, match="has gone"):
             ours.send(b"x")
+        assert not ours._unsent
+        ours.close()
+        assert ours.closed and ours.fileno() == -1
 
 
 def test_an_agent_that_never_stops_is_read_in_parts(
@@ -145,10 +148,13 @@ def test_an_agent_that_never_stops_is_read_in_parts(
 
 
 def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> None:
-    began = time.monotonic()
+    began, tries = time.monotonic(), list[None]()
     with pytest.raises(NoHandshake):
-        connect(tmp_path / "nothing", 0.2)
+        client.connect(
+            str(tmp_path / "s"), pid=1, uid=0, limit_s=0.2, give_up=lambda: tries.append(None)
+        )
     assert 0.2 <= time.monotonic() - began < 1
+    assert 1 < len(tries) < 25, "it sleeps between two"
 
 
 def test_an_agent_that_says_nothing_is_given_up(
@@ -159,6 +165,14 @@ def test_an_agent_that_says_nothing_is_given_up(
     with listening(tmp_path / "s"), pytest.raises(NoHandshake, match="no hello"):
         connect(tmp_path / "s", 0.2)
     assert 1 <= len(looks) < 5, "it waits, and does not ask again and again"
+    monkeypatch.undo()
+    (tmp_path / "s").unlink()
+    with listening(tmp_path / "s") as listener:
+        leaving = threading.Thread(target=lambda: listener.accept()[0].close())
+        leaving.start()
+        with pytest.raises(NoHandshake, match="hung up"):
+            connect(tmp_path / "s")
+        leaving.join()
 
 
 def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:
@@ -169,9 +183,23 @@ def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:
         client.connect(str(tmp_path / "s"), pid=1, uid=os.geteuid(), limit_s=10, give_up=pointless)
 
 
+def test_root_without_the_right_to_change_users_connects_as_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotPermitted("no")
+
+    monkeypatch.setattr(client.users, "run_as", refuse)
+    with pair(tmp_path) as (ours, _):
+        assert ours.hello
+
+
 def test_another_process_behind_the_socket_is_refused(tmp_path: Path) -> None:
-    with listening(tmp_path / "s"), pytest.raises(NotPermitted, match="not trainer"):
-        connect(tmp_path / "s", pid=os.getpid() + 1)
+    with listening(tmp_path / "s"):
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(NotPermitted, match="not trainer") as caught:
+            connect(tmp_path / "s", pid=os.getpid() + 1)
+        assert os.listdir("/proc/self/fd") == before, caught
 
 
 def test_another_user_behind_the_socket_is_refused(tmp_path: Path) -> None:
@@ -217,8 +245,16 @@ def answered(listener: socket.socket) -> socket.socket:
 
 
 def test_listening_sockets_of_a_process_are_found_by_looking(tmp_path: Path) -> None:
-    with listening(tmp_path / "s"):
-        assert str(tmp_path / "s") in client.listening_sockets(os.getpid())
+    with listening(tmp_path / "s"), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "bound"))
+        listen = client.listening_sockets(os.getpid())
+        assert str(tmp_path / "s") in listen and str(tmp_path / "bound") not in listen
         assert client.is_listening(str(tmp_path / "s"))
+        with contextlib.ExitStack() as stack, contextlib.suppress(BlockingIOError):
+            while True:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(str(tmp_path / "s"))
+        assert client.is_listening(str(tmp_path / "s")), "though nobody is let in just now"
     assert str(tmp_path / "s") not in client.listening_sockets(os.getpid())
     assert not client.is_listening(str(tmp_path / "s"))

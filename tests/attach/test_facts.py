@@ -345,6 +345,7 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
         with_mapped(tmp_path, libraries, "os.chdir('/')"),
     ):
         finder = alike(first, interval=0.0)
+        assert finder.how == "watch it"
         first.process.kill()
         first.process.wait(10)
         time.sleep(0.05)

@@ -218,6 +218,12 @@ program = struct.pack("H6xQ", len(rows), ctypes.addressof(filters))
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, "refused"
 """
 """A list of allowed system calls that ends the process for all others, as a service manager's."""
+LEFT_AT_A_DOOR = """
+from collectors.attach.ptrace import x86_64
+with visit() as v:
+    v._aim(x86_64.aim_call(v._state, v._frame, functions["symlink"], (0, 0)))
+    v._to_syscall(time.monotonic() + 30)
+"""
 WAITING_WITH_A_LIMIT = "import time\nwhile True: time.sleep(0.01); sum(range(20000))"
 
 
@@ -258,6 +264,8 @@ def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
             "with visit() as v: answer = [v.call(functions['Py_IsInitialized']) for _ in range(3)]"
         )
         assert trace(one, called) == [1, 1, 1] and moves(one), one.output
+        trace(one, LEFT_AT_A_DOOR)
+        assert moves(one), one.output
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])

@@ -75,10 +75,11 @@ with visit() as v:
     os.kill(pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGUSR1)
     answer += [v.syscall({GETPID}), v.syscall({GETPID})]
+    answer += [v.call(functions["Py_IsInitialized"]) for _ in range(2)]
     answer += [open(f"/proc/{{pid}}/status").read().split("SigBlk:")[1].split()[0]]
 """,
         )
-        assert results == [one.pid] * 3, "a held thread goes on with what is asked of it"
+        assert results == [*[one.pid] * 3, 1, 1], "a held thread goes on with what is asked of it"
         assert held == "fffffffffffbfeff", "a handler would run on a borrowed state"
         assert settles_in(one, "T"), "the SIGSTOP got lost"
         assert b"handled" not in one.output
@@ -142,21 +143,24 @@ threading.Thread(target=tick, daemon=True).start()
 def test_a_call_that_does_not_return_is_given_up_in_time(tid: str, code: str) -> None:
     """`mov eax, getpid; syscall; jmp back` has each of its stops in time; `mov eax, pause; syscall; ret` none."""
     with python(SPINNING + "time.sleep(600)") as one:
-        took_s, says = trace(
+        took_s, says, free = trace(
             one,
             f"""
-began = time.monotonic()
+began, wait = time.monotonic(), calls.wait
+if "eb" in {code!r}:  # however soon its stops come
+    calls.wait = lambda tid, deadline: wait(tid, deadline + 60)
 try:
     with visit({tid}) as v:
         code = v.map(4096)
         v.write_code(code, bytes.fromhex({code!r}.replace(" ", "")))
         v.call(code)
 except InjectionFailed as fault:
-    answer = time.monotonic() - began, str(fault)
+    status = open(f"/proc/{{pid}}/task/{{{tid}}}/status").read()
+    answer = time.monotonic() - began, str(fault), "TracerPid:\\t0\\n" in status
 """,
         )
         assert 0.4 < took_s < 1.5
-        assert "did not return in time" in says
+        assert "did not return in time" in says and free
         assert one.status("TracerPid") == "0"
         one.output = b""
         assert one.hears(b"tick") and one.alive
@@ -197,13 +201,13 @@ try:
     visit().__enter__()
 except InjectionFailed as fault:
     with open(f"/proc/{pid}/status") as status:
-        answer += [str(fault), "TracerPid:\\t0\\n" in status.read(), held.stopped_ns]
+        answer += [str(fault), "TracerPid:\\t0\\n" in status.read(), held.stopped_ns, held.awaited_ns]
 """
     with python(children.BUSY) as one:
-        errno, says, free, stopped_ns = trace(one, code)
+        errno, says, free, *held_ns = trace(one, code)
         assert errno == 14, "a trainer that is not as it was is never told as left in peace"
         assert "no room" in says and free
-        assert 0 < stopped_ns < 1_000_000_000
+        assert all(0 < ns < 1_000_000_000 for ns in held_ns)
         assert settles_in(one, "RS")
 
 
@@ -217,9 +221,14 @@ try:
     with visit() as v: v.write_code(0, b"code")
 except injection.CodeRefused as fault:
     answer += [str(fault)]
+try:
+    with visit() as v: v.call(8)
+except InjectionFailed as fault:
+    answer += [str(fault)]
 """
     with python(children.BUSY) as one:
-        mapped, written = trace(one, code)
+        mapped, written, called = trace(one, code)
+        assert called == "a call in the trainer ended in SIGSEGV"
         assert mapped == "the trainer may not map code: Invalid argument"
         assert "refuses to write code" in written and settles_in(one, "RS")
 
@@ -228,14 +237,16 @@ def test_a_visit_that_fails_loses_no_signal_and_stops_no_thread_that_closes_a_fi
     code = """
 def refuse(*_): raise OSError(14, "Bad address")
 threads.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
-calls.read_memory, answer = refuse, []
+calls.read_memory, answer, looks = refuse, [], []
 for _ in range(2):
     try: visit().__enter__()
     except (InjectionFailed, calls.TimedOut) as fault: answer += [f"{fault} {fault.__context__}"]
-    threads.system_call = lambda *_: 3
+    threads.system_call = lambda *_: looks.append(1) or 3
+answer.append(len(looks))
 """
     with python(HANDLING) as one:
         assert settles_in(one, "R")
-        no_room, closing = trace(one, code)
+        no_room, closing, looks = trace(one, code)
         assert "no room" in no_room and "closing a file" in closing
+        assert looks < 600, "a millisecond apart"
         assert one.hears(b"handled")

@@ -107,14 +107,6 @@ def test_pending_call_into_a_sleeping_main_thread_stays_pending(tmp_path: Path) 
         assert settles(lambda: one.state == "S")
 
 
-def test_parked_thread_never_starts_from_a_running_main_thread(tmp_path: Path) -> None:
-    with python(children.BUSY) as one:
-        attempt = enter("parked thread", one, writes(tmp_path / "mark"))
-        assert not attempt.entered
-        assert "sleeps" in attempt.reason
-        assert attempt.stops == ()
-
-
 _DYING = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -215,17 +207,6 @@ def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(numbe
         assert settles(lambda: not still_there("ptrace_worker.main()"))
         one.output = b""
         assert one.hears(b">\n<")
-
-
-def test_a_child_that_is_gone_is_told_as_gone() -> None:
-    with python(children.BUSY) as one:
-        process = processes.read(one.pid)
-        assert process.python is not None
-        assert process.maps
-        one.process.kill()
-        one.process.wait(10)
-        with pytest.raises(NoSuchProcess):
-            PENDING_CALL.enter(process, "pass", NO_PLACE, 5.0)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -74,6 +74,8 @@ def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot: MakeSn
     assert not gates[0].trips(make_snapshot({"launch": Launch()}))
     fail_if.finish(gates)
     fail_if.check(fail_if.parse_all(["idle > 99%"]), make_snapshot())
+    with pytest.raises(GateTripped):
+        fail_if.check(fail_if.parse_all(["idle > 99%", "idle < 99%"]), make_snapshot())
 
 
 def test_a_tripped_gate_names_its_condition_and_how_long_it_held() -> None:

@@ -1,4 +1,13 @@
 import sys
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from collectors.agent.fault_guard import FaultGuard
+from collectors.agent.probes import steps
 
 from .conftest import Script
 
@@ -137,3 +146,52 @@ if os.fork() == 0:
 answer(list(os.read(r, 2)))
 """)
     assert (slept, hooks) == (0, 0)
+
+
+def test_torchs_hooks_change_only_while_no_thread_goes_through_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hooks, stepped, naps = list[object](), list[int](), list[float]()
+    torchs = types.ModuleType("torch.optim.optimizer")
+    torchs.__file__ = "/torch/optim/optimizer.py"
+
+    def register(hook: object) -> types.SimpleNamespace:
+        hooks.append(hook)
+        return types.SimpleNamespace(remove=hooks.clear)
+
+    vars(torchs)["register_optimizer_step_post_hook"] = register
+    monkeypatch.setitem(sys.modules, torchs.__name__, torchs)
+    monkeypatch.setattr(steps, "sleep", naps.append)
+    native = types.SimpleNamespace(step=lambda at_ns, _: stepped.append(at_ns))
+    probe = steps.Steps(native, FaultGuard())  # type: ignore[arg-type]
+    probe.places.due[steps.STEP] = sys.maxsize
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        entered, leave = threading.Event(), threading.Event()
+        step = compile("entered.set(); leave.wait()", torchs.__file__ or "", "exec")
+        thread = threading.Thread(target=exec, args=(step, {"entered": entered, "leave": leave}))
+        thread.start()
+        entered.wait()
+        yield
+        leave.set()
+        thread.join()
+
+    with inside():
+        probe.install()
+        assert hooks == [] and naps == [0.0005] * steps._TRIES
+    probe.install()
+    probe.install()
+    (hook,) = hooks
+    assert callable(hook)
+    with inside():
+        probe.remove()
+        hook(torchs)
+        assert hooks == [hook] and stepped == [], "what cannot be removed does nothing"
+        probe.install()
+        hook(torchs)
+    assert hooks == [hook] and len(stepped) == 1
+    probe.remove()
+    assert hooks == []
+    probe.install()
+    assert hooks == [hook]

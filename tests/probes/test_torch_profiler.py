@@ -39,28 +39,3 @@ with profile(schedule=schedule(wait=1, warmup=1, active=1, repeat=1)) as p:
 answer(n.calls)
 """
     ) == ["wait", "yield", "warm-up", "active", "resume"]
-
-
-def test_a_profiler_already_running_at_attach_is_left_alone_until_it_ends(script: Script) -> None:
-    assert script(
-        OWNER
-        + """
-with profile():
-    c.hook(); work(); n.calls.append("inside")
-c._round(time.time_ns())
-answer(n.calls)
-"""
-    ) == ["yield", "inside", "resume"]
-
-
-def test_a_profiler_dropped_without_an_end_does_not_hold_us_for_ever(script: Script) -> None:
-    assert script(
-        OWNER
-        + """
-c.hook()
-p = owner(); p._prepare_trace(); n.calls.append("prepared")
-c._round(time.time_ns()); del p
-c._round(time.time_ns())
-answer(n.calls)
-"""
-    ) == ["yield", "prepared", "resume"]

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from collectors.trial import guardian
 from collectors.trial.edits import Edits, Forward
 from tests.cli.test_json_page import documented, is_named, paths
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = [sys.executable, str(ROOT / "examples" / "slow_loader.py")]
 COMMAND = [sys.executable, "-m", "brrrtop", "try", "--yes", "--seconds", "0.5"]
@@ -140,39 +141,30 @@ def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def test_edits_that_fail_or_change_the_loss_are_rows(tmp_path: Path) -> None:
-    more = "if optimizer.defaults['fused']: raise ValueError('not fused, please')"
-    done = tried(a_loop(tmp_path, more=more), "--json", "--edits", "fused-optimizer,bf16")
+def test_edits_that_fail_or_change_the_loss_are_rows_and_a_scratch_folder_takes_what_is_saved(
+    tmp_path: Path,
+) -> None:
+    more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
+    more += "\n    if optimizer.defaults['fused']: raise ValueError('not fused, please')"
+    a_loop(tmp_path, more=more)
+    (tmp_path / "best.pt").write_text("precious")
+    done = tried([sys.executable, "-m", "loop", "1000000"], "--json", "--edits", "fused-optimizer,bf16",
+                 "--scratch", str(tmp_path / "kept"), cwd=tmp_path,
+                 env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     rows = {row["edit"]: row for row in report_of(done)["edits"]}
     assert rows["fused-optimizer"]["fault"] == "ValueError: not fused, please"
     assert rows["fused-optimizer"]["measured"] is None
     assert rows["bf16"]["fault"] is None and rows["bf16"]["loss_difference"] != 0
-
-
-def test_a_module_with_arguments_saves_into_the_scratch_folder(tmp_path: Path) -> None:
-    more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
-    a_loop(tmp_path, more=more)
-    (tmp_path / "best.pt").write_text("precious")
-    scratch = ("--scratch", str(tmp_path / "kept"))
-    done = tried([sys.executable, "-m", "loop", "1000000"], "--json", "--edits", "gc-freeze",
-                 *scratch, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
-    assert report_of(done)["edits"][0]["fault"] is None
     assert (tmp_path / "best.pt").read_text() == "precious"
-    kept = [
-        path.relative_to(tmp_path / "kept").parts[0]
-        for path in (tmp_path / "kept").rglob("best.pt")
-    ]
-    assert sorted(kept) == ["base", "gc-freeze"]
+    kept = (path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("best.pt"))
+    assert {"base", "bf16"} <= {path.parts[0] for path in kept}
 
 
 @pytest.mark.parametrize(
-    ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after"), (-1, "ValueError")]
+    ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after")]
 )
 def test_a_program_that_cannot_be_measured_says_why(tmp_path: Path, steps: int, says: str) -> None:
-    command = a_loop(tmp_path, steps)
-    if steps < 0:
-        command[-1] = "x"
-    done = tried(command, "--edits", "tf32")
+    done = tried(a_loop(tmp_path, steps), "--edits", "tf32")
     assert done.returncode == 1
     assert says in done.stderr
 
@@ -215,6 +207,8 @@ def test_a_model_that_was_edited_can_be_copied_and_saved(
     edit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy (averaged weights, say) computes with its own weights; in a file the model is as it was."""
+    import torch  # not while tests are collected: it takes seconds in each worker
+
     monkeypatch.setattr(torch, "compile", lambda forward, **_: lambda *given: forward(*given))
     monkeypatch.setattr(Forward, "torch", torch)
     edits = Edits([edit], 1)
@@ -352,8 +346,7 @@ def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
     assert (outcome.pace.peak_bytes, outcome.header.gpu) == (12345, "H100")
 
 
-def test_a_program_that_is_killed_is_a_row_that_says_so(tmp_path: Path) -> None:
-    kill = "import os; step > 20 and os.kill(os.getpid(), 9)"
+def test_a_program_that_is_killed_is_a_row_that_says_so() -> None:
     with guarded_folder() as folder:
-        outcome = Program(a_loop(tmp_path, more=kill), folder, 1).run((), 5.0, 60.0)
+        outcome = Program(["sh", "-c", "kill -9 $$"], folder, 1).run((), 5.0, 60.0)
     assert (outcome.pace, outcome.fault) == (None, "it was ended by SIGKILL")

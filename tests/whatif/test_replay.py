@@ -103,25 +103,6 @@ def test_the_burst_of_the_first_steps_is_priced_once_the_run_is_under_way(name: 
     assert early == sorted(early) and set(early) == {False, True}
 
 
-H100 = sorted((Path(__file__).parents[2] / "benchmarks" / "gains" / "h100").glob("*.brrr"))
-
-
-@pytest.mark.parametrize("recording", H100, ids=lambda path: path.stem)
-def test_the_last_live_report_and_that_of_the_recording_agree(recording: Path) -> None:
-    """By the gain of a step: which share of the run its steps are is the ledger's."""
-    session = Session(open_source(recording), keep_ns=None)
-    span = session.source.span
-    for part in range(1, 41):
-        session.advance(span.t0_ns + span.duration_ns * part // 40)
-    assert session.analysis is not None
-    live, after = simulate_edits(session.analysis), simulate_edits(judged_file(recording))
-    assert live is not None and after is not None and live.rows
-    whole = {row.edit: row.saves for row in after.rows}
-    assert {row.edit for row in live.rows} == whole.keys()
-    for row in live.rows:
-        assert row.saves == pytest.approx(whole[row.edit], abs=0.01), row.edit
-
-
 def test_a_burst_that_records_shapes_does_not_make_the_host_set_the_pace() -> None:
     """It holds the host up twelve times as long; the step between bursts is the GPU's all the same."""
     made = judged("h200/resnet50_fp32")

@@ -54,6 +54,7 @@ def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
         f"fp32 products on the CUDA cores take {units.share(context.spent(slow))} of the time; "
         "the tensor cores idle",
         line,
+        share=context.spent(slow),
         simt_gemm_share=context.spent(products),
     )
 
@@ -157,6 +158,7 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
         "torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for a "
         "causal mask and attn_mask=mask for another",
+        share=share,
         attention_share=share,
         score_shape=list(shape) if shape else None,
     )

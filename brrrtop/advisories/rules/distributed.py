@@ -125,7 +125,7 @@ def beside_peers(given: Sequence[Advisory], job: JobSnapshot) -> tuple[Advisory,
                 continue
             moved = f"; {units.duration(job.transfer_ns)} of it is transfer on every rank"
             if job.missing:
-                moved = "; ranks are missing, so a slow link is not told from a late peer"
+                moved = "; ranks are missing, so this may be a slow link or a late peer"
             one = replace(one, says=one.says.replace(ALONE, moved if job.transfer_ns else ""))
         kept.append(one)
     return tuple(kept)

@@ -39,7 +39,7 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
 @edit(
     "fuse-pointwise", MEMORY, "Runs of unfused kernels", "compile",
     when=", and the GPU is at work most of the step",
-    unless="library norms with one pointwise kernel between products; runs nobody waits for; a compiled run",
+    unless="norms with one pointwise kernel between products; runs beside the critical path; compiled runs",
     covers=("inefficient-kernel",),
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
@@ -51,10 +51,11 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
         message += f": {row.then.kernels:.0f} launches {context.per} for {row.now.kernels:.0f}"
     if runs is None or not runs.count:
-        return finding(message, line, changed_share=row.changed_share)
+        return finding(message, line, share=row.changed_share, changed_share=row.changed_share)
     return finding(
         f"{message}; each of a run reads and writes whole tensors again",
         line,
+        share=row.changed_share,
         changed_share=row.changed_share,
         chains_a_step=context.a_step(runs.count),
         longest=runs.longest,
@@ -76,6 +77,7 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
         f"{units.share(row.changed_share or 0.0)} of the time goes to channels-first convolutions, the "
         "conversions around them and norms over them",
         "model = model.to(memory_format=torch.channels_last); the same for the images",
+        share=row.changed_share,
         conv_share=context.spent(conv),
         nchw_share=context.spent(conv & first & images),
         layout_share=context.spent(layout & images),

@@ -128,14 +128,14 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 
 
 def _launching(context: Context, line: str, first: str = "") -> Finding:
-    kernels, idle = context.a_step(context.kernels), context.host_idle
-    waits = context.idle("launch") or idle
+    kernels = context.a_step(context.kernels)
+    waits = context.idle("launch") or context.host_idle
     return finding(
         f"{first}{kernels:.0f} kernels {context.per}, half of them under "
         f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(waits)} of the "
         "time for the host to launch the next one",
         line,
-        share=idle,
+        share=waits,
         kernels_a_step=kernels,
         kernel_p50_ns=context.kernel_p50_ns,
         launch_idle_share=context.idle("launch"),
@@ -340,7 +340,7 @@ def few_blocks(context: Context) -> Finding | None:
 
 
 @rule(
-    "unknown-kernel", OVERHEAD, "A kernel of which nobody knows what bounds it", any_program=True,
+    "unknown-kernel", OVERHEAD, "A kernel with an unknown bound", any_program=True,
     when="somebody's own kernel takes 30 % of the time, and neither its name nor its shapes or counters tell "
     "its side",
     unless="kernels of libraries; kernels that fill too few SMs",

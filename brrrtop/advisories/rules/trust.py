@@ -93,7 +93,7 @@ def _upload_text(context: Context) -> str:
 
 @rule(
     "records-lost", TRUST, "Too many records are missing", is_gate=True,
-    when="over 1 % of the records were lost, or nodes of CUDA graphs that nobody recorded ran for over "
+    when="over 1 % of the records were lost, or nodes of CUDA graphs ran unrecorded for over "
     "10 % of the time: nothing else is said",
     unless="–",
 )  # fmt: skip

@@ -44,8 +44,13 @@ def _document(report: Report) -> dict[str, object]:
         "tier": report.tier,
         "command": report.command,
         "checks": [
-            {"name": one.name, "status": one.status.value, "says": one.message, "fix": one.fix}
-            for one in report.checks
+            {
+                "name": check.name,
+                "status": check.status.value,
+                "says": check.message,
+                "fix": check.fix,
+            }
+            for check in report.checks
         ],
     }
 

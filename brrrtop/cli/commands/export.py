@@ -70,7 +70,7 @@ class Host:
 
     def search(self) -> None:
         """Attaches to trainers that are new, each once."""
-        there = {one.pid: one for one in candidates(compute_pids())}
+        there = {candidate.pid: candidate for candidate in candidates(compute_pids())}
         pids = self.options.pids or [pid for pid, one in there.items() if not one.not_because]
         for pid in pids:
             if pid not in self.watched:
@@ -133,15 +133,15 @@ class Host:
         except Exception as fault:  # noqa: BLE001 - what one does to us is no reason to leave others
             job.snapshots, message = {}, _reason(fault)
         ranks = [one for one in self.watched.values() if one.job == key and one.attached]
-        for one in ranks:
-            name = str(one.process.pid)
-            one.snapshot, one.row = job.snapshots.get(name), rows.get(name)
-            if one.snapshot is None or one.snapshot.freshness is Freshness.ENDED:
-                why = (one.row.why if one.row else None) or message
-                end = "ended" if one.snapshot else f"is no longer watched: {why}"
+        for rank in ranks:
+            name = str(rank.process.pid)
+            rank.snapshot, rank.row = job.snapshots.get(name), rows.get(name)
+            if rank.snapshot is None or rank.snapshot.freshness is Freshness.ENDED:
+                why = (rank.row.why if rank.row else None) or message
+                end = "ended" if rank.snapshot else f"is no longer watched: {why}"
                 output.say(f"brrrtop: process {name} {end}")
-                self._leave(one)
-        if all(one.attached is None for one in ranks):
+                self._leave(rank)
+        if all(rank.attached is None for rank in ranks):
             self.jobs.pop(key)
             self._fresh.pop(key, None)
 

@@ -27,7 +27,7 @@ NVML_S = 3.0
 def run(options: Options) -> int:
     options.gates  # noqa: B018 - a wrong one is refused before anything is done
     everyone = candidates(compute_pids())
-    trainers = [one for one in everyone if not one.not_because]
+    trainers = [candidate for candidate in everyone if not candidate.not_because]
     if not trainers:
         return _nobody(everyone, options)
     if _is_one_job(trainers):
@@ -39,8 +39,8 @@ def _is_one_job(trainers: Sequence[Candidate]) -> bool:
     """One trainer, or all of them ranks of one job, which are shown together."""
     if len(trainers) == 1:
         return True
-    ranks = {one.pid for one in ranks_of(trainers[0].pid)}
-    return all(one.pid in ranks for one in trainers)
+    ranks = {rank.pid for rank in ranks_of(trainers[0].pid)}
+    return all(trainer.pid in ranks for trainer in trainers)
 
 
 def _say_refused(fault: CollectorError) -> None:
@@ -87,8 +87,10 @@ def _nobody(everyone: Sequence[Candidate], options: Options) -> int:
     Raises:
         NoTrainer: There is nobody to offer it to, or they do not want it.
     """
-    for one in everyone[:5]:
-        output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
+    for candidate in everyone[:5]:
+        output.say(
+            f"not offered: {candidate.pid} {candidate.command[:40]}: {candidate.not_because}"
+        )
     message = "no training process was found on this host"
     if os.geteuid():
         message += " that you may look into"
@@ -126,15 +128,15 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
         UsageError: There is nobody to choose.
     """
     output.say(f"{len(trainers)} training processes run on this host:")
-    for number, one in enumerate(trainers, 1):
-        output.say(f"{number:>3} {line_of(one)}")
+    for number, trainer in enumerate(trainers, 1):
+        output.say(f"{number:>3} {line_of(trainer)}")
     while sys.stdin is not None and sys.stdin.isatty():
         answer = output.ask(f"which one? [1-{len(trainers)} or its pid; Enter: 1, q: none] ")
         if answer is None or answer.lower() in ("q", "quit"):
             break
-        for number, one in enumerate(trainers, 1):
-            if answer in (str(number), str(one.pid)) or (answer == "" and number == 1):
-                return one
+        for number, trainer in enumerate(trainers, 1):
+            if answer in (str(number), str(trainer.pid)) or (answer == "" and number == 1):
+                return trainer
         output.say(f"{answer!r} is none of them")
     raise UsageError(
         f"{len(trainers)} training processes run here and none was chosen",

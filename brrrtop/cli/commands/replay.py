@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -141,6 +142,9 @@ def demo(options: Options) -> int:
     known = scenarios()
     if not known:
         raise BrrrtopError("no demo recording is installed", "install brrrtop again")
+    if options.list and options.json:
+        output.write(json.dumps({name: WHAT.get(name, "") for name in known}))
+        return 0
     if options.list:
         print("\n".join(f"{name:<18} {WHAT.get(name, '')}".rstrip() for name in known))
         return 0

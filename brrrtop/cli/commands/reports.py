@@ -56,7 +56,7 @@ def compare(options: Options) -> int:
 
     labels = (options.before, options.after)
     snapshots = [read(path, options, trimmed=True) for path in labels]
-    before, after = (one.estimate for one in snapshots)
+    before, after = (snapshot.estimate for snapshot in snapshots)
     if before is None or after is None:
         raise BadInput(f"{labels[before is not None]}: no GPU activity to compare")
     changed = compare(before, after, snapshots[0].advisories)

@@ -135,8 +135,8 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
                     last_s = time.monotonic() + WITH_SHAPES_S
                 time.sleep(options.interval)
             if not rows:
-                told = [*(one.says for one in snapshot.advisories[:1]),
-                        *(one.says for one in snapshot.events[-3:])]  # fmt: skip
+                told = [*(advisory.says for advisory in snapshot.advisories[:1]),
+                        *(event.says for event in snapshot.events[-3:])]  # fmt: skip
                 output.say(f"nothing is predicted: {'; '.join(told) or snapshot.freshness.value}")
         finally:
             live.left(driver)

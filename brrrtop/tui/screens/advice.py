@@ -19,7 +19,7 @@ from brrrtop.tui.widgets.advice import evidence_pairs, why_none
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
 from brrrtop.views import whatif
 
-CLOSING = "  Change one thing at a time: else nobody knows which one helped."
+CLOSING = "  Change one thing at a time: otherwise you cannot tell which one helped."
 
 
 class AllAdvice(Chooser, Scrolled):

@@ -61,7 +61,7 @@ TERMS: tuple[tuple[str, str], ...] = (
      "unknown, active or idle by the GPU's counter"),
     ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
      "precision, left out where the FLOPs are not known"),
-    ("GPU active", "the part of the run in which the GPU was not idle; i has it beside its own counter"),
+    ("GPU active", "the part of the run in which a kernel ran; i has it beside the GPU's own counter"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
      "to a step on average"),
     ("unknown", "unclassified kernels, and spans whose records were lost; never folded into "
@@ -103,7 +103,7 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("1.5× faster (1.4–1.7)", "the run with that edit, by simulation; the range should contain the true gain "
      "80% of the time. w has every edit, Enter what it changes in a step"),
     ("≤1.7× faster", "if the cause vanished (Amdahl's law)"),
-    ("6% traced", "the part of the window in which kernels were recorded: bursts of whole steps stand "
+    ("traced", "the part of the run in which kernels were recorded: bursts of whole steps stand "
      "for what is between them"),
     ("◆", "in the roofline: all kernels with known rates together; dots are where it was before"),
     ("cost", "what watching adds to a step, measured in this run with tracing on and off"),
@@ -112,7 +112,7 @@ TERMS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 FACTS: tuple[str, ...] = (
-    "Change one thing at a time, then measure again: else nobody knows which one helped.",
+    "Change one thing at a time, then measure: otherwise you cannot tell which one helped.",
     "Matmuls are nearly all FLOPs (99.8% in BERT), yet not all the time: normalisation and "
     "pointwise kernels reach 250 to 700 times fewer FLOPS, because they move bytes.",
     "Fusing two unary kernels halves their traffic and so their time. A fused chain costs what "

@@ -16,7 +16,7 @@ from brrrtop.tui.keys import key
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.widgets.advice import Advice
-from brrrtop.tui.widgets.kernel_table import SORTABLE, KernelTable
+from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
@@ -76,9 +76,6 @@ class MainView(View):
             counsel.styles.max_height = most
 
     def on_mount(self) -> None:
-        self.table.sort_by(
-            self.app.settings.sort if self.app.settings.sort in SORTABLE else "total"
-        )
         self.table.focus()
         self._arrange()
 
@@ -137,7 +134,6 @@ class MainView(View):
 
     def action_sort(self, by: int) -> None:
         self.table.cycle_sort(by)
-        self.app.keep_sort(self.table.sort_key)
 
     def action_reverse(self) -> None:
         self.table.sort_by(self.table.sort_key, not self.table.reverse)

@@ -59,7 +59,8 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
         badge = palette.filled("memory") if palette.colour else palette.style("text", bold=True)
         text.append(" PAUSED ", badge)
         text.append(" ")
-    text.append(f"{glyph} {word}", palette.style(hue, bold=True))
+    state = word if snapshot.paused else f"{glyph} {word}"
+    text.append(state, palette.style(hue, bold=True))
     if snapshot.progress is not None:
         text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
     text.append(pace(snapshot.speed), palette.style("muted"))

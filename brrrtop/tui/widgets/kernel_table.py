@@ -168,7 +168,6 @@ class KernelTable(Chooser, Pane):
             table = tables.kernels(self.snapshot.estimate if self.snapshot else None)
             if key := column_at(table, event.x, self.content_size.width):
                 self.sort_by(key, key == self.sort_key and not self.reverse)
-                self.app.keep_sort(key)
         elif event.y >= HEAD_LINES:
             self.choose(event.y - HEAD_LINES + self._first)
             if event.chain == 2:

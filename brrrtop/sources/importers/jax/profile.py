@@ -288,7 +288,7 @@ def _plane(message: memoryview, profile: Profile, check: Callable[[], None]) -> 
             (event_names if number == 4 else stat_names)[key] = text
         elif number == 6:
             stats.append(value)
-    facts = dict(_stat(one, stat_names) for one in stats)
+    facts = dict(_stat(stat, stat_names) for stat in stats)
     profile.planes[name] = facts
     start = facts.get("profile_start_time")
     if isinstance(start, int):

@@ -139,7 +139,9 @@ def details_of(
     order = nest.order
     return HostDetails(
         names=tuple(printable(name) for name in names),
-        signatures={row: (printable(one[0]), one[1]) for row, one in enumerate(signatures)},
+        signatures={
+            row: (printable(signature[0]), signature[1]) for row, signature in enumerate(signatures)
+        },
         ops=HostOps(
             starts_ns=ops["start_ns"][order],
             ends_ns=ops["end_ns"][order],

@@ -112,7 +112,7 @@ class Inflater:
         """
         try:
             with zipfile.ZipFile(self._file) as archive:
-                names = [one.filename for one in archive.infolist() if not one.is_dir()]
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
                 if len(names) != 1:
                     raise BadInput(
                         f"the zip archive holds {len(names)} files",

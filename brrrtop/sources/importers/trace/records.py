@@ -135,7 +135,7 @@ def build(collected: Collected, base_ns: int) -> Records:
 
 def _begins(range_marks: list[Any]) -> I8:
     """Of the steps that ranges name."""
-    steps = [one["start_ns"][one["mark_class"] == MarkClass.STEP] for one in range_marks]
+    steps = [mark["start_ns"][mark["mark_class"] == MarkClass.STEP] for mark in range_marks]
     return np.concatenate(steps).astype(np.int64)
 
 
