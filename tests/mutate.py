@@ -42,7 +42,8 @@ GUARDS = {
     "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_waits.py "
     "tests/attach/test_harmless.py::test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives "
     "tests/attach/test_ptrace.py",
-    "collectors/agent/probes/steps.py": "tests/probes/test_steps.py -k 'hooks_change or scaler or forked'",
+    "collectors/agent/probes/steps.py": "tests/probes/test_steps.py tests/probes/test_loader.py "
+    "-k 'hooks_change or scaler or forked or middle'",
     "collectors/agent/probes/neighbours.py": "tests/probes/test_graphs.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
     "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
@@ -60,7 +61,6 @@ REHEARSAL = "rehearse"
 """Of which only its warmth is wanted."""
 SURVIVORS = {
     "collectors/attach/users.py run_as: True → False": "the thread is joined in any case",
-    "collectors/attach/users.py run_as: thread.join() → pass": "of two one is enough without ^C; the second has a test",
     "collectors/own_files.py replace_file: file.flush() → pass": "closing writes it too; a power cut alone tells",
     "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC → "
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",

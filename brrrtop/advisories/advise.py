@@ -16,7 +16,7 @@ from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
 from brrrtop.text import phrases, units
-from brrrtop.whatif.price import BY_RATES
+from brrrtop.whatif.price import BY_RATES, EDITS
 
 RULES = all_rules()
 LEAST_CONFIDENCE = 0.5
@@ -132,9 +132,21 @@ def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> A
         return None
     if not one.edits:
         return _advisory(context, one, one.check(context))
+    for name in one.edits:
+        row = context.price(name)
+        if row is not None and context.estimate.cause in EDITS[name].empties:
+            return _bounded(context, one, row)
     if not one.without_price or any(context.price(name) is not None for name in one.edits):
         return None
     return _advisory(context, one, one.check(context, None))
+
+
+def _bounded(context: Context, one: Rule, row: WhatIf) -> Advisory | None:
+    """Advice on what the verdict names though something else then sets the pace, by the most that it wins."""
+    finding = one.check(context, row)
+    if finding is None or row.saves_high < HEALTHY_GAIN or row.saves_low < -HEALTHY_GAIN * 2:
+        return None
+    return _advisory(context, one, replace(finding, saves=row.saves_high, confidence=LEAST_SURE))
 
 
 def _advisory(

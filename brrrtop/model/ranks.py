@@ -86,6 +86,9 @@ class RankRow(Struct, frozen=True):
 
     @property
     def step_ns(self) -> int | None:
+        run = self.estimate.run if self.estimate else None
+        if run is not None and run.step_ns:
+            return run.step_ns
         return self.estimate.steps.step_ns if self.estimate else None
 
 

@@ -14,7 +14,7 @@ from brrrtop.model.advice import Comparison
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Event
 from brrrtop.model.tables import Span
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import Timeline
 from collectors.protocol.bodies import EVENT_LINES
 from collectors.protocol.frames import Frame, Kind
@@ -186,9 +186,7 @@ class EventLog:
     def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:
             return
-        word = estimate.regime.value
-        if estimate.regime is Regime.OVERHEAD and estimate.cause:
-            word = f"{word} ({estimate.cause.replace('_', ' ')})"
+        word = phrases.cause_badge(estimate)
         if word == self._regime:
             self._candidate = _Row()
             return

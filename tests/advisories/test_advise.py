@@ -218,6 +218,22 @@ def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:
     assert "bucket_cap_mb" in str(advice.suggests) and "all-to-all" not in advice.says
 
 
+def test_what_the_verdict_names_is_advised_on_though_the_host_is_as_slow() -> None:
+    """Without the collectives the GPU would wait for the host: a bound, and no gain that is foretold."""
+
+    def body(s: Scene) -> None:
+        s.kernel(GEMM, 300.0, late=20.0).kernel(NCCL, 900.0, blocks=24, stream=20, late=5.0)
+        s.kernel(ADD, 2.0, late=60.0)
+
+    judged = looped(body, steps=6).judged()
+    assert judged.estimate.cause == "exposed_comm"
+    given = {one.kind: one for one in advise(judged).given}
+    rows = {row.edit: row for row in advise(judged).whatif}
+    bounded, row = given["exposed-communication"], rows["overlap-communication"]
+    assert row.saves_low < 0
+    assert (bounded.saves, bounded.saves_at_most) == (None, pytest.approx(row.saves_high, abs=1e-3))
+
+
 def test_untraced_time_is_no_idle_time() -> None:
     """Bursts: the pause between them belongs to nobody."""
     scene = Scene()

@@ -64,7 +64,7 @@ def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
     trainer: Trainer, connect: Connect
 ) -> None:
     monitor = allowed(trainer, connect)
-    trainer.do("launchers.launchers_begin_signalled(cupti.fake_api, 3, 200, 200)")
+    trainer.do("launchers.launchers_begin_signalled(cupti.fake_api, 3, 200, 400)")
     for turn in range(TURNS):
         monitor.burst(longest_s=0.1)
         monitor.traced(turn + 1)

@@ -330,24 +330,6 @@ def test_root_enters_another_users_trainer_and_gives_it_its_folder(
         assert left_behind(one.pid) == []
 
 
-def test_a_package_of_our_name_beside_the_script_changes_nothing(
-    tracing: None, stand_in: AgentFiles, tmp_path: Path
-) -> None:
-    for name in ("collectors", "brrrtop"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit('hostile')")
-    with python(children.BUSY, cwd=str(tmp_path)) as one:
-        before = os.getcwd()
-        os.chdir(tmp_path)
-        try:
-            attached = attach(one.pid, stand_in, need_torch=False)
-        finally:
-            os.chdir(before)
-        attached.client.close()
-        attached.place.remove()  # type: ignore[union-attr]
-        assert one.alive
-
-
 def test_a_process_without_an_agent_has_none() -> None:
     with python(children.SLEEPING) as one:
         assert find_agent(processes.read(one.pid)) is None

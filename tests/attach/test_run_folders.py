@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collectors.attach import client, run_folders
-from collectors.attach.files import AgentFiles
-from collectors.attach.launch import launch
 from collectors.errors import NotWritable
 
 BASES = run_folders._bases
@@ -165,43 +161,6 @@ def test_nothing_else_is_touched(
     run_folders.sweep(base)
     assert not folder.exists()
     assert all(one.is_dir() for one in (*others, link, base / "target"))
-
-
-def test_a_brrrtop_that_is_killed_leaves_the_folder_until_its_command_has_ended(
-    base: Path, tmp_path: Path
-) -> None:
-    code = f"""
-import sys
-from pathlib import Path
-from collectors.attach import run_folders
-from collectors.attach.files import AgentFiles
-from collectors.attach.launch import launch
-run_folders._bases = lambda: iter([Path({str(base)!r})])
-one = launch(["sleep", "60"], AgentFiles(Path("/"), Path("/")))
-print(one.pid, flush=True)
-one.wait()
-"""
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    command = int(owner.stdout.readline())
-    (folder,) = base.iterdir()
-    gone(owner)
-    owner.stdout.close()
-    run_folders.sweep(base)
-    assert folder.is_dir()
-    os.kill(command, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while folder.exists():
-        assert time.monotonic() < deadline
-        run_folders.sweep(base)
-        time.sleep(0.02)
-
-
-def test_an_ordinary_end_takes_the_folder_along(base: Path, tmp_path: Path) -> None:
-    one = launch(["true"], AgentFiles(tmp_path, tmp_path / "library.so"))
-    assert one.wait() == 0
-    one.remove()
-    assert list(base.iterdir()) == []
 
 
 _MAKE = "from collectors.attach import run_folders; print(run_folders.make())"

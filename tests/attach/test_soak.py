@@ -13,19 +13,6 @@ from tests.attach.test_ptrace import INTERPRETERS, label
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "attach_soak.py"
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("way", ["both", "thread"])
-def test_three_hundred_cycles_and_a_hundred_killed_monitors_harm_nobody(
-    tracing: None, way: str
-) -> None:
-    pytest.importorskip("torch")
-    kills = "100" if way == "both" else "0"
-    command = [sys.executable, str(BENCHMARK), "--way", way, "--kill-monitor", kills]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1100)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
 def test_a_few_cycles_harm_no_trainer_that_makes_them_hard(tracing: None, interpreter: str) -> None:

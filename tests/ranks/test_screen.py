@@ -36,7 +36,9 @@ async def test_it_fits_small_terminals(width: int) -> None:
 
 async def test_enter_opens_a_rank_and_escape_comes_back() -> None:
     async with replayed().run_test(size=(120, 40)) as pilot:
-        await until(pilot, "Rank 1 is")
+        text = await until(pilot, "Rank 1 is")
+        lanes = [line.split()[:2] for line in text.splitlines() if line.startswith(" rank ")]
+        assert lanes[-2:] == [["rank", "1"], ["rank", "0"]], "where the time of each went"
         await pilot.press("enter")
         await until(pilot, "rank1.brrr")
         await pilot.press("right_curly_bracket")

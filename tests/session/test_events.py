@@ -44,8 +44,8 @@ def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> 
         return [one.says for one in log.events if one.kind == "regime"]
 
     assert lines("unknown") == []
-    assert lines("unknown", "input") == ["overhead (input)"]
-    assert lines(*["unknown"] * 4) == ["overhead (unknown)"]
+    assert lines("unknown", "input") == ["WAITS FOR DATA"]
+    assert lines(*["unknown"] * 4) == ["GPU IS IDLE"]
 
 
 @cache
@@ -66,7 +66,7 @@ def log() -> tuple[Event, ...]:
 def test_a_regime_says_how_long_it_lasted_once_it_is_over(log: tuple[Event, ...]) -> None:
     regimes = [event for event in log if event.kind == "regime"]
     assert [event.says.split(" for ")[0] for event in regimes] == [
-        "compute", "compute → overhead (input)", "overhead (input) → compute",
+        "COMPUTE-BOUND", "COMPUTE-BOUND → WAITS FOR DATA", "WAITS FOR DATA → COMPUTE-BOUND",
     ]  # fmt: skip
     lasted_s = float(regimes[1].says.split(" for ")[1].split()[0])
     assert abs(lasted_s - (regimes[2].t_ns - regimes[1].t_ns) / SECOND) < 0.06
@@ -75,7 +75,7 @@ def test_a_regime_says_how_long_it_lasted_once_it_is_over(log: tuple[Event, ...]
 
 def test_a_shift_to_input_says_what_the_loader_workers_do(log: tuple[Event, ...]) -> None:
     regimes = [event.says for event in log if event.kind == "regime"]
-    assert regimes[1].startswith("compute → overhead (input) for ")
+    assert regimes[1].startswith("COMPUTE-BOUND → WAITS FOR DATA for ")
     assert regimes[1].endswith(" s, loader workers in disk wait")
     assert "workers" not in regimes[0] + regimes[2]
 
@@ -129,12 +129,12 @@ def test_a_window_that_is_judged_anew_makes_no_change_of_regime() -> None:
         log.update(session.timeline, verdict(judged, regime, t1_s), T0_NS)
         return [one.says.split(" for ")[0] for one in log.events if one.kind == "regime"]
 
-    assert regime_lines(Regime.COMPUTE, 10) == ["compute"]
+    assert regime_lines(Regime.COMPUTE, 10) == ["COMPUTE-BOUND"]
     for t1_s in (20, 20, 20, 25, 25, 25):
-        assert regime_lines(Regime.MEMORY, t1_s) == ["compute"], (
+        assert regime_lines(Regime.MEMORY, t1_s) == ["COMPUTE-BOUND"], (
             "two windows, each of them judged thrice"
         )
-    assert regime_lines(Regime.MEMORY, 30) == ["compute", "compute → memory"]
+    assert regime_lines(Regime.MEMORY, 30) == ["COMPUTE-BOUND", "COMPUTE-BOUND → MEMORY-BOUND"]
 
 
 def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline() -> None:
@@ -173,10 +173,10 @@ def test_events_stand_in_order_of_time(log: tuple[Event, ...]) -> None:
 
 def test_recorded_lines_take_the_place_of_those_made_up_and_may_be_told_anew() -> None:
     log = EventLog()
-    log._add(T0_NS, "regime", "compute")
+    log._add(T0_NS, "regime", "COMPUTE-BOUND")
     row = [7, T0_NS + 5, "regime", "memory"]
     log.hear(Frame(Kind.STATUS, {"says": "bursts"}, T0_NS))
-    assert [one.says for one in log.events] == ["compute"]
+    assert [one.says for one in log.events] == ["COMPUTE-BOUND"]
     log.hear(Frame(Kind.STATUS, {"log": [row, [3, T0_NS, "baseline", "marked"]]}, T0_NS + 6))
     assert [one.says for one in log.events] == ["marked", "memory"]
     log.hear(Frame(Kind.STATUS, {"log": [[*row[:3], "memory for 2.00 s"]]}, T0_NS + 9))

@@ -315,7 +315,7 @@ def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
 
 EVENTS = (
     Event(T0_NS - 21_000 * MS, "trainer", "first whole step seen"),
-    Event(T0_NS - 9_000 * MS, "regime", "compute → overhead (input)"),
+    Event(T0_NS - 9_000 * MS, "regime", "COMPUTE-BOUND → WAITS FOR DATA"),
     Event(T0_NS - 4_000 * MS, "stall", "input for 8.2 s, loader workers in disk wait"),
 )
 

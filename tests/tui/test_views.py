@@ -120,7 +120,9 @@ async def test_the_log_is_newest_first() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("l")
     assert (
-        text.index("loader workers") < text.index("compute → overhead") < text.index("first whole")
+        text.index("loader workers")
+        < text.index("COMPUTE-BOUND → WAITS")
+        < text.index("first whole")
     )
     assert "4.00 s ago" in text
 

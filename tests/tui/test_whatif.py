@@ -129,3 +129,12 @@ def test_after_a_change_the_lane_races_what_was_promised() -> None:
     late = replace(won, after_ns=45.0)
     race = ghost.race(replace(snapshots.snapshot(), comparison=late))
     assert race is not None and race.words == "you are 3 steps ahead of the ghost"
+
+
+async def test_lines_that_are_left_show_the_step_and_below_it_that_with_the_edit() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
+        lines = (await screen.press("w")).splitlines()
+        top = next(i for i, line in enumerate(lines) if line.startswith("── one step"))
+        assert any(line.startswith("GPU") for line in lines[top:])
+        assert "with loader-ready" in next(line for line in lines[top:] if line.startswith("ghost"))
+        assert "── one step" not in await screen.resize(80, 24)

@@ -13,10 +13,13 @@ from brrrtop.tui.keys import key
 from brrrtop.tui.renderables.line import hanging, paragraph
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.table import TableView
+from brrrtop.tui.widgets.verdict import run_bar
 from brrrtop.views import tables
 from brrrtop.views.table import Table
 from brrrtop.views.text import job_facts
 
+LANES = 16
+"""Ranks whose time is drawn, the odd one first."""
 NONE = "One rank by itself. Name the files of all ranks, or attach to the launcher of the job."
 
 
@@ -51,7 +54,12 @@ class RankTable(TableView):
         job, palette = snapshot.job, self.palette
         assert job is not None
         muted, plain = palette.style("muted"), palette.style("text")
-        lines = paragraph(" ".join(tables.ranks(job).notes), width, muted)
+        lines = [
+            run_bar(words.name(one), one.estimate.account, palette, width)
+            for one in job.ranks[:LANES]
+            if one.estimate is not None
+        ]
+        lines += [Text(), *paragraph(" ".join(tables.ranks(job).notes), width, muted)]
         meetings = tables.meetings(job)
         if meetings.rows:
             lines += [Text(), *table_lines(meetings, palette, width, most=meetings.most)]

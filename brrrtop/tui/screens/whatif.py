@@ -10,16 +10,20 @@ from rich.text import Text
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.renderables.ghost import ghost_lap, race
-from brrrtop.tui.renderables.line import facts, paragraph
+from brrrtop.tui.renderables.ghost import ghost_lap, ghost_line, race
+from brrrtop.tui.renderables.line import facts, paragraph, rule
+from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn
 from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.table import TableView
+from brrrtop.tui.widgets.time_spent import step_title
 from brrrtop.views import tables, whatif
 from brrrtop.views.table import Table
 
 LABEL = 6
 FRAME_S = 0.2
 """Between two pictures of the ghost lap."""
+PICTURE_FROM, PICTURE_MOST = 7, 12
+"""Lines that are left from which a step is drawn, and the most that it takes."""
 NONE = (
     "No edit was simulated: that needs whole steps, judged after warming up, of a GPU that this "
     "trainer has for itself."
@@ -36,6 +40,8 @@ class EditTable(TableView):
         super().__init__()
         self._began: float | None = None
         """The ghost lap; None: it stands still."""
+        self._lanes: tuple[object, list[Text]] = (None, [])
+        """The step as drawn last, and of what."""
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -48,6 +54,23 @@ class EditTable(TableView):
 
     def nothing(self, snapshot: Snapshot, width: int) -> list[Text]:
         return paragraph(NONE, width, self.palette.style("muted"))
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        """In lines that are left: a traced step as it is, below it that with the edit, on its scale."""
+        lines = super().draw(snapshot, width, height)
+        left, picture, palette = height - len(lines) - 1, snapshot.picture, self.palette
+        one = race(snapshot, self.rows[self.at]) if self.rows else None
+        if left < PICTURE_FROM or picture is None or one is None:
+            return lines
+        lines += [Text(), rule(step_title(picture), "p: larger", palette, width)]
+        drawn_from = (picture, palette, width, min(left - 2, PICTURE_MOST))
+        if self._lanes[0] != drawn_from:  # the ghost moves on above the same picture
+            self._lanes = (drawn_from, drawn(picture, picture.span, *drawn_from[1:]))
+        return [
+            *lines,
+            *self._lanes[1],
+            ghost_line(one, palette, width, GUTTER, picture.span.duration_ns),
+        ]
 
     def below(self, snapshot: Snapshot, row: Any, width: int) -> list[Text]:
         palette = self.palette

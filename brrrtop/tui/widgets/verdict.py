@@ -21,6 +21,8 @@ _WAITING = "waiting "
 LINES = 2
 WORDY = 70
 """Width from which there is room for more than the figure of the confidence."""
+NOW_FROM_NS = 11 * 10**9
+"""Before, the last seconds are the run."""
 LABEL = 14
 """Cells before a bar: whose it is, and how long."""
 
@@ -146,7 +148,7 @@ def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
     run, estimate = snapshot.run, snapshot.estimate
     if run is None:
         return [("window", estimate.account)] if estimate is not None else []
-    ended = snapshot.freshness is Freshness.ENDED
+    ended = snapshot.freshness is Freshness.ENDED or run.duration_ns < NOW_FROM_NS
     now = [("now", run.now.account)] if run.now is not None and not ended else []
     return [(name, one) for name, one in (("run", run.account), *now) if one.duration_ns]
 
