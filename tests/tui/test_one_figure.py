@@ -19,7 +19,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.views.text import to_text
 from tests.tui.shown import shown
 
-SCREENS = ("1", "C", "w", "a", "L", "i", "r", "T")
+SCREENS = ("1", "C", "w", "a", "L", "i", "r", "T", "R")
 TIME, CLOCK = r"([\d.,]+ [mµn]?s)", r"([\d.:]+(?: m?s)?)"
 NAMES = {
     "run": [r"^run +(\S+(?: s)?) +\S+ ?\D+?(\d+%)"],
@@ -46,7 +46,7 @@ NAMES = {
     "with the first edit": [
         rf"^ +ghost .* {TIME}/step", rf"^ghost .* {TIME} with ", rf"^ ▸ \S+ +\S+ \S+ → {TIME}",
         rf"^ +a (?:training )?step  +\S+ \S+ +{TIME}", rf"batch ready \S+ \S+ → {TIME}",
-        rf"predicted step: {TIME}", rf"without the wait {TIME}",
+        rf"without the wait {TIME}", rf"{TIME} a step if no rank",
     ],
     "gain of the first edit": [
         r"^ +about ([\d.]+×) faster", r"^ ▸ \S+ +\S+ \S+ → \S+ \S+ +([\d.]+×)", r"a step, ([\d.]+×) faster",

@@ -93,7 +93,7 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     share = sum(kernel.share for kernel in shown)
     pieces = [
         palette.text(
-            f"{len(shown)} of {len(estimate.kernels)} kernels, {units.share(share)} of kernel time, "
+            f"{len(shown)} of {len(estimate.kernels)} kernels ({units.share(share)} by time) "
             "have known FLOPs and bytes",
             "text",
         ),
