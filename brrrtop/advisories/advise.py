@@ -29,8 +29,6 @@ _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 LEAST_SURE, MOST_SURE = 0.55, 0.95
 """Confidence in a simulated gain of which nothing is sure, and all."""
-SAME_SHARE = 0.005
-"""Two shares nearer than this read the same."""
 OFFERS = frozenset({"bigger-batch", "underfilled-kernels"})
 """These change what is learned, and only spread over more samples what is wrong with a step: offers, after
 whatever else surely wins anything."""
@@ -188,7 +186,7 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     if row is None or share is None or row.saves <= share:
         return ""
     changed, idle = row.changed_share or 0.0, context.host_idle
-    if idle <= share and changed > 0 and abs(changed - share) >= SAME_SHARE:
+    if idle <= share and changed > 0 and units.share(changed) != units.share(share):
         return f", and kernels that the edit changes take {units.share(changed)}"
     return f", and the GPU waits {units.share(idle)} of the time for the host" if idle else ""
 

@@ -160,6 +160,13 @@ def pages_that_the_host_reads_one_by_one() -> Scene:
     )
 
 
+@silent("unified-memory")
+def pages_that_the_host_works_on_for_long() -> Scene:
+    return looped(
+        lambda s: (large(s, 6), [s.idle(2_000).copy("page", 1 << 16, 9.0) for _ in range(9)])
+    )
+
+
 calls_for(
     "launch-bound-compile",
     # Most of the kernel time was launched ahead, and half of the wall is idle before launches.

@@ -200,6 +200,26 @@ def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warmin
         assert not estimate(shorter).estimate.steps.warming_up
 
 
+def test_a_search_for_the_quickest_convolution_is_a_start() -> None:
+    names = (
+        "implicit_convolve_sgemm",
+        "im2col4d_kernel",
+        "winograd_nonfused::forward",
+        "fft2d_r2c",
+    )
+
+    def is_start(names: tuple[str, ...], kind: CallClass) -> bool:
+        kernels, calls = stream(len(names), 10 * US, 30 * US)
+        kernels = [replace(k, name=name) for k, name in zip(kernels, names, strict=True)]
+        taken = [C(at * 40 * US + 12 * US, at * 40 * US + 14 * US, kind=kind) for at in range(4)]
+        calls = sorted([*calls, *taken], key=lambda c: c.start)
+        return estimate(window(kernels, calls)).estimate.steps.warming_up
+
+    assert is_start(names, CallClass.ALLOC)
+    assert not is_start(names, CallClass.SYNC)
+    assert not is_start(names[:3] * 2, CallClass.ALLOC)
+
+
 def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
     kernels = [K(0, 5_000 * US, "k0_gemm", 1), K(5_001 * US, 5_050 * US, "k1_gemm", 2)]
     w = window(kernels, [C(-20 * US, -10 * US, 1), C(10 * US, 4_000 * US, 2)])

@@ -363,8 +363,7 @@ def unknown_kernel(context: Context) -> Finding | None:
 
 @rule(
     "unified-memory", OVERHEAD, "Pages move at faults", any_program=True,
-    when="pages of managed memory that move, and the host at work until the next one does, take 5 % of the "
-    "time",
+    when="pages of managed memory that move, and the faults before them, take 5 % of the time",
     unless="a few pages, or all of them fetched ahead beside kernels",
 )  # fmt: skip
 def unified_memory(context: Context) -> Finding | None:
@@ -374,8 +373,8 @@ def unified_memory(context: Context) -> Finding | None:
         return None
     return finding(
         f"{units.size(moved.pages.size_bytes)} of managed memory move in {moved.pages.count} pieces "
-        f"between host and GPU, each at a page fault or so: with the host's work between them "
-        f"{units.share(lost)} of the time",
+        f"between host and GPU, each at a page fault or so: {units.share(lost)} of the time, without the "
+        "host's own work between them",
         "cudaMemPrefetchAsync(pointer, bytes, device) before the kernel, and to cudaCpuDeviceId before "
         "the host reads; or cudaMalloc, and one cudaMemcpy from pinned memory",
         confidence=0.75, saves=lost,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -29,6 +31,13 @@ SET_UP_NS = 50_000_000
 """Of a call for memory: a context takes 100 ms to 4 s, a large allocation a few."""
 _DILUTED = 2 * WARM_UP_STEPS
 """In more steps than this a warm-up no longer shapes the whole."""
+_ALGORITHMS = (
+    "implicit_(convolve|gemm)",
+    "explicit_convolve|im2col",
+    "winograd_nonfused",
+    "fft[12]d",
+)
+"""Kinds of cuDNN's algorithms for convolutions, by names of kernels."""
 _LEAST_KERNELS = 12
 _LEAST_STARTS = 3
 """Of steps: fewer show no distances that could be alike."""
@@ -72,6 +81,8 @@ def _warming_up(facts: Facts, steps: Steps) -> bool:
     window = facts.window
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
+    if not steps.spans and _tries_convolutions(window):
+        return True
     traced_ns = sum(span.duration_ns for span in window.traced)
     if traced_ns and max(loading_ns(facts), _set_up_ns(facts)) >= LOADING_SHARE * traced_ns:
         return True
@@ -85,6 +96,14 @@ def _warming_up(facts: Facts, steps: Steps) -> bool:
     begins_ns = int(_idle_in(facts, CallClass.MODULE, CallClass.ALLOC).sum())
     late = facts.total_ns(after) < facts.total_ns(~after)
     return late or begins_ns >= LOADING_SHARE * traced_ns
+
+
+def _tries_convolutions(window: Window) -> bool:
+    """Whether cuDNN looks for its quickest algorithms: it runs one of each kind, in memory that it takes."""
+    names = [window.names[i] for i in np.unique(window.activities.name_ids)]
+    kinds = sum(any(re.search(kind, name) for name in names) for kind in _ALGORITHMS)
+    taken = int((window.calls.classes == CallClass.ALLOC).sum())
+    return kinds == len(_ALGORITHMS) <= taken
 
 
 def _idle_in(facts: Facts, *classes: CallClass) -> I8:

@@ -10,6 +10,9 @@ from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
 from collectors.vocabulary import CopyKind, MemoryKind
 
+FAULT_NS = 50_000
+"""A page fault takes tens of microseconds (NVIDIA, "Maximizing Unified Memory Performance in CUDA", 2017)."""
+
 
 class Copies(Struct, frozen=True):
     """Copies of one direction and kind of host memory."""
@@ -44,7 +47,7 @@ class Transfers(Struct, frozen=True):
     pages: Copies
     """Of managed memory, which moves by itself: none of the others."""
     fault_ns: int
-    """Idle before a page moves: the host is at work on managed memory."""
+    """Idle before a page moves, as far as a fault may take so long: the rest is the host's own work."""
     set_ns: int
     """Memsets."""
     set_bytes: int
@@ -92,7 +95,7 @@ def transfers(facts: Facts) -> Transfers:
         pinned_down=copies(np.asarray(down & ~pageable_target), kernels | up),
         saved=copies(np.asarray(saved)),
         pages=copies(facts.migrations),
-        fault_ns=int((gap_ends - gap_starts)[facts.migrations[gap_rows]].sum()),
+        fault_ns=int(np.minimum(gap_ends - gap_starts, FAULT_NS)[facts.migrations[gap_rows]].sum()),
         set_ns=facts.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )
