@@ -100,5 +100,6 @@ async def test_numbers_of_one_name_are_the_same_on_every_screen(name: str, part:
     if name == "imagenet":
         assert all(seen[what] for what in NAMES if what not in ("waits for launches", "copies"))
     gains = {one.kind: one.saves for one in snapshot.advisories if one.saves is not None}
-    priced = {row.advisory: row.saves for row in snapshot.whatif if row.advisory in gains}
+    rows = reversed(snapshot.whatif)  # of several edits of one piece of advice the best
+    priced = {row.advisory: row.saves for row in rows if row.advisory in gains}
     assert priced == pytest.approx({kind: gains[kind] for kind in priced}, abs=0.005)
