@@ -37,7 +37,7 @@ NAMES = {
         r"^ +copies +[━─]+ +(\d+%)",
     ],
     "idle": [r"GPU idle (\d+%)"],
-    "active": [r"· GPU active (\d+%)", r"GPU active  .*, (\d+%) by traced"],
+    "active": [r"· GPU active ([<>]?\d+%)", r"GPU active  .*, ([<>]?\d+%) by traced"],
     "evaluation": [r"^ +evaluation .*?(\d+%)  ", r"takes (\d+%) of the run"],
     "time a step": [
         rf"^(?:.* · )?{TIME}/step ·", rf"^ +you .* {TIME}/step", rf"{TIME} → \S+ \S+ a (?:training )?step",

@@ -82,6 +82,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "waits for it"),
     ("late (i)", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
      "GPU waited for them"),
+    ("rho", "share of the kernel time launched at least 10 µs before it started: the most that faster "
+     "kernels can touch"),
     ("slowest (i)", "the slowest traced step against the median one"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
