@@ -5,10 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import account, regimes
+from brrrtop.analysis.account import account, idle_causes, regimes
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.facts import launches, steps
-from brrrtop.analysis.facts.samples import samples_of_step
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.analysis.kernels import counters, table
 from brrrtop.analysis.kernels.compute_or_memory import label
@@ -45,7 +44,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
     booked = account.book(facts)
     facts = facts.stepped(steps.on_device(found, whole, booked.duration_ns))
     split = account.split_of(booked)
-    shared = regimes.is_shared(facts)
+    shared = idle_causes.is_shared(facts)
     verdict = regimes.judge(
         booked, split, table.uncertainty_by_bound(facts), len(facts.call_rows),
         facts.steps.warming_up, shared,
@@ -63,7 +62,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
         runner_up=verdict.runner_up,
         launch=launches.launch_lead(facts),
         steps=facts.steps,
-        batch=samples_of_step(facts),
+        batch=steps.samples_of_step(facts),
         kernels=(),
         evidence_shares=table.evidence_shares(facts),
         observed_share=booked.duration_ns / whole_ns if whole_ns else 1.0,

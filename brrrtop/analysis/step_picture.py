@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.analysis.account import idle_causes
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.facts.labels import BUCKETS, COMM, TRANSFER, WORK
+from brrrtop.analysis.facts.table import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import Bars, Lane, StepPicture

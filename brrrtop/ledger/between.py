@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.ledger.evidence import LONGEST_HOLD_NS, Evidence
+from brrrtop.ledger.evidence import LEAST_SAMPLES, LONGEST_HOLD_NS, Evidence
 from brrrtop.ledger.places import (
     Frame,
     Key,
@@ -40,8 +40,6 @@ FEW_SAMPLES = 3
 """Of a stretch between two steps: with fewer it is what stretches of about its length are."""
 POOL, LIKE = 5, 2
 """Samples of stretches of about the same length, up to this factor, that speak for one without."""
-ENOUGH_SAMPLES = 12
-"""Of all usual steps, that tell of a part of each."""
 FEW_STEPS = 8
 """Fewer do not say what is usual."""
 
@@ -217,7 +215,7 @@ def within_steps(
         if acts is not None:
             inside[acts] += -int(rows.sum()) if places[name_id].learns else count
     frame, count = max(inside.items(), key=lambda one: one[1], default=(("", ""), 0))
-    if steps.kind is not PhaseKind.TRAIN or count < ENOUGH_SAMPLES:
+    if steps.kind is not PhaseKind.TRAIN or count < LEAST_SAMPLES:
         return []
     lows, lengths = steps.lows[usual], steps.busy_ns[usual] * (count / int(rows.sum()))
     return [((PhaseKind.ROLLOUT, frame), lows, steps.free.after(lows, lengths.astype(np.int64)))]

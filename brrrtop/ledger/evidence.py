@@ -28,6 +28,8 @@ LONGEST_HOLD_NS = 1_000_000_000
 _ACTIVE = (Metric.GRAPHICS_ACTIVE, Metric.SM_ACTIVE, Metric.SMI_UTIL)
 """Any kernel resident, best counter first; SM_ACTIVE is a lower bound, nvidia-smi's is coarse. None counts
 copies from or to the host."""
+LEAST_SAMPLES = 12
+"""Of a phase, or of a part of all steps: fewer put too wide an error on a share."""
 _PAUSES = (MarkClass.GC, MarkClass.LOGGING, MarkClass.ALLOCATOR)
 
 

@@ -48,7 +48,7 @@ def find_phases(evidence: Evidence) -> Phases:
     marked = (
         (PhaseKind.COMPILE, evidence.compiling, PAUSE_NS),
         (PhaseKind.SAVING, evidence.saving, PAUSE_NS),
-        (PhaseKind.EVALUATION, evidence.evaluating, 0),
+        (PhaseKind.EVALUATION, _until_left(evidence, places), 0),
     )
     known = [(kind, starts, ends) for kind, (starts, ends), _ in marked]
     taken = intervals.merge_unsorted(*(np.concatenate([pair[i] for pair in known]) for i in (1, 2)))
@@ -72,6 +72,26 @@ def find_phases(evidence: Evidence) -> Phases:
     layers += [*others, (main, np.array([span.t0_ns]), np.array([span.t1_ns]))]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
     return _in_order([key for key, _, _ in layers], painted)
+
+
+def _until_left(evidence: Evidence, places: Mapping[int, Place]) -> tuple[I8, I8]:
+    """Evaluations until the thread leaves what it is in there: a mark lasts until the next batch, whatever
+    comes between."""
+    (starts, ends), samples = evidence.evaluating, evidence.samples
+    at = intervals.holders(starts, ends, samples.times_ns)
+    steps = frozenset(f for name in evidence.step_places for f in place_of(name).functions)
+    if not (at >= 0).any():
+        return starts, ends
+    number = np.arange(len(at)) - np.searchsorted(samples.times_ns, starts)[at]
+    begins = (at >= 0) & (2 * number <= np.bincount(at[at >= 0], minlength=len(ends))[at])
+    frame = _main_frame(evidence, places, steps, begins)
+    within = [i for i, place in places.items() if frame in place.functions]
+    held = np.isin(samples.name_ids, within) & (at >= 0)
+    last, first = np.full(len(ends), -1, np.int64), np.array(ends, np.int64)
+    np.maximum.at(last, at[held], samples.times_ns[held])
+    after = (at >= 0) & (last[at] >= 0) & (samples.times_ns > last[at])
+    np.minimum.at(first, at[after], samples.times_ns[after])
+    return starts, np.where(first < ends, (last + first) // 2, ends)
 
 
 def _main_frame(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.account import add, split_of
 from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.ledger.account import MOST_STEPS, Burst, account_of
-from brrrtop.ledger.evidence import Evidence
+from brrrtop.ledger.evidence import LEAST_SAMPLES, Evidence
 from brrrtop.ledger.phases import Phases
 from brrrtop.ledger.places import Key, place_of
 from brrrtop.model import intervals
@@ -22,8 +22,6 @@ from brrrtop.model.run import CodeLine, Phase, PhaseKind
 from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
-LEAST_SAMPLES = 12
-"""Of a phase: fewer put too wide an error on a share."""
 MISTIMED_NS = 2_000_000
 """A sample may stand so far from where its time says: it is rounded, and a stack takes a while to read."""
 MOST_LINES = 20

@@ -15,11 +15,12 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.facts.labels import WORK, Group
 from brrrtop.analysis.facts.launches import blocking
 from brrrtop.analysis.facts.table import (
     READ_BACK_BYTES,
+    WORK,
     Facts,
+    Group,
     figures_of_ops,
     of_sequences,
     rows_of_ops,

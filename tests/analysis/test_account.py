@@ -10,8 +10,7 @@ from brrrtop.analysis.account import account
 from brrrtop.analysis.account.account import charge
 from brrrtop.analysis.estimate import estimate
 from brrrtop.analysis.facts import launches, stack_samples
-from brrrtop.analysis.facts.labels import BUCKETS, Labels
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import BUCKETS, Facts, Labels
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.model.account import Account
 from brrrtop.model.tables import Span, Window

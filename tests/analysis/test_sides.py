@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import estimate, facts_of
-from brrrtop.analysis.facts.labels import EVIDENCE, NAME, SHAPES, Group
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import EVIDENCE, NAME, SHAPES, Facts, Group
 from brrrtop.analysis.kernels import roofline
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.kernels.table import share_of_roof, why_no_share

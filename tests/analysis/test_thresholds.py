@@ -151,12 +151,11 @@ ELSEWHERE = (
 or of programs is judged by has its own tests."""
 NOT_REACHED = {
     "analysis.facts.ranges": "WARM_UP",
-    "analysis.facts.samples": "SEEN",
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "analysis.account.regimes": "MOST_UNKNOWN",
     "analysis.account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES MOST_PART MOVED_COPIES",
     "analysis.facts.collectives": "SHORT_NS _MOST_BYTES",
-    "analysis.facts.steps": "SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
+    "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
     "analysis.kernels.ops": "NO_CACHE UNROLLED",
     "analysis.kernels.roofline": "BY_BOUND HALF_THE_SMS SHORT_UNPLACED HEAD_SIZE LEAST_RIDGE RESERVED_SINCE_8",
@@ -170,7 +169,7 @@ NOT_REACHED = {
     "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS MISALIGNED OLD_CONV DOUBLE",
     "advisories.rules.distributed": "MOSTLY _MANY_STEPS",
     "advisories.rules.host": "MOSTLY FELT SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
-    "advisories.rules.memory": "WEAK_ROOF WEAK_SHARE RECOMPUTED FILLING FILL_BYTES",
+    "advisories.rules.memory": "RECOMPUTED FILLING FILL_BYTES",
     "advisories.rules.overhead": "WAITS_FIRST INPUT_IDLE SYNC_IDLE LONG_SHARE FAULTS FAULTING READBACK_BYTES",
     "advisories.rules.trust": "LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
     "whatif.convolutions": "DEPTHWISE_16_BIT",
@@ -181,7 +180,7 @@ NOT_REACHED = {
     "whatif.risks": "STEADY TIMED_STEPS",
     "whatif.step": "USUAL_LATENCY_NS ALIKE NEAR",
     "ledger.account": "SHORT_NS QUIET_NS SETTLED_NS",
-    "ledger.between": "LONG_NS CHANCE RARELY FEW_SAMPLES FEW_STEPS _SEVERAL",
+    "ledger.between": "LONG_NS SLOW_STEPS CHANCE RARELY FEW_SAMPLES FEW_STEPS _SEVERAL",
     "ledger.evidence": "FEW_STEPS MANY_BATCHES",
     "ledger.ledger": "NOW_NS OPEN_NS CLOSED_NS HOOKED_NS MOST_STRETCHES MOST_KEYS",
     "ledger.phases": "PAUSE_NS OFTEN",
@@ -193,7 +192,7 @@ NOT_REACHED = {
 them; one that nothing holds is to be deleted. A new number that judges does not belong here."""
 CODES = {
     "analysis.facts.collectives": "UNKNOWN_SIZE EXCHANGE",
-    "analysis.facts.labels": "COMM TRANSFER NAME BYTES SHAPES COUNTERS",
+    "analysis.facts.table": "COMM TRANSFER NAME BYTES SHAPES COUNTERS",
     "analysis.facts.launches": "_NEVER",
     "analysis.kernels.counters": "MOST_SAMPLES",
 }

@@ -70,6 +70,20 @@ def shares(known: Evidence) -> dict[PhaseKind, float]:
     return result
 
 
+def test_an_evaluation_ends_where_samples_leave_it_though_its_mark_lasts_until_the_next_batch() -> (
+    None
+):
+    upload = "main.py:70 on_epoch_end < main.py:92 main | client.put(path)"
+    at = [(float(t), TRAIN) for t in range(20, 10_000, 40)]
+    at = [(t, at_) for t, at_ in at if not 4_000 <= t < 5_000]
+    at += [(float(t), EVALUATE if t < 4_400 else upload) for t in range(4_000, 5_000, 40)]
+    steps = [t for t in range(50, 10_000, 50) if not 4_000 < t <= 5_000]
+    known = evidence(10, steps, sorted(at), evaluating=[(4_000, 5_000)])
+    told = shares(replace(known, step_places=(TRAIN,)))
+    assert told[PhaseKind.EVALUATION] == pytest.approx(0.04, abs=0.005)
+    assert told[PhaseKind.OTHER] == pytest.approx(0.06, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("inside", "share"), [(ROLLOUT, 0.75), (ROLLOUT.replace("collect_rollout", "augment"), 0.0)]
 )

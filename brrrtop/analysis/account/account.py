@@ -13,9 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import idle_causes
-from brrrtop.analysis.facts.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
 from brrrtop.analysis.facts.stack_samples import io_part
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import BUCKETS, COMM, TRANSFER, WORK, Facts, Labels
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
 from brrrtop.model.intervals import Cover

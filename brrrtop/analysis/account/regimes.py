@@ -13,12 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.account.idle_causes import others_there
-from brrrtop.analysis.facts.labels import WORK
-from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Regime, Side
 
@@ -35,12 +31,6 @@ _MOST = 0.99
 MOST_AT_START = 0.5
 """While a run warms up, whose first steps say little of the others: of 52 verdicts that were called 95 % sure
 and more, the nine wrong ones were of such traces (`docs/confidence.md`)."""
-STOPPED_NS = 2_000_000
-"""A kernel that lasts so much longer than its like was stopped for another process: beside a busy one on an
-H200 by 2.5 ms; in 106 recordings of GPUs that nobody shared none did."""
-TWIN = 0.02
-"""Kernels whose lengths differ by less are of one size. Of large models a few kernels are 2 ms longer than
-most of their like, in each step: 4 of 68 recordings of `benchmarks/gains`."""
 _SIDE = {
     Regime.COMPUTE: Side.COMPUTE,
     Regime.MEMORY: Side.MEMORY,
@@ -64,7 +54,7 @@ def judge(
     Args:
         uncertainty_by_bound: Of each side's kernel time, the part that may well be on another side.
         activities: Records behind it; a handful says nothing.
-        shared: Another process has turns of the device (`is_shared`).
+        shared: Another process has turns of the device (`idle_causes.is_shared`).
         warming_up: The window is of the run's first steps, or something was compiled or loaded in it.
     """
     if (
@@ -100,28 +90,6 @@ def judge(
     if lead < MARGIN:
         return Verdict(Regime.MIXED, cause, sure, first)
     return Verdict(first, cause, sure, second)
-
-
-def is_shared(facts: Facts) -> bool:
-    """Whether the device stopped kernels for turns of another process, which their records hold.
-
-    Without MPS processes run one at a time: the account then says when kernels were resident, not when
-    they ran.
-    """
-    window, labels, acts = facts.window, facts.labels, facts.window.activities
-    if window.mps or not len(acts) or not len(others_there(window)[0]):
-        return False
-    lengths = acts.ends_ns - acts.starts_ns
-    order = np.lexsort((lengths, labels.group_of))
-    counts = np.bincount(labels.group_of, minlength=len(labels.groups))
-    usual = lengths[order][np.minimum(np.cumsum(counts) - (counts + 1) // 2, len(order) - 1)]
-    stopped = lengths - usual[labels.group_of] >= STOPPED_NS
-    stopped &= labels.classes == WORK
-    # A kernel that is as long in each step has another one beside it; turns end at any time.
-    sorted_ns, groups = lengths[order], labels.group_of[order]
-    near = (np.diff(sorted_ns) <= TWIN * sorted_ns[1:]) & (np.diff(groups) == 0)
-    has_twin = np.append(near, False) | np.insert(near, 0, False)
-    return bool((stopped[order] & ~has_twin).any())
 
 
 def confidence(

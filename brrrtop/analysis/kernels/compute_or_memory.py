@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from brrrtop.analysis.facts.labels import BUCKETS, BYTES, NAME, NOTHING, SHAPES, Group, Labels
 from brrrtop.analysis.facts.ranges import decode_tokens
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import BUCKETS, BYTES, NAME, NOTHING, SHAPES, Facts, Group, Labels
 from brrrtop.analysis.kernels import counters, roofline
 from brrrtop.analysis.kernels.ops import STREAMING, Work, work_of
 from brrrtop.analysis.kernels.roofline import Bound

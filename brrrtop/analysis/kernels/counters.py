@@ -20,8 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.facts.labels import COUNTERS, Group
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import COUNTERS, Facts, Group
 from brrrtop.analysis.kernels import roofline
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from brrrtop.analysis.ceilings import Ceilings, highest
-from brrrtop.analysis.facts.labels import COMM, EVIDENCE, SHAPES, TRANSFER, Group
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import COMM, EVIDENCE, SHAPES, TRANSFER, Facts, Group
 from brrrtop.kernel_names import families
 from brrrtop.model.estimate import KernelRow, Neighbours, Side, Steps
 from brrrtop.model.intervals import holders

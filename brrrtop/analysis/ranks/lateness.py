@@ -21,9 +21,8 @@ from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.facts import stack_samples
 from brrrtop.analysis.facts.collectives import Collectives, name_of
-from brrrtop.analysis.facts.labels import WORK
 from brrrtop.analysis.facts.stack_samples import bounds
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import WORK, Facts
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
 from brrrtop.model import intervals

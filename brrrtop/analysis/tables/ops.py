@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from brrrtop.analysis.facts.labels import BUCKETS
-from brrrtop.analysis.facts.table import Facts
+from brrrtop.analysis.facts.table import BUCKETS, Facts
 from brrrtop.model.host_tables import HostDetails, OpRow
 from brrrtop.model.tables import F8, I8, Bool
 
