@@ -81,6 +81,7 @@ SURVIVORS = {
     "collectors/attach/ptrace/injection.py _release: self._memory >= 0 → self._memory < 0": "its process ends soon",
     "collectors/attach/ptrace/injection.py _release: os.close(self._memory) → pass": "as above",
     "collectors/attach/ptrace/threads.py _driver_owned: True → False": "of a thread that is gone",
+    "collectors/agent/probes/steps.py clear: self._names.clear() → pass": "an id of a table that is gone is no name, never another",
     "collectors/agent/probes/neighbours.py place: bool(find_imported(*_RECORDING)) and (not self._open) → "
     "bool(find_imported(*_RECORDING)) or not self._open": "what is open records, and both end at once",
 }
