@@ -185,10 +185,11 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     share = None if row is None else finding.share
     if row is None or share is None or row.saves <= share:
         return ""
-    changed, idle = row.changed_share or 0.0, context.host_idle
-    if idle <= share and changed > 0 and units.share(changed) != units.share(share):
-        return f", and kernels that the edit changes take {units.share(changed)}"
-    return f", and the GPU waits {units.share(idle)} of the time for the host" if idle else ""
+    told, changed = units.share(share), units.share(row.changed_share or 0.0)
+    idle, late = context.host_idle, units.share(context.host_idle)
+    if row.changed_share and changed != told and (idle <= share or late == told):
+        return f", and kernels that the edit changes take {changed}"
+    return f", and the GPU waits {late} of the time for the host" if late != told else ""
 
 
 def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:

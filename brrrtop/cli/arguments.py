@@ -176,7 +176,6 @@ def _value(metavar: Any, message: str | None, kind: Any = str, **more: Any) -> d
     return {"metavar": metavar, "help": message, "type": kind, **more}
 
 
-SHELLS = ("bash", "zsh", "tcsh", "fish")
 _FILES = "a file, or the files or the folder of a job's ranks"
 _OPTIONS = {
     "--once": _flag("one plain report, then exit"),
@@ -334,9 +333,6 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
-    parser.add_argument(
-        "--print-completion", metavar="SHELL", help="completion script for bash, zsh, tcsh or fish"
-    )
     for part in (_VIEW, _COMMON, _LIVE, _GATES):
         _add(parser, part)
     sub = parser.add_subparsers(
@@ -399,27 +395,3 @@ def _unknown_option(word: str, parser: Parser) -> UsageError:
     near = _nearest(option, re.findall(r"--[a-z][a-z-]*", parser.format_help()), 0.7)
     message = f"`{parser.prog}` does not know `{option}`"
     return UsageError(message, f"did you mean `{near}`?" if near else f"see `{parser.prog} --help`")
-
-
-def print_completion(shell: str) -> int:
-    """Writes the script that makes a shell complete verbs and options to stdout.
-
-    Raises:
-        UsageError: No script for that shell.
-    """
-    if shell not in SHELLS:
-        raise UsageError(f"there is no completion for {shell!r}", f"one of {', '.join(SHELLS)}")
-    import shtab
-
-    parser, verbs = build("all")
-    for name, option in (
-        ("replay", "file"),
-        ("analyze", "file"),
-        ("receipt", "file"),
-        ("compare", "before"),
-    ):
-        for action in verbs[name]._actions:
-            if action.dest in (option, "after", "record"):
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, shell=shell))
-    return 0

@@ -76,10 +76,6 @@ def _run(argv: list[str]) -> int:
 
         print(f"brrrtop {version('brrrtop')}")
         return 0
-    if options.print_completion:
-        from brrrtop.cli.arguments import print_completion
-
-        return print_completion(options.print_completion)
     if options.serve:
         from brrrtop.cli import signals
         from brrrtop.cli.in_browser import serve

@@ -17,7 +17,6 @@ class Options:
 
     verb: str | None = None
     version: bool = False
-    print_completion: str | None = None
     once: bool = False
     json: bool = False
     interval: float = 0.5

@@ -14,7 +14,7 @@ from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -155,10 +155,6 @@ def _install_command(package: str) -> str:
     if find_spec("pip") is None:  # made by uv: a tool, uvx or an environment
         return f"`uv pip install --python {sys.executable} {package}`"
     return f"`{sys.executable} -m pip install {package}`"
-
-
-if TYPE_CHECKING:
-    from brrrtop.model.snapshot import Snapshot
 
 
 class Format(Struct, frozen=True):

@@ -78,19 +78,20 @@ def _row(view: RankView) -> RankRow:
 
 def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
     """A rank's snapshot with the job that it belongs to: the job's advice comes first."""
-    shown = replace(job, shown=key)
+    step_ns = snapshot.run.step_ns if snapshot.run is not None else None
+    fixed = tuple(of_step(row, step_ns) for row in job.whatif)
+    shown = replace(job, shown=key, whatif=fixed)
     waits = job.waited_for is not None and job.waited_for.is_slow
     # A collective that waits for a late peer would wait as long beside compute.
     own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
-    step_ns = snapshot.run.step_ns if snapshot.run is not None else None
-    rows = sorted((*(of_step(row, step_ns) for row in job.whatif), *own), key=lambda row: row.place)
+    rows = sorted((*fixed, *own), key=lambda row: row.place)
     return replace(
         snapshot,
         job=shown,
         advisories=(*job.advisories, *beside_peers(snapshot.advisories, job)),
         whatif=tuple(rows),
         # Pairs go on from the first edit: none was simulated after another first one.
-        whatif_after=snapshot.whatif_after if rows and rows[0] not in job.whatif else (),
+        whatif_after=snapshot.whatif_after if rows and rows[0] not in fixed else (),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
@@ -17,6 +18,7 @@ from brrrtop.tui.widgets.advice import flow
 from brrrtop.views import text, whatif
 from brrrtop.views.json_report import to_json
 from brrrtop.whatif.price import EDITS
+from tests.analysis.test_rates import check
 from tests.recorded import analyzed
 
 POINT = 0.01
@@ -81,7 +83,9 @@ def test_report_json_screen_and_replay_have_one_figure(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=name)
-def test_what_may_lose_comes_last_and_a_bucket_in_use_is_no_waste(path: Path) -> None:
+def test_what_may_lose_comes_last_a_bucket_in_use_is_no_waste_and_no_rate_beats_a_datasheet(
+    path: Path,
+) -> None:
     shown = read(path)
     given = [one for one in shown.advisories if one.saves_low is not None]
     sure = [not one.may_lose for one in given]
@@ -89,6 +93,8 @@ def test_what_may_lose_comes_last_and_a_bucket_in_use_is_no_waste(path: Path) ->
     for one in given:
         assert one.may_lose is ("uncertain" in (whatif.gain(one) or ""))
     assert shown.estimate is not None
+    for estimate in shown.devices:
+        check(estimate, ceilings_for(estimate.device))
     account = (shown.run or shown.estimate).account
     waste = " ".join(one.waste for one in shown.advisories)
     for bucket, spent_ns in phrases.buckets(account):

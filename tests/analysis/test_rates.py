@@ -17,7 +17,7 @@ from tests.recorded import windows_of
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = sorted(
-    [*(ROOT / "tests/recordings").rglob("*.brrr"), *ROOT.rglob("data/demos/*.brrr")]
+    [*(ROOT / "tests/recordings/counted").glob("*.brrr"), *ROOT.glob("brrrtop/data/demos/*.brrr")]
 )
 PUBLIC = ["peers/hta-v100-resnet-ns.json.gz", "peers/kineto-v100-resnet50-workers0.json.gz"]
 TO_BF16 = (
@@ -42,9 +42,9 @@ def check(result: Estimate, known: Ceilings | None) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_no_recording_has_a_rate_above_the_datasheet(path: Path) -> None:
+def test_no_recording_of_an_unknown_gpu_has_a_rate_above_every_datasheet(path: Path) -> None:
+    """Those of known ones are looked at with their advice (tests/advisories/test_advise_all.py)."""
     for window in windows_of(path):
-        check(estimate(window).estimate, ceilings_for(window.device))
         check(estimate(replace(window, device=Device(0))).estimate, None)
 
 

@@ -147,14 +147,6 @@ def test_version_is_one_line(command: Run) -> None:
     assert done.stdout.startswith("brrrtop 0.")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--print-completion", shell]) == 0
-    text = capsys.readouterr().out
-    assert all(verb in text for verb in VERBS)
-    assert "--max-overhead" in text
-
-
 @pytest.mark.parametrize(
     ("words", "option"),
     [

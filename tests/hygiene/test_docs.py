@@ -71,7 +71,7 @@ STANDS_FOR = {
     "PID": "4711",
     "URL": "http://localhost:4318",
 }
-NEEDS_NO_GPU = ("analyze", "compare", "demo --list", "--version", "--print-completion")
+NEEDS_NO_GPU = ("analyze", "compare", "demo --list", "--version")
 
 
 def commands(page: Path) -> set[str]:

@@ -83,7 +83,7 @@ def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None
     assert settings.theme_name({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
-async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(
+async def test_theme_zoom_and_hidden_panes_are_there_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -92,10 +92,10 @@ async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(
     async with shown(snapshots.snapshot()) as screen:
         app = screen.app
         app._remember = settings.save
-        await screen.press("t", "t", "z", "s")
+        await screen.press("t", "t", "z")
         await screen.press("colon", *"hide pane: figures", "enter")
     kept = settings.load()
-    assert kept == Settings("high-contrast", ("figures",), "kernels", "mean")
+    assert kept == Settings("high-contrast", ("figures",), "kernels")
     assert app.settings == kept
 
 

@@ -26,7 +26,6 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
         "underfilled",
         "rho",
         "part of all launches",
-        "idle explained",
         "L1.5",
         "GPU's ridge",
         "nvidia-smi",

@@ -44,7 +44,6 @@ REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
 )
 
 TERMS: tuple[tuple[str, str], ...] = (
-    ("window", "the span of time the figures are about: a whole number of steps where possible"),
     ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
      "traffic: idle, underfilled, exposed collectives and copies"),
     ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
@@ -62,8 +61,7 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
      "precision, left out where the FLOPs are not known"),
     ("GPU active", "the part of the run in which a kernel ran; i has it beside the GPU's own counter"),
-    ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
-     "to a step on average"),
+    ("account", "every nanosecond of the run booked exactly once; the buckets add up to it"),
     ("unknown", "unclassified kernels, and spans whose records were lost; never folded into "
      "another bucket"),
     ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
@@ -84,13 +82,9 @@ TERMS: tuple[tuple[str, str], ...] = (
      "waits for it"),
     ("late (i)", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
      "GPU waited for them"),
-    ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
-     "launched at least 10 µs before it started, `rho` in reports: the most that faster kernels can "
-     "touch. By time, as many short kernels may be late beside few long ones that are not. "
-     "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
-    ("slowest (i)", "the slowest step of the window against the median step"),
-    ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "
-     "the rest is `host` or unknown"),
+    ("rho", "share of the kernel time launched at least 10 µs before it started: the most that faster "
+     "kernels can touch"),
+    ("slowest (i)", "the slowest traced step against the median one"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
     ("per step, mean", "of before and after: all the time judged over the steps in it. Elsewhere the "
@@ -115,8 +109,6 @@ FACTS: tuple[str, ...] = (
     "Change one thing at a time, then measure: otherwise you cannot tell which one helped.",
     "Matmuls are nearly all FLOPs (99.8% in BERT), yet not all the time: normalisation and "
     "pointwise kernels reach 250 to 700 times fewer FLOPS, because they move bytes.",
-    "Fusing two unary kernels halves their traffic and so their time. A fused chain costs what "
-    "one kernel costs.",
     "Recomputing can be faster than storing: checkpointing a fusable chain trades free "
     "arithmetic for saved traffic.",
     "Double the batch: if the step grows by far less than the work, the job is overhead-bound. "
@@ -125,9 +117,7 @@ FACTS: tuple[str, ...] = (
     "bytes; none says overhead.",
     "Overhead hides as long as the host runs ahead of the GPU. About 10 µs a launch is a fair "
     "price of an eager op.",
-    "Achieved FLOPS over peak is a floor: 80% of peak means at least 80% compute-bound.",
     "The ridge, where memory-bound turns compute-bound, moves with every GPU generation.",
-    "Toy shapes show other bottlenecks than real ones.",
 )
 
 

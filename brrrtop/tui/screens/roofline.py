@@ -93,7 +93,7 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     share = sum(kernel.share for kernel in shown)
     pieces = [
         palette.text(
-            f"{len(shown)} of {len(estimate.kernels)} kernels, {units.share(share)} of the time, "
+            f"{len(shown)} of {len(estimate.kernels)} kernels ({units.share(share)} by time) "
             "have known FLOPs and bytes",
             "text",
         ),
@@ -116,7 +116,7 @@ def bandwidth(
     for place, kernel in enumerate(rows[first : first + count - 1], first):
         part = (kernel.bytes_per_s or 0.0) / top
         text = Text("▸" if place == at else " ", no_wrap=True)
-        text.append(f"{units.share(kernel.share):>5} of the time  ", palette.style("muted"))
+        text.append(f"{units.share(kernel.share):>5} of kernel time  ", palette.style("muted"))
         text.append_text(meter(part, palette, max(10, width // 3), kernel.side.value))
         text.append(f" {units.share(part):>4} ", palette.style("text", bold=True))
         text.append(f"{units.rate(kernel.bytes_per_s, 'B/s'):>10}  ", palette.style("muted"))

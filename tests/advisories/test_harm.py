@@ -1,0 +1,36 @@
+"""What was measured of each model's edits beside what its recording is told."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gains import report
+from tests.recorded import analyzed
+
+GAINS = Path(report.__file__).parent
+WINS, HARM = 0.05, -0.02
+FAILED = ("lightning_demo", "pyg_gat")
+"""Nothing in their records tells that compiled code fails."""
+MODELS = [
+    (folder, path.stem)
+    for folder in ("measured", "h100", "h100-4")
+    for path in sorted((GAINS / folder).glob("*.brrr"))
+]
+MEASURED = {folder: report.measured(sorted((GAINS / folder).glob("*.xz"))) for folder, _ in MODELS}
+
+
+@pytest.mark.parametrize(("folder", "name"), MODELS)
+def test_no_advice_does_harm_and_nothing_that_wins_is_denied(folder: str, name: str) -> None:
+    measured, shown = MEASURED[folder][name], analyzed(GAINS / folder / f"{name}.brrr")
+    gains = {edit: won for edit, won in measured.saves.items() if edit not in report.OFFERS}
+    sure = [one for one in shown.advisories if "edit" in one.evidence and not one.may_lose]
+    first = next(
+        (edit for one in sure if (edit := one.evidence["edit"]) not in report.OFFERS), None
+    )
+    assert gains.get(first or "", 0.0) >= HARM
+    assert name in FAILED or measured.failed.get(first or "", report.LATE) == report.LATE
+    waste = " ".join(one.waste for one in shown.advisories)
+    for edit, won in gains.items():
+        if won >= WINS:
+            assert f"{edit} (" not in waste
+            assert all(one.kind != "none-healthy" for one in shown.advisories)
