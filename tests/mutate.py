@@ -78,6 +78,8 @@ SURVIVORS = {
     "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY → os.O_PATH & os.O_DIRECTORY": "as the other change of these flags",
     "collectors/attach/ptrace/injection.py write_code: os.O_WRONLY | os.O_CLOEXEC → "
     "os.O_WRONLY & os.O_CLOEXEC": "the first handle is kept, but where none is to be had; nothing is started meanwhile",
+    "collectors/attach/ptrace/injection.py _takes_the_way_back: self._where == 'entry' → "
+    "self._where != 'entry'": "it is put back all the same, with a stop more",
     "collectors/attach/ptrace/injection.py _release: self._memory >= 0 → self._memory < 0": "its process ends soon",
     "collectors/attach/ptrace/injection.py _release: os.close(self._memory) → pass": "as above",
     "collectors/attach/ptrace/threads.py _driver_owned: True → False": "of a thread that is gone",

@@ -157,7 +157,7 @@ class Context(Struct, frozen=True):
 
     @property
     def compiled(self) -> bool:
-        """Whether most that could be generated is, or CUDA graphs launch most kernels."""
+        """True if most fusible time is in generated kernels already, or CUDA graphs launch most kernels."""
         nodes = self.facts.kernels & (self.facts.window.activities.graph_ids != 0)
         graphs = int(nodes.sum()) * 2 > self.kernels
         return graphs or (self.simulated is not None and is_compiled(self.simulated.step))

@@ -107,7 +107,8 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
             f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
         )
     lost = {bucket: share[bucket] for bucket in share if bucket not in WORK}
-    cause = max(lost, key=lambda bucket: lost[bucket])
+    named = (f"idle_{estimate.cause}", estimate.cause or "")  # what the badge says
+    cause = next((one for one in named if one in lost), max(lost, key=lambda bucket: lost[bucket]))
     if estimate.regime is Regime.MIXED:
         return (
             f"GPU computes {units.share(share['compute'])}, moves tensors {units.share(share['memory'])}, "

@@ -220,9 +220,13 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 """A list of allowed system calls that ends the process for all others, as a service manager's."""
 LEFT_AT_A_DOOR = """
 from collectors.attach.ptrace import x86_64
+link = b"/tmp/b%d" % os.getpid()
 with visit() as v:
-    v._aim(x86_64.aim_call(v._state, v._frame, functions["symlink"], (0, 0)))
+    calls.write_memory(pid, v.slot, link + bytes(1))
+    v._aim(x86_64.aim_call(v._state, v._frame, functions["symlink"], (v.slot, v.slot)))
     v._to_syscall(time.monotonic() + 30)
+time.sleep(0.1)
+answer = os.path.lexists(link)
 """
 WAITING_WITH_A_LIMIT = "import time\nwhile True: time.sleep(0.01); sum(range(20000))"
 
@@ -264,8 +268,7 @@ def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
             "with visit() as v: answer = [v.call(functions['Py_IsInitialized']) for _ in range(3)]"
         )
         assert trace(one, called) == [1, 1, 1] and moves(one), one.output
-        trace(one, LEFT_AT_A_DOOR)
-        assert moves(one), one.output
+        assert not trace(one, LEFT_AT_A_DOOR) and moves(one), one.output
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])

@@ -1,5 +1,7 @@
 """The headline in plain words."""
 
+from msgspec.structs import replace
+
 from brrrtop.model.settings import Settings
 from brrrtop.text.headline import cost, headline_text, recoverable
 from tests.tui import snapshots
@@ -19,3 +21,12 @@ def test_it_is_said_in_plain_words() -> None:
     assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
     assert headline_text(snapshots.unmeasured()) == ""
     assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"
+
+
+def test_the_sentence_names_what_the_badge_says_though_another_part_is_larger() -> None:
+    one = snapshots.snapshot()
+    assert one.estimate is not None and one.estimate.cause == "input"
+    account = one.estimate.account
+    idle_ns = {**account.idle_ns, "launch": 2 * account.idle_ns["input"]}
+    estimate = replace(one.estimate, account=replace(account, idle_ns=idle_ns))
+    assert "it waits for your DataLoader" in headline_text(replace(one, estimate=estimate))
