@@ -169,7 +169,7 @@ NOT_REACHED = {
     "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS MISALIGNED OLD_CONV DOUBLE",
     "advisories.rules.distributed": "MOSTLY _MANY_STEPS",
     "advisories.rules.host": "MOSTLY FELT SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
-    "advisories.rules.memory": "RECOMPUTED FILLING FILL_BYTES",
+    "advisories.rules.memory": "WEAK_ROOF WEAK_SHARE RECOMPUTED FILLING FILL_BYTES",
     "advisories.rules.overhead": "WAITS_FIRST INPUT_IDLE SYNC_IDLE LONG_SHARE FAULTS FAULTING READBACK_BYTES",
     "advisories.rules.trust": "LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
     "whatif.convolutions": "DEPTHWISE_16_BIT",
