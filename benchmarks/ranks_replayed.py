@@ -134,7 +134,7 @@ def monitor(args: argparse.Namespace) -> None:
     job = Live(ranks)
     reports = args.monitor == "json"
     options = Options(verb="attach", json=reports, interval=1.0 if reports else 0.5)
-    live.shown(job, options, "all ranks of the job")
+    live.show_driver(job, options, "all ranks of the job")
 
 
 # --- beside it -----------------------------------------------------------------------------------

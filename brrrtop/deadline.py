@@ -1,4 +1,4 @@
-"""An end that comes for sure: nothing of ours outlives its terminal, or a request to end."""
+"""An alarm that ends this process for certain, once its terminal has gone or it was asked to end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LIMIT_S = 2.0
 def arm_exit_alarm() -> None:
     """The kernel ends this process after `LIMIT_S`, if it has not ended by itself.
 
-    Of an alarm's default action nothing in Python has a say: not a main thread that waits for a
-    lock, not a thread that spins, not an interpreter that is being torn down. From any thread.
+    Python cannot block SIGALRM's default action: a main thread that waits for a lock, a thread that
+    spins and an interpreter that shuts down all end by it. Call it from any thread.
     """
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
 

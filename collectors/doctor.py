@@ -1,4 +1,4 @@
-"""Can this process be watched, how far, and if not, which command mends it. Tries, then tells."""
+"""Checks whether a process can be watched, and how far; if not, names the command that fixes it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def check(gates: Sequence[Gate], snapshot: Snapshot) -> None:
     """
     for gate in gates:
         if gate.trips(snapshot):
-            raise tripped(gate)
+            raise trip_error(gate)
     finish(gates)
 
 
@@ -112,9 +112,9 @@ def finish(gates: Sequence[Gate]) -> None:
             )
 
 
-def tripped(one: Gate) -> GateTripped:
-    duration = f" for {one.hold_s:g} s" if one.hold_s else ""
-    return GateTripped(f"the gate tripped: {one.text}{duration}")
+def trip_error(gate: Gate) -> GateTripped:
+    duration = f" for {gate.hold_s:g} s" if gate.hold_s else ""
+    return GateTripped(f"the gate tripped: {gate.text}{duration}")
 
 
 def _condition(part: str, whole: str) -> Condition:

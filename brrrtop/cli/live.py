@@ -156,10 +156,10 @@ def watch(
     reports = options.once or options.json or bool(options.gates)
     on_screen = not reports and show.on_a_terminal()
     driver = plain(controller, options, Succession(successors) if on_screen else None)
-    return shown(driver, options, controller.source.info.label)
+    return show_driver(driver, options, controller.source.info.label)
 
 
-def shown(driver: Live, options: Options, label: str) -> int:
+def show_driver(driver: Live, options: Options, label: str) -> int:
     """A driver in the way the options and the terminal ask for; closed at the end.
 
     Raises:
@@ -173,17 +173,17 @@ def shown(driver: Live, options: Options, label: str) -> int:
         return _once(driver, options, label)
     finally:
         with suppress(KeyboardInterrupt):
-            left(driver)
+            detach(driver)
 
 
-def left(driver: Live) -> None:
+def detach(driver: Live) -> None:
     """Lets go of the trainer, and says what became of the recording."""
     driver.close()
     for outcome in driver.recordings:
         output.say(f"brrrtop: {outcome}")
 
 
-def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
+def outcome_of_shapes(snapshot: Snapshot, options: Options) -> str | None:
     """What came of `--shapes`; None while that is open, nothing where nobody asked: without it a
     recording waits for a burst that is due, several seconds after the first verdict."""
     if not options.shapes:
@@ -204,7 +204,7 @@ def _once(driver: Live, options: Options, label: str) -> int:
     while True:
         snapshot = driver.advance()
         only_counters = snapshot.source.tier == "nvml" and not of_job
-        shapes_outcome = "" if of_job else shapes_told(snapshot, options)
+        shapes_outcome = "" if of_job else outcome_of_shapes(snapshot, options)
         patience_s = COUNTERS_S if only_counters else FIRST_VERDICT_S
         if shapes_outcome is None and not only_counters:
             patience_s += SHAPES_S
@@ -244,7 +244,7 @@ def _lines(driver: Live, options: Options) -> int:
                 printed.add(note)
         for one in options.gates:
             if one.trips(snapshot):
-                raise gate.tripped(one)
+                raise gate.trip_error(one)
         if snapshot.freshness is Freshness.ENDED:
             break
         next_s = max(next_s + options.interval, time.monotonic())
@@ -272,7 +272,7 @@ def rank_options(options: Options, rank: int | None, pid: int) -> Options:
     return own
 
 
-def opened(
+def open_rank(
     client: Client, pid: int, rank: int | None, options: Options, cmdline: str,
     device_id: int | None = None,
 ) -> Member:  # fmt: skip
@@ -317,7 +317,7 @@ class JobProcesses:
         except CollectorError as fault:
             return _unwatched(one.pid, one.rank, fault)
         self._attached.append(attached)
-        return opened(attached.client, one.pid, one.rank, self._options, one.command)
+        return open_rank(attached.client, one.pid, one.rank, self._options, one.command)
 
     def leave(self) -> None:
         """Takes the agents out again, all at once."""
@@ -353,7 +353,9 @@ class LaunchedRanks:
             return _unwatched(pid, None, fault)
         rank = client.hello.get("rank")
         cmdline = " ".join(self._options.command)
-        one = opened(client, pid, rank if isinstance(rank, int) else None, self._options, cmdline)
+        one = open_rank(
+            client, pid, rank if isinstance(rank, int) else None, self._options, cmdline
+        )
         if one.controller is None:
             client.close()
         return one
@@ -381,6 +383,6 @@ def watch_job(
             raise BrrrtopError(f"none of the {len(ranks)} ranks can be attached to: {ranks[0].why}")
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
         job = Live(ranks, processes.newcomers, options.silenced)
-        return shown(job, options, "all ranks of the job")
+        return show_driver(job, options, "all ranks of the job")
     finally:
         processes.leave()

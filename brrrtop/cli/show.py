@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from brrrtop.cli import output, settings
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import told_of_interrupts
+from brrrtop.cli.signals import note_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
 from brrrtop.text.headline import cost, headline_text
@@ -65,7 +65,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
-    with told_of_interrupts() as tell_from_now_on:
+    with note_interrupts() as tell_from_now_on:
         from brrrtop.tui.app import BrrrtopApp
 
         kept = settings.load()

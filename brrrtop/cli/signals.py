@@ -76,7 +76,7 @@ def end_as_by_interrupt() -> list[int]:
 
 
 @contextmanager
-def told_of_interrupts() -> Iterator[Callable[[Callable[[], None]], None]]:
+def note_interrupts() -> Iterator[Callable[[Callable[[], None]], None]]:
     """Notes each SIGINT while an app is made and runs; gives the function by which the app is told.
 
     asyncio's own answer is lost in an app that is just starting, and Python's in an import.

@@ -132,7 +132,7 @@ def fitted(name: str, width: int) -> str:
     return f"{short[: width - tail - 1]}…{short[-tail:]}"
 
 
-def told_apart(names: Sequence[str], width: int) -> list[str]:
+def distinct_names(names: Sequence[str], width: int) -> list[str]:
     """The names as `fitted` has them; those that look alike end in the words by which they differ."""
     shown = [fitted(name, width) for name in names]
     alike: dict[str, list[int]] = {}

@@ -80,7 +80,7 @@ class WhatIf(Struct, frozen=True):
     line: str
     """The line of code."""
     now: StepWork | None = None
-    """Of the present step; None where nobody told."""
+    """Of the present step; None: unknown."""
     then: StepWork | None = None
     """Of the edited one, per unit of the present step's work."""
     saves_of_step: float | None = None
@@ -88,7 +88,7 @@ class WhatIf(Struct, frozen=True):
     risk: str | None = None
     """`whatif.risks.Risk`: what in the records speaks against it; its cost is in the range."""
     changed_share: float | None = None
-    """Share of the time in kernels that it changes or takes away; None where nobody told."""
+    """Share of the kernel time that it changes or takes away; None: unknown."""
     unprofiled: Unprofiled | None = None
     """None: no profiler slowed the step. The range holds both."""
 

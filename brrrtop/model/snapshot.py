@@ -193,7 +193,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     job: JobSnapshot | None = None
     """All ranks of the job, this one among them; None for a rank by itself."""
     successor: int | None = None
-    """The process that would take an ended trainer's place, waiting for somebody's yes."""
+    """The process that took an ended trainer's place, until a person agrees to follow it."""
 
 
 LOOK_S, SOON_S = 0.1, 6.0

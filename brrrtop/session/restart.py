@@ -1,7 +1,7 @@
-"""Stays when the trainer goes: keeps its last figures, and watches who takes its place.
+"""Keeps the last figures of a trainer that ended, and follows the process that takes its place.
 
-A trainer that is stopped, changed and started again is the ordinary way to try advice. Nobody is
-entered without somebody's yes: a key for each successor, or one given beforehand.
+A trainer that is stopped, changed and started again is the ordinary way to try advice. brrrtop never
+attaches to it without consent: a key for each successor, or a yes given beforehand.
 """
 
 from __future__ import annotations

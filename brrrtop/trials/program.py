@@ -167,13 +167,13 @@ class Program:
         trace.update()
         window = find_window(trace.marks, seconds)
         measured = None if window is None else pace(trace, window)
-        fault = self._fault(trace, code, measured, seconds, limit_s)
+        fault = self._fault(trace, code, measured, limit_s)
         fault = _unchanged(trace.header, edits) or fault
         took_s = time.monotonic() - began_s
         return Outcome(None if fault else measured, trace.header, fault, took_s, early)
 
     def _fault(
-        self, trace: Trace, code: int | None, measured: Pace | None, seconds: float, limit_s: float
+        self, trace: Trace, code: int | None, measured: Pace | None, limit_s: float
     ) -> str | None:
         if trace.fault:
             return f"brrrtop cannot edit it: {trace.fault}"

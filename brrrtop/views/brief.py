@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from brrrtop.kernel_names.readable import told_apart
+from brrrtop.kernel_names.readable import distinct_names
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, phrases, units
@@ -91,7 +91,7 @@ def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
         named = (f"{row.name} {units.duration(row.device_self_ns)}" for row in leaves)
         yield f"modules by own GPU time: {', '.join(named)}"
     some = estimate.kernels[:_KERNELS]
-    for name, row in zip(told_apart([row.name for row in some], 60), some, strict=True):
+    for name, row in zip(distinct_names([row.name for row in some], 60), some, strict=True):
         roof = f", {units.share(row.roof_share)} of its roof" if row.roof_share is not None else ""
         yield (
             f"kernel {units.share(row.share)}: {name}, {phrases.SIDES[row.side]}{roof},"

@@ -5,9 +5,9 @@ Between two waits it is linear, so each stretch comes down to three numbers, and
 to four. The idea of predicting a step's time by replaying an edited
 dependency graph is Daydream's (Zhu, Phanishayee, Pekhimenko, USENIX ATC 2020).
 
-A step runs otherwise when nobody watches: recording takes host time for each op and launch. torch.profiler
-with shapes makes launch-bound loops 1.5 to 1.9 times as long, the agent's bursts up to 1.6 times. Live the
-steps between bursts say what is true; of a trace nobody knows it.
+A step runs faster unwatched: recording takes host time for each op and launch. torch.profiler
+with shapes makes launch-bound loops 1.5 to 1.9 times as long, the agent's bursts up to 1.6 times. Live,
+untraced steps give the true time; a trace has none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every sampler is to the monitor beside it; one that has no use for a part of it leaves that out."""
+"""The interface of a sampler beside the monitor; a sampler overrides what it needs."""
 
 from __future__ import annotations
 

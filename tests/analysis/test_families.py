@@ -4,7 +4,7 @@ import pytest
 
 from brrrtop.kernel_names.facts import least_capability, name_facts
 from brrrtop.kernel_names.families import FAMILIES, OTHER, Family, family_of
-from brrrtop.kernel_names.readable import short_name, told_apart
+from brrrtop.kernel_names.readable import distinct_names, short_name
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f"{f.name}-{f.example[:30]}")
@@ -190,12 +190,12 @@ def test_names_that_look_alike_end_in_what_differs() -> None:
         "fmhaKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
         "fmhaKernel_QkvE4m3OBfloat16H64PagedKvSlidingP16VarSeqQ128Kv128PersistentContext",
     ]
-    shown = told_apart(names, 36)
+    shown = distinct_names(names, 36)
     assert len(set(shown)) == len(names) and max(map(len, shown)) <= 36
     assert shown[:3] == ["dispatch false", "dispatch true", "combine"]
     assert shown[3].endswith(" MT256x32x64")
     assert "CausalP16" in shown[5] and "SlidingP16" in shown[6]
-    assert told_apart(["Memset", "Memset"], 36) == ["Memset", "Memset"]
+    assert distinct_names(["Memset", "Memset"], 36) == ["Memset", "Memset"]
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot: MakeSn
 
 def test_a_tripped_gate_names_its_condition_and_how_long_it_held() -> None:
     (held,), (at_once,) = (fail_if.parse_all(["idle > 30%"], hold_s) for hold_s in (10, 0))
-    assert fail_if.tripped(held).message.endswith("idle > 30% for 10 s")
-    assert fail_if.tripped(at_once).message.endswith("idle > 30%")
+    assert fail_if.trip_error(held).message.endswith("idle > 30% for 10 s")
+    assert fail_if.trip_error(at_once).message.endswith("idle > 30%")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.trace.joins import Nest, told_apart
+from brrrtop.sources.importers.trace.joins import Nest, unique_correlations
 
 Spans = list[tuple[int, int, int]]
 _span = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12))
@@ -74,7 +74,9 @@ def test_doubled_correlations_are_told_apart(
     table = np.array(calls, np.int64).reshape(-1, 3)
     ids, starts, launching = table[:, 0], table[:, 1], table[:, 2] == 1
     act_table = np.array(acts, np.int64).reshape(-1, 2)
-    new_calls, new_acts = told_apart(ids, starts, launching, act_table[:, 0], act_table[:, 1])
+    new_calls, new_acts = unique_correlations(
+        ids, starts, launching, act_table[:, 0], act_table[:, 1]
+    )
     real = new_calls[new_calls != 0]
     assert len(set(real.tolist())) == len(real)
     assert ((new_calls == 0) == (ids == 0)).all()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.cli import live
-from brrrtop.cli.live import left
+from brrrtop.cli.live import detach
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.model.snapshot import Snapshot
@@ -96,7 +96,7 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(
     source.close()
     assert "No space left" in str(statuses(frames)["recording"])
     assert any("No space left" in note for note in source.info.notes)
-    left(Live([alone(controller)]))
+    detach(Live([alone(controller)]))
     assert "No space left" in capsys.readouterr().err
     assert Kind.GAUGES in kinds(frames)
 
@@ -123,7 +123,7 @@ def test_leaving_says_how_much_a_recording_is_an_hour(
 ) -> None:
     bench = Bench(path=tmp_path / "run.brrr")
     bench.watch(5)
-    left(bench.driver)
+    detach(bench.driver)
     assert re.search(
         r"brrrtop: [\d.]+ KiB recorded, [\d.]+ [KM]iB an hour", capsys.readouterr().err
     )

@@ -44,7 +44,7 @@ BY_NAME = 0.85
 UNEXPLAINED = 0.5
 BY_GRID = 0.9
 SHORT_UNPLACED = 0.5
-"""Of a short kernel of which nobody told whether it fills the GPU: it may be underfilled."""
+"""Of a short kernel whose grid is unknown: it may be underfilled."""
 
 LAUNCH_SCALE_NS = 20_000
 """Longer work is no matter of launches, however few its blocks are."""
@@ -107,7 +107,7 @@ def ridge_of(
 def padding(facts: NameFacts, inner: tuple[int, ...], channels: int | None) -> float:
     """Products that a kernel works out over those asked for: whole tiles, and whole vectors of channels.
 
-    Libraries may turn a product over, so the tile lies the way that wastes less.
+    Libraries may transpose a product: the tile is taken in the orientation that pads less.
 
     Args:
         inner: M, N, K of the product; empty where there is none.

@@ -1,6 +1,6 @@
 """What each rank did while all were recorded, bucket by bucket, and who is late beside its peers, and why.
 
-Names the rank that the others wait for, or nobody; and the line of its code that holds it up.
+Finds the straggler, if there is one, and the line of its code that delays it.
 
 What every rank does takes the same part of everybody's stack samples; a line that the late one is often at,
 and the others hardly ever, is what only it does. That finds a sleep whose wait shows further on: a host

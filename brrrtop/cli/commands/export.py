@@ -82,7 +82,7 @@ class Host:
         one = self.watched[pid] = Watched(process, labels_of(process))
         try:
             one.attached = attach(pid, agent_files())
-            rank = live.opened(
+            rank = live.open_rank(
                 one.attached.client, pid, candidate.rank if candidate is not None else None,
                 self.options, " ".join(process.cmdline), self.options.gpu,
             )  # fmt: skip

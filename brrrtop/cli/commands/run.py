@@ -111,7 +111,7 @@ class _Beside:
             self._next_s = 0.0
             self.check()
         if self._driver is not None:
-            live.left(self._driver)
+            live.detach(self._driver)
         if self._driver is None and not self._given_up:
             output.say(_saw_nothing(self._options))
         elif self._latest is not None and not self._options.json and not self._reported:
@@ -144,7 +144,7 @@ class _Beside:
             self._latest = snapshot
         else:
             self._latest = replace(self._latest, source=snapshot.source)
-        shapes_outcome = live.shapes_told(snapshot, self._options)
+        shapes_outcome = live.outcome_of_shapes(snapshot, self._options)
         if shapes_outcome and not self._shapes_told:
             self._shapes_told = True
             output.say(f"brrrtop: {shapes_outcome}")
@@ -158,7 +158,7 @@ class _Beside:
         for one in [one for one in self._gates if one.trips(snapshot)]:
             self._gates.remove(one)
             self.tripped = True
-            output.say(f"brrrtop: {gate.tripped(one).message}")
+            output.say(f"brrrtop: {gate.trip_error(one).message}")
 
     def _only_counters_come(self) -> bool:
         waited_s = time.monotonic() - self._opened_s

@@ -131,7 +131,7 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
                 snapshot = driver.advance()
                 predicted = (*snapshot.whatif, *snapshot.whatif_after)
                 rows = {row.edit: row for row in predicted} or rows
-                if rows and last_s is None and live.shapes_told(snapshot, options):
+                if rows and last_s is None and live.outcome_of_shapes(snapshot, options):
                     last_s = time.monotonic() + WITH_SHAPES_S
                 time.sleep(options.interval)
             if not rows:
@@ -139,7 +139,7 @@ def _watch(launched: Launched, rank: int | None, options: Options) -> Mapping[st
                         *(event.says for event in snapshot.events[-3:])]  # fmt: skip
                 output.say(f"nothing is predicted: {'; '.join(told) or snapshot.freshness.value}")
         finally:
-            live.left(driver)
+            live.detach(driver)
     except Exception as fault:  # noqa: BLE001 - without a prediction the edits are tried all the same
         output.say(f"nothing more is predicted: {fault}")
     return rows

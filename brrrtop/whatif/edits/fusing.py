@@ -54,7 +54,7 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
 
 
 def is_compiled(step: Step) -> bool:
-    """Whether most that could be generated is."""
+    """True if generated kernels do most of what can be fused already."""
     kernels = step.kernels
     region = model_nodes(step) & ~kernels.is_role(*CONTRACTIONS)
     made = step.device_ns[region & kernels.is_role(Role.FUSED)].sum()

@@ -1,10 +1,10 @@
-"""What cupti-python needs done around it: its own libcupti, memory and pairs of calls that CUPTI minds.
+"""Works around limits of cupti-python: which libcupti it loads, its memory, calls that CUPTI wants paired.
 
 A Python that has torch as well has torch's libcupti too, often an older one, and cupti-python takes
 whichever it finds first: CUPTI 13.0 then answers calls of a 13.4 binding with INVALID_PARAMETER.
 A library that is loaded already is taken before any other, so the right one is loaded first.
 
-The rest mends version 13.4; one that is built otherwise is left as it is.
+The rest patches version 13.4; a version that is built otherwise is left as it is.
 """
 
 from __future__ import annotations

@@ -378,7 +378,7 @@ MOST_EVENTS = 1_000_000
 def read_chrome(path: Path, force: bool = False) -> Profile:
     """The profile. Raises: BadInput: It is no such trace, or too large without `force`."""
     builder = _Builder()
-    with reader.opened(path, force) as (runs, inflater):
+    with reader.open_runs(path, force) as (runs, inflater):
         runs.start()
         events = reader.Events(builder.take, lambda: builder.count)
         events.read(runs, inflater)

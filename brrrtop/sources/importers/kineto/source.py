@@ -74,7 +74,7 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     library = scanner_library()
     scanned = Scanned(library, collected) if library is not None else None
     events = reader.Events(lambda run: take(collected, run), lambda: collected.event_count)
-    with reader.opened(path, force) as (runs, inflater):
+    with reader.open_runs(path, force) as (runs, inflater):
         try:
             runs.start()
             facts = {} if runs.bare else columns.decode_object(runs.head + b"]}")

@@ -135,7 +135,7 @@ def in_u32(*columns: Array) -> list[I8]:
     return [order[np.searchsorted(known, c, sorter=order)] for c in columns]
 
 
-def told_apart(
+def unique_correlations(
     calls: Array, call_starts: I8, launching: Bool, acts: Array, act_starts: I8
 ) -> tuple[I8, I8]:
     """Correlations of calls and activities, unique among calls.

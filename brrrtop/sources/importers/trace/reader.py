@@ -251,7 +251,7 @@ class Runs:
 
 
 @contextmanager
-def opened(path: Path, force: bool = False) -> Iterator[tuple[Runs, Inflater]]:
+def open_runs(path: Path, force: bool = False) -> Iterator[tuple[Runs, Inflater]]:
     """The runs of a file, and what inflates it.
 
     Raises:

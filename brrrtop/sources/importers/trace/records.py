@@ -33,7 +33,7 @@ from brrrtop.sources.importers.trace.joins import (
     in_u32,
     op_of_launch,
     part_processes,
-    told_apart,
+    unique_correlations,
 )
 from brrrtop.sources.importers.trace.names import sendable, signatures_of
 from collectors.protocol import frames as wire
@@ -199,7 +199,7 @@ def _tell_apart(kernels: Columns, copies: Columns, calls: Columns, launching: Bo
     call_ids, kernel_ids, copy_ids = in_u32(
         calls["correlation"], kernels["correlation"], copies["correlation"]
     )
-    calls["correlation"], act_ids = told_apart(
+    calls["correlation"], act_ids = unique_correlations(
         call_ids, calls["start_ns"], launching, np.concatenate([kernel_ids, copy_ids]),
         np.concatenate([kernels["start_ns"], copies["start_ns"]]),
     )  # fmt: skip
