@@ -7,6 +7,7 @@ only as far as the device idled for it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -178,7 +179,7 @@ class Context(Struct, frozen=True):
         a forward pass: a backward pass has gradients of weights as well."""
         acts, names = self.facts.window.activities, self.facts.window.names
         marked = self.optimizer is not None and self.optimizer.updates is not None
-        if not marked and any(map(_ENGINE.search, names)):
+        if not marked and _any_matches(_ENGINE, names):
             return False
         backward = used(acts.name_ids[self.facts.has(Trait.BACKWARD)])
         return self.optimizer is not None or any("dgrad" not in names[i] for i in backward)
@@ -186,7 +187,7 @@ class Context(Struct, frozen=True):
     @property
     def serves(self) -> bool:
         """Whether an inference server runs: vLLM or SGLang, by names of its kernels, ranges or functions."""
-        return not self.trains and any(map(_SERVER.search, self.facts.window.names))
+        return not self.trains and _any_matches(_SERVER, self.facts.window.names)
 
     @property
     def memory_used(self) -> float | None:
@@ -325,6 +326,12 @@ def runs_torch(window: Window) -> bool:
         return True
     names = (window.names[i] for i in used(window.activities.name_ids))
     return bool(window.ops) or any(_OF_TORCH.search(name) for name in names)
+
+
+@lru_cache(maxsize=8)
+def _any_matches(pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
+    """Kept, as advice on a run is made again and again; names of a timeline are one tuple until one comes."""
+    return any(map(pattern.search, names))
 
 
 def _loss(row: WhatIf) -> str:

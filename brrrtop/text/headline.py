@@ -49,7 +49,6 @@ GAIN_PHRASES: Mapping[str, str] = {
     "skinny-products": "with more rows a product",
     "cudnn-benchmark": "with cudnn.benchmark",
     "double-precision": "without fp64",
-    "tiny-collectives": "with fewer, larger collectives",
     "recompilation": "without recompiling",
     "graph-breaks": "without graph breaks",
     "unknown-kernel": "with a faster kernel of yours",

@@ -154,7 +154,7 @@ NOT_REACHED = {
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "analysis.account.regimes": "MOST_UNKNOWN",
     "analysis.account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES MOST_PART MOVED_COPIES",
-    "analysis.facts.collectives": "SHORT_NS _MOST_BYTES",
+    "analysis.facts.collectives": "_MOST_BYTES",
     "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
     "analysis.kernels.ops": "NO_CACHE UNROLLED",
