@@ -17,19 +17,18 @@ from tests import shared
 _REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
 _LEAK_PATIENCE_S = 3.0
 _LONGEST = """
-    trials/test_try probes/test_steps live/test_whole_path live/test_shapes_whole_path attach/test_ptrace
-    attach/test_harmless agent/test_sanitized live/test_live_job attach/test_soak
-    live/test_recorded_log live/test_with_agent live/test_nvml
-    live/test_governor attach/test_attach attach/test_facts attach/test_native
-    live/test_odd_agents agent/test_lifecycle agent/test_fault_page agent/test_world
-    api/test_public_names exporters/test_metrics tui/test_screen cli/test_terminal_gone
-    tui/test_panes tui/test_views tui/test_every_key cli/test_demos cli/test_on_a_terminal
-    session/test_events tui/test_step tui/test_plain_terminals tui/test_whatif
-    importers/test_scanner session/test_baseline tui/test_few_colours
-    cli/test_serve analysis/test_rates tui/test_long_use
-    cli/test_live_verbs analysis/test_account analysis/test_elsewhere
+    trials/test_try probes/test_steps advisories/test_advise_all live/test_whole_path attach/test_harmless
+    attach/test_ptrace attach/test_native live/test_live_job cli/test_demos live/test_governor
+    agent/test_sanitized tui/test_views sources/test_file_bombs probes/test_signal_handlers
+    tui/test_every_key analysis/test_thresholds whatif/test_replay cli/test_terminal_gone
+    agent/test_fault_page attach/test_soak tui/test_screen attach/test_attach_files attach/test_attach
+    tui/test_panes live/test_nvml hygiene/test_docs trials/test_predictions live/test_odd_agents
+    live/test_recorded_log cli/test_on_a_terminal api/test_public_names session/test_events
+    stacks/test_stacks importers/test_scanner session/test_replay analysis/test_account
+    live/test_shapes_whole_path live/test_with_agent agent/test_lifecycle cli/test_in_a_browser
+    cli/test_pipes_and_signals cli/test_report session/test_baseline cli/test_live_verbs
 """.split()
-"""Of the files, by what they cost: first, so that no worker is left alone with one at the end."""
+"""Of the files, by the CPU time that they cost: first, so that no worker is left alone with one at the end."""
 
 _OF_THE_NURSERY = frozenset(
     f"tests/probes/test_{name}.py"
