@@ -65,6 +65,7 @@ _BUCKETS_OF = {
     "readback-traffic": ("exposed copy", "idle: sync"),
     "dataloader-stall": ("idle: input",),
     "sync-point": ("idle: sync",),
+    "tiny-collectives": ("exposed comm",),
     "straggler": ("exposed comm",),
 }
 """What advice without a simulated edit is about, as in `Comparison.buckets`."""

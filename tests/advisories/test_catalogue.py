@@ -13,6 +13,17 @@ from brrrtop.whatif.price import EDITS
 RULES = registry.all_rules()
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
+PUBLISHED = """
+activation-checkpointing allocation-churn allocator-retries bigger-batch cast-churn channels-last
+checkpoint-stall cuda-graphs cudnn-benchmark dataloader-stall double-precision embedding-sort
+enable-tf32-or-amp evaluation-idle evaluation-share exposed-communication few-blocks flash-attention
+fuse-pointwise fused-optimizer fusion-ceiling gc-pause generation-share gpu-faults graph-breaks
+host-stall idle-clocks inefficient-kernel launch-bound-compile logging-stall misleading-util
+monitor-cost needless-copies none-healthy other-share overlap-copies pin-memory python-overhead
+readback-traffic recompilation records-lost remove-checkpointing rollout-share shared-gpu
+skinny-products straggler sync-point tensor-core-alignment throttled tiny-collectives underfilled-kernels
+unified-memory unknown-kernel use-bf16 warming-up zero-grad-fill
+"""
 TOPICS = [
     import_module(f".{path.stem}", __package__)
     for path in sorted(HERE.glob("test_*.py"))
@@ -25,6 +36,11 @@ def test_every_rule_is_given_in_a_scene_and_silent_in_another() -> None:
     kinds = {one.kind for one in RULES if not one.of_job}
     assert {kind for topic in TOPICS for kind, _ in topic.CASES.calling} == kinds
     assert {kind for topic in TOPICS for kind, _ in topic.CASES.quiet} == kinds
+
+
+def test_an_id_once_published_stays() -> None:
+    """Scripts silence and gate by it."""
+    assert set(PUBLISHED.split()) <= {one.kind for one in RULES}
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.__name__)

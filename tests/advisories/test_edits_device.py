@@ -172,6 +172,7 @@ def attention_in_the_backward_pass(s: Scene) -> None:
 
 
 @calls_for("flash-attention")
+@silent("cast-churn")
 def attention_written_out_that_converts_its_scores(s: Scene) -> None:
     for _ in range(8):
         attention(s, between=(CAST, MUL, SOFTMAX, CAST), op=BMM)

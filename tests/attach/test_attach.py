@@ -270,8 +270,13 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         fault = access.refusal(theirs, 1)
         assert isinstance(fault, NotPermitted)
-        assert processes.user_name(NOBODY) in fault.message
+        assert processes.user_name(NOBODY) in fault.message and "lacks" not in fault.message
         assert fault.exit_code == 4
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        assert "root here lacks CAP_SYS_PTRACE" in access.refusal(theirs, 1).message
+        for seccomp in ("0", "2"):
+            monkeypatch.setattr(access.proc, "status", lambda _, found=seccomp: {"Seccomp": found})
+            assert access._is_confined() == (seccomp != "0")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,17 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 from collectors.vocabulary import CopyKind
 
+CASTING = 0.125
+"""Autocast over fp32 weights converts each weight once a step: 3-6 % is its price. With the logits of 50
+thousand words into the loss (4.5 %) and what fp32 norms read (3 %) it is 12 % in two transformers on an
+H200 in which nothing is wrong."""
 COPYING = 0.12
 """Attention layouts need some copies: 7 % was seen in a healthy GPT."""
+WEAK_ROOF, WEAK_SHARE = 0.3, 0.1
+"""Share of the memory roof below which a full-grid kernel is inefficient; kernels with less of the wall
+than the second cannot win 5 % by being padded."""
+FULL = 0.9
+"""Device memory in use: the batch cannot grow."""
 RECOMPUTED = 0.03
 """Recomputing less buys memory for nothing."""
 INDEXING = 0.15
@@ -31,6 +40,7 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
     "fuse-pointwise", MEMORY, "Runs of unfused kernels", "compile",
     when=", and the GPU is at work most of the step",
     unless="norms with one pointwise kernel between products; runs beside the critical path; compiled runs",
+    covers=("inefficient-kernel",),
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     runs, line = context.chains, compile_line(context)
@@ -75,9 +85,36 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
 
 
 @rule(
+    "cast-churn", MEMORY, "The same tensors converted again and again",
+    when="conversions between float types take 12.5 % of the time",
+    unless="one conversion of each weight a step, the price of autocast; arithmetic that converts what it "
+    "reads; conversions that flash attention takes with it, or fusing: in its runs",
+)  # fmt: skip
+def cast_churn(context: Context) -> Finding | None:
+    seen, runs = context.facts, context.chains
+    casts = seen.kernels & seen.has(Trait.CAST)
+    if context.attention is not None:
+        casts[context.attention.rows] = False
+    all_ns = seen.total_ns(casts)
+    spent = max(all_ns - (runs.casting_ns if runs is not None else 0), 0)
+    share = context.share(spent)
+    if share < CASTING:
+        return None
+    return finding(
+        f"{units.share(share)} of the time converts between float types",
+        "keep the parameters in bf16 (model.to(torch.bfloat16)), or enter autocast once "
+        "around the whole forward so that its weight cache works; no .float() before a loss, which "
+        "computes in fp32 inside",
+        confidence=0.6,
+        saves=context.removed(spent, round(int(casts.sum()) * spent / max(all_ns, 1))),
+        cast_share=share,
+    )
+
+
+@rule(
     "needless-copies", MEMORY, "Kernels that only move elements",
     when="contiguous(), cat and transposes take 12 % of the time",
-    unless="the copies that attention layouts need; eager attention; conversions between float types",
+    unless="the copies that attention layouts need; eager attention; conversions, which are cast-churn",
 )  # fmt: skip
 def needless_copies(context: Context) -> Finding | None:
     seen = context.facts
@@ -96,6 +133,60 @@ def needless_copies(context: Context) -> Finding | None:
         confidence=0.75 if share >= 2 * COPYING else 0.55,
         saves=context.removed(seen.total_ns(moving), int(moving.sum())),
         copying_share=share,
+    )
+
+
+@rule(
+    "inefficient-kernel", MEMORY, "Far under the memory roof",
+    when="a full-grid pointwise or softmax kernel with 10 % of the time under 30 % of the "
+    "bandwidth, by bytes that are known",
+    unless="norms, gathers and sorts, bound by latency; bytes guessed from names alone",
+)  # fmt: skip
+def inefficient_kernel(context: Context) -> Finding | None:
+    """Norms and reductions are left out: their shapes are the model's, and nobody can pad a batch norm."""
+    roof = context.ceilings.bytes_per_s if context.ceilings else None
+    for row in context.estimate.kernels[:20]:
+        share = context.share(row.total_ns)
+        if share < WEAK_SHARE or not roof:
+            return None
+        known = row.bytes_per_s and row.evidence not in ("L0", "L1") and row.underfilled_share < 0.1
+        reached = (row.bytes_per_s or 0.0) / roof
+        if known and row.family in ("softmax", "elementwise", "activation") and reached < WEAK_ROOF:
+            return finding(
+                f"{row.family} kernels take {units.share(share)} of the time at "
+                f"{units.share(reached)} of the memory bandwidth",
+                "pad the innermost size to a multiple of 16 bytes, or use the fused op "
+                "that PyTorch has for this",
+                waste="fusing its neighbours first",
+                confidence=0.55,
+                saves=context.device_side(row.total_ns * (1 - reached / 0.9)),
+                kernel=row.name,
+                bandwidth_share=reached,
+            )
+    return None
+
+
+@rule(
+    "activation-checkpointing", MEMORY, "Bandwidth-bound and out of memory",
+    when="over 90 % of the memory in use and more time on the memory side than in compute",
+    unless="a compute-bound run, where recomputing costs real time; one that recomputes already",
+)  # fmt: skip
+def activation_checkpointing(context: Context) -> Finding | None:
+    used, account = context.memory_used, context.estimate.account
+    if used is None or used < FULL or context.recomputed_ns:
+        return None
+    if account.memory_ns < account.compute_ns:
+        return None
+    return finding(
+        f"{units.share(used)} of the device memory is in use and bytes set the pace: "
+        "recomputing cheap activations buys memory for little time",
+        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around "
+        "pointwise-heavy blocks",
+        waste="offloading activations to the host: PCIe is slower still",
+        confidence=0.6,
+        memory_used_share=used,
+        memory_share=context.share(account.memory_ns),
+        compute_share=context.share(account.compute_ns),
     )
 
 

@@ -173,6 +173,8 @@ class Chains(Struct, frozen=True):
     count: int
     kernels: int
     total_ns: int
+    casting_ns: int
+    """Conversions in runs: fused, they cost nothing of their own."""
     longest: int
     fused_ns: int
     """Kernels that a compiler has fused already."""
@@ -202,16 +204,20 @@ def chains(facts: Facts, excluded: Bool) -> Chains | None:
     first, stop = first[kept], stop[kept]
     fused_ns = facts.total_ns(facts.is_role(Role.FUSED))
     if not len(first):
-        return Chains(0, 0, 0, 0, fused_ns, ())
+        return Chains(0, 0, 0, 0, 0, fused_ns, ())
 
-    running = np.concatenate(([0], np.cumsum(facts.durations_ns[order])))
-    total = running[stop] - running[first]
+    def sums(values: I8) -> I8:
+        running = np.concatenate(([0], np.cumsum(values[order])))
+        return np.asarray(running[stop] - running[first], np.int64)
+
+    total = sums(facts.durations_ns)
     largest = int(np.argmax(total))
     rows = order[first[largest] : stop[largest]][:8]
     return Chains(
         count=len(first),
         kernels=int((stop - first).sum()),
         total_ns=int(total.sum()),
+        casting_ns=int(sums(np.where(facts.has(Trait.CAST), facts.durations_ns, 0)).sum()),
         longest=int((stop - first).max()),
         fused_ns=fused_ns,
         names=tuple(window.names[i] for i in window.activities.name_ids[rows]),

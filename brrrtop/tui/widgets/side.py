@@ -12,7 +12,7 @@ from rich.text import Text
 
 from brrrtop.model.run import Line
 from brrrtop.model.snapshot import Event, Snapshot
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, fitted, hanging, rule
@@ -30,9 +30,9 @@ HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime":
 
 class Side(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        palette = self.palette
+        palette, step = self.palette, phrases.a_step(snapshot.run)
         sections = (
-            ("what if, one step", "w: all", edit_bars(snapshot, palette, width, EDITS)),
+            (f"what if: {step}, and the run", "w: all", edit_bars(snapshot, palette, width, EDITS)),
             ("code while the GPU idles", "C: more", code_lines(snapshot, palette, width)),
             ("log", "l: all", log_lines(snapshot.events, snapshot.now_ns, palette, width)),
         )
