@@ -142,7 +142,7 @@ class Context(Struct, frozen=True):
         """Edits that were simulated and win nothing, each with its figure; empty without any."""
         listed = ", ".join(f"{row.edit} ({_loss(row)})" for row in self.rows if self._is_waste(row))
         listed = listed.replace("-0%", "0%").replace("+0%", "0%")
-        return f"simulated, these win nothing: {listed}" if listed else ""
+        return f"simulated, these win nothing or lose: {listed}" if listed else ""
 
     def _is_waste(self, row: WhatIf) -> bool:
         """What takes time as recorded is not called a win of nothing, whatever the simulation says."""

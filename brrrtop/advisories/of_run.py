@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Phase, Run
@@ -106,6 +107,7 @@ def _scaled(row: WhatIf, of: Sampled) -> WhatIf:
 def _measured(of: Sampled) -> dict[str, WhatIf]:
     """Edits that take away what the ledger measured."""
     waits = sum(one.waits_ns for one in of.run.phases) / max(1, of.run.duration_ns)
+    waits = min(waits, of.idle(*IDLE_CAUSES))  # no run is shorter than what its GPU does
     measured = (
         ("loader-ready", ("input",), waits, loader.line()),
         ("async-save", ("checkpoint",), 0.0, ASYNC_SAVE),

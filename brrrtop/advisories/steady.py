@@ -146,7 +146,7 @@ def _with_lines(seen: _Seen, advisory: Advisory, t_ns: int) -> _Seen:
     age = units.duration(max(0, t_ns - seen.lines_ns))
     known = replace(
         advisory,
-        says=f"{advisory.says}, {age} ago most in {place(seen.lines[0])}",
+        says=f"{advisory.says}, most in {place(seen.lines[0])} (seen {age} ago)",
         evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
     )
     return replace(seen, advisory=known)

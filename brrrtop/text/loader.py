@@ -42,7 +42,8 @@ def kind(row: LoaderRow) -> str:
 
 
 def waits(row: LoaderRow, brief: bool = False) -> str:
-    """`for 469 batches in 59.7 s: median 111 ms, p99 190 ms, longest 279 ms`.
+    """`for 469 batches in 59.7 s: median 111 ms, p99 190 ms, longest 279 ms`; where few long waits make the
+    time, with the mean.
 
     Args:
         brief: With one of the slow figures, and without the length of the time.
@@ -51,24 +52,13 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
     if row.count >= LEAST_P99:
         slow = [f"p99 {units.duration(row.wait_p99_ns)}", *([] if brief else slow)]
     of_time = "" if brief else f" in {units.duration(row.of_ns)}"
-    return (
-        f"for {units.count(row.count)} batches{of_time}: median {units.duration(row.wait_p50_ns)}, "
-        f"{', '.join(slow)}"
+    usual, mean_ns = (
+        f"median {units.duration(row.wait_p50_ns)}",
+        row.share * row.of_ns / max(1, row.count),
     )
-
-
-def wait_for_each(row: LoaderRow) -> str:
-    """`111 ms for each`; where few long waits make the time, `273 ms for each on average (median 8.25 ms,
-    longest 1.94 s)`; empty where there is no wait."""
-    mean_ns = row.share * row.of_ns / row.count if row.count else 0.0
-    if not mean_ns:
-        return ""
-    if mean_ns <= UNEVEN * row.wait_p50_ns:
-        return f"{units.duration(row.wait_p50_ns)} for each"
-    return (
-        f"{units.duration(mean_ns)} for each on average (median {units.duration(row.wait_p50_ns)}, "
-        f"longest {units.duration(row.longest_ns)})"
-    )
+    if mean_ns > UNEVEN * row.wait_p50_ns:
+        usual = f"{units.duration(mean_ns)} each on average, {usual}"
+    return f"for {units.count(row.count)} batches{of_time}: {usual}, {', '.join(slow)}"
 
 
 def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:

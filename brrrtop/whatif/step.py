@@ -346,17 +346,20 @@ def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
             column[group] = np.nan if figure is None else figure
         return np.where(launch, column[of_row][place], np.nan)
 
+    # A group of copies has labels of a few bytes in it beside a batch: each has its own size.
+    uploads = launch & (acts.copy_kinds == CopyKind.HTOD)[place]
+    bytes_known = known(lambda group: group.size_bytes)
     return Kernels(
         roles=np.where(launch, np.where(on_device, int(Role.POINTWISE), seen.roles)[place], -1),
         traits=np.where(launch, seen.traits[place], 0),
         flop=known(lambda group: group.flop),
-        size_bytes=known(lambda group: group.size_bytes),
+        size_bytes=np.where(uploads, acts.size_bytes[place], bytes_known),
         elements=_elements(seen, place, launch),
         waves=known(lambda group: group.waves),
         rates=known(rate),
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
-        uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
+        uploads=uploads,
         pageable=launch & (acts.src_kinds == MemoryKind.PAGEABLE)[place],
         depthwise=launch & seen.named(_DEPTHWISE)[place],
         last_over_first=np.where(launch, _last_over_first(seen)[place], np.nan),

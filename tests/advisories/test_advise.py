@@ -102,7 +102,7 @@ def test_edits_that_win_nothing_are_named_as_a_waste() -> None:
             s.kernel(SGEMM, 400.0)
 
     advice = looped(body).advice()
-    assert "simulated, these win nothing: " in advice["enable-tf32-or-amp"].waste
+    assert "simulated, these win nothing or lose: " in advice["enable-tf32-or-amp"].waste
     assert "compile (0%)" in advice["enable-tf32-or-amp"].waste
 
 
@@ -119,7 +119,10 @@ def test_what_wins_nothing_is_said_once_and_not_of_a_bucket_that_takes_time() ->
     assert context.idle("input") >= 0.05
     nothing = WhatIf("loader-ready", 8e6, 0.0, -0.02, 0.02, None, "")
     price = replace(context.simulated, rows=(nothing, replace(nothing, edit="no-sync")))
-    assert replace(context, simulated=price).waste == "simulated, these win nothing: no-sync (0%)"
+    assert (
+        replace(context, simulated=price).waste
+        == "simulated, these win nothing or lose: no-sync (0%)"
+    )
 
 
 @pytest.mark.parametrize("hello", [{"origin": "nsys"}, {"origin": "jax"}, {"torch": None}])

@@ -155,7 +155,7 @@ def test_a_line_that_was_seen_stays_with_its_age() -> None:
     steady.update([seen], t_ns=10_000_000_000)
     steady.update([bare], t_ns=24_000_000_000)
     now = steady.shown[0]
-    assert now.says == "says, 14.0 s ago most in train.py:41 (`loss.item()`)"
+    assert now.says == "says, most in train.py:41 (`loss.item()`) (seen 14.0 s ago)"
     assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
     steady.update([seen], t_ns=25_000_000_000)
     assert steady.shown[0] == seen

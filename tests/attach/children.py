@@ -136,7 +136,7 @@ class Child:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(name + ":"))
 
-    def hears(self, word: bytes, limit_s: float = 10.0) -> bool:
+    def hears(self, word: bytes, limit_s: float = 30.0) -> bool:
         """The child has printed `word`, or does within the limit."""
         deadline = time.monotonic() + limit_s
         assert self.process.stdout is not None
@@ -231,7 +231,7 @@ _thread.start_new_thread(leave, ())
 """
 
 
-def appears(path: Path, count: int = 1, limit_s: float = 10.0) -> bool:
+def appears(path: Path, count: int = 1, limit_s: float = 30.0) -> bool:
     """The file has `count` bytes, or gets them within the limit."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

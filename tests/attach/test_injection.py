@@ -49,7 +49,7 @@ def trace(one: Child, code: str, limit_s: float = 60) -> Any:
 
 
 def settles_in(one: Child, states: str) -> bool:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 20
     while one.state not in states and time.monotonic() < until:
         time.sleep(0.002)
     return one.state in states

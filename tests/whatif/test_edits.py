@@ -204,6 +204,24 @@ def test_the_work_of_a_step_is_told_now_and_then() -> None:
     assert units.then.device_ns < waits.now.device_ns
 
 
+def test_a_batch_beside_labels_takes_the_time_of_its_own_bytes_on_the_bus() -> None:
+    """Copies of one name are a group, whose mean is half of the batch."""
+
+    def body(s: Scene) -> None:
+        s.copy("up", 256 << 20, 28_000.0, pageable=True).copy("up", 64 << 10, 5.0, pageable=True)
+        s.kernel(GEMM, 500.0).sync(20.0)
+
+    (row,) = (r for r in priced_rows(looped(body).judged()).rows if r.edit == "pinned-copies")
+    assert row.step_ns > (256 << 20) / MIDDLE.pinned_bytes_per_s * 1e9
+
+
+def test_twice_the_batch_is_at_most_twice_as_fast() -> None:
+    """By the low end of a step's time, which is the time of one batch."""
+    launching = looped(lambda s: small(s, 100))
+    row = next(r for r in priced_rows(launching.judged()).rows if r.edit == "double-batch")
+    assert 0.4 < row.saves <= row.saves_high <= 0.5
+
+
 def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None:
     judged = mixed().judged()
     step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)

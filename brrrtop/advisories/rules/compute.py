@@ -153,11 +153,14 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
         return None
     shape = written.shape
     share = context.share(int(context.facts.durations_ns[written.rows].sum()))
+    names = context.facts.window.names
+    ids = np.unique(context.facts.window.activities.name_ids[written.rows])
+    drops = any("dropout" in names[one] for one in ids)
     return finding(
         f"attention written out takes {units.share(share)} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for a "
-        "causal mask and attn_mask=mask for another",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for a causal "
+        f"mask, attn_mask=mask for any other{', and dropout_p as it is now' if drops else ''}",
         share=share,
         attention_share=share,
         score_shape=list(shape) if shape else None,

@@ -54,13 +54,11 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
-    usual = loader.wait_for_each(waited) if waited is not None else ""
     then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
     if needed is not None:
         then = f"{loader.line(needed.count)}, a core each; with fewer free cores, make decoding cheaper"
     return finding(
-        f"{units.share(stalled)} of the time the GPU waits for the next batch"
-        + (f"; the loop waits {usual}" if usual else ""),
+        f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,
         input_idle_share=stalled, wait_mean_ns=wait_ns,
         workers_needed=needed.count if needed is not None else None,
@@ -207,7 +205,9 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
 
 def _keep(context: Context) -> str:
     if context.trains:
-        return "keep values on the device (total += loss.detach()) and read them every N steps"
+        return (
+            "keep values on the device and read them every N steps (a loss: total += loss.detach())"
+        )
     return FORWARD["no-sync"]
 
 

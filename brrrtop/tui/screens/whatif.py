@@ -62,6 +62,8 @@ class EditTable(TableView):
         one = race(snapshot, self.rows[self.at]) if self.rows else None
         if left < PICTURE_FROM or picture is None or one is None:
             return lines
+        if one.ghost_ns >= picture.span.duration_ns:  # what the edit takes away was not traced
+            return lines
         lines += [Text(), rule(step_title(picture), "p: larger", palette, width)]
         drawn_from = (picture, palette, width, min(left - 2, PICTURE_MOST))
         if self._lanes[0] != drawn_from:  # the ghost moves on above the same picture

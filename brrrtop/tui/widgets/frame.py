@@ -71,9 +71,9 @@ def pace(speed: float | None) -> str:
     """Replay speed in words; empty at the pace at which it happened, and for live sources."""
     if speed is None or speed == 1:
         return ""
-    return (
-        f" {units.figure(speed)}× as fast" if speed > 1 else f" {units.figure(1 / speed)}× slower"
-    )
+    if speed > 1:
+        return f" {units.figure(speed)}× as fast"
+    return f" played {units.figure(1 / speed)}× slower"
 
 
 OLD_NS = 1_000_000_000
@@ -145,8 +145,9 @@ def window(snapshot: Snapshot) -> str:
     if estimate.observed_share >= 1:
         steps = f" ({phrases.steps_judged(estimate)})" if estimate.steps.count else ""
         return f"all {units.duration(estimate.account.duration_ns)}{steps}"
-    traced = f"{units.share(estimate.observed_share)} of the run"
-    return f"{phrases.steps_judged(estimate)}, {traced}" if estimate.steps.count else traced
+    traced, run = f"{units.share(estimate.observed_share)} of the run", snapshot.run
+    count = sum(one.traced_steps for one in run.phases) if run is not None else estimate.steps.count
+    return f"{units.count(count)} step{'s' * (count != 1)}, {traced}" if count else traced
 
 
 def cost(overhead: Overhead, palette: Palette) -> Text:

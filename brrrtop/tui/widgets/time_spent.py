@@ -172,6 +172,8 @@ class StepStrip(Pane):
             return []
         scale = height >= TIMES_FROM
         ghost = race(snapshot) if height >= GHOST_FROM and picture.step is not None else None
+        if ghost is not None and ghost.ghost_ns >= picture.span.duration_ns:
+            ghost = None  # the step that was traced happened to lack what the edit takes away
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
         lines = [rule(step_title(picture), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
