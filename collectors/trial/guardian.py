@@ -20,7 +20,7 @@ TEMPORARY = "tmp"
 """In the folder: a link to what stands in for /tmp, where killed programs leave their sockets and queues."""
 INTERRUPT_S, TERMINATE_S, KILL_S = 10.0, 3.0, 5.0
 """How long a program may take to leave by each signal; writing a last checkpoint takes seconds."""
-_LOOK_EVERY_S, _LOOKS = 0.05, 4
+_LOOK_EVERY_S, _LOOKS = 0.05, 10
 """None is left when so many looks found none: a program that is being started has no environment yet."""
 
 

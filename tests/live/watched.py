@@ -33,13 +33,13 @@ async def shown(
     app: BrrrtopApp, pilot: Pilot[int], name: str, *words: str, without: str = "\0"
 ) -> None:
     """Prints the screen as soon as it has all `words` and not `without`, or as it is when patience ends."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        screen = text(app)
-        if without not in screen and all(word in screen for word in words):
+    deadline, screen = time.monotonic() + PATIENCE_S, text(app)
+    while without in screen or not all(word in screen for word in words):
+        if time.monotonic() > deadline:
             break
         await pilot.pause(0.1)
-    print(json.dumps({name: text(app)}), flush=True)
+        screen = text(app)
+    print(json.dumps({name: screen}), flush=True)
 
 
 async def watch(pid: int) -> None:
@@ -52,7 +52,7 @@ async def watch(pid: int) -> None:
         app = BrrrtopApp(plain(controller, options, Succession(heirs)), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(
-                app, pilot, "main", "WAITS FOR DATA", "waits for data", "DataLoader(", "nvidia-smi says 3",
+                app, pilot, "main", "WAITS FOR DATA", "waits for data", "DataLoader(", "one step, ",
                 without="warming up",  # figures of that are no baseline
             )  # fmt: skip
             await pilot.press("l")
@@ -62,7 +62,9 @@ async def watch(pid: int) -> None:
             await shown(app, pilot, "ended", "ended", "looking for the same command")
             await shown(app, pilot, "offered", "Enter to watch it")
             await pilot.press("5", "enter")
-            await shown(app, pilot, "compared", "● live", "before  OVERHEAD", "after  OVERHEAD")
+            await shown(
+                app, pilot, "compared", "● live", "before  WAITS FOR DATA", "after  WAITS FOR DATA"
+            )
             heirs.close()
     finally:
         attached.leave()
