@@ -208,6 +208,11 @@ class Run(Struct, frozen=True, eq=False):
         return self.span.duration_ns
 
     @property
+    def traced_steps(self) -> int:
+        """Whole ones, of all phases."""
+        return sum(one.traced_steps for one in self.phases)
+
+    @property
     def samples_per_s(self) -> float | None:
         return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
 

@@ -223,8 +223,8 @@ def coverage(estimate: Estimate) -> str:
         text += f", {units.count(run.steps)} step{'s' * (run.steps != 1)}"
         if run.step_ns is not None:
             text += f" of {units.duration(run.step_ns)} in the mean"
-    if steps.count:
-        return f"{text}, {steps.count} of them traced"
+    if run.traced_steps:
+        return f"{text}, {units.count(run.traced_steps)} of them traced"
     return f"{text}, {units.duration(estimate.traced_ns)} of it traced"
 
 

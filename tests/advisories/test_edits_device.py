@@ -153,6 +153,15 @@ def attention_written_out() -> Scene:
     return looped(lambda s: [attention(s, between=(MUL, ADD, SOFTMAX, MUL)) for _ in range(4)])
 
 
+def test_fused_attention_keeps_the_dropout_of_its_scores() -> None:
+    dropout = (
+        "void fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>(Params)"
+    )
+    for between, keeps in ((MUL, SOFTMAX), False), ((MUL, SOFTMAX, dropout), True):
+        scene = looped(lambda s: [attention(s, between=between) for _ in range(4)])  # noqa: B023
+        assert ("dropout_p" in scene.advice()["flash-attention"].suggests) is keeps
+
+
 @calls_for("flash-attention")
 def attention_written_out_with_shapes() -> Scene:
     return looped(lambda s: [attention(s, between=(MUL, SOFTMAX), op=BMM) for _ in range(4)])

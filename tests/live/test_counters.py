@@ -252,10 +252,21 @@ def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
     assert hardware.calls[-2:] == ["stop", "disable"]
 
 
-def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
+def _unknown(max_samples: int) -> Decoded:
+    raise RuntimeError("ERROR_UNKNOWN (999)")
+
+
+def _overflowing(max_samples: int) -> Decoded:
+    raise MemoryError("Record overflow in the hardware buffer.")
+
+
+@pytest.mark.parametrize("fails", [_overflowing, _unknown])
+def test_a_decode_that_fails_now_and_then_is_started_anew(
+    fails: Callable[[int], Decoded],
+) -> None:
     hardware = Hardware()
     device = DeviceCounters(hardware, 0, MS)
-    decode, hardware.decode = hardware.decode, _overflowing  # type: ignore[method-assign]
+    decode, hardware.decode = hardware.decode, fails  # type: ignore[method-assign]
     assert len(device.drain(0)) == 0
     hardware.decode = decode  # type: ignore[method-assign]
     time.sleep(0.01)
@@ -263,26 +274,15 @@ def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
     device.close()
 
 
-def test_a_decode_that_fails_now_and_then_is_started_anew_and_one_that_always_fails_is_an_end() -> (
-    None
-):
+def test_a_decode_that_always_fails_is_an_end() -> None:
     hardware = Hardware()
     device = DeviceCounters(hardware, 0, MS)
-    decode, hardware.decode = hardware.decode, _unknown  # type: ignore[method-assign]
-    assert len(device.drain(0)) == 0
-    hardware.decode = decode  # type: ignore[method-assign]
-    time.sleep(0.01)
-    assert len(device.drain(0)) > 0
     hardware.decode = _unknown  # type: ignore[method-assign]
     for _ in range(3):
         device.drain(0)
     with pytest.raises(RuntimeError, match="999"):
         device.drain(0)
     device.close()
-
-
-def _unknown(max_samples: int) -> Decoded:
-    raise RuntimeError("ERROR_UNKNOWN (999)")
 
 
 def test_one_evaluator_serves_all_batches() -> None:
@@ -308,10 +308,6 @@ def test_one_evaluator_serves_all_batches() -> None:
         DeviceCounters(hardware, 0, MS).close()
     assert CounterData()._host is CounterData()._host
     assert made == ["made", "detached"]
-
-
-def _overflowing(max_samples: int) -> Decoded:
-    raise MemoryError("Record overflow in the hardware buffer.")
 
 
 @pytest.mark.parametrize(

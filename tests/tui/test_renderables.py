@@ -12,7 +12,7 @@ from rich.text import Text
 
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
 from brrrtop.tui.parts import booked, intensity, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
@@ -31,7 +31,7 @@ from brrrtop.tui.renderables.table import header_line
 from brrrtop.tui.screens.details import launch_facts
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, flow
-from brrrtop.tui.widgets.frame import pace, subject
+from brrrtop.tui.widgets.frame import pace, subject, window
 from brrrtop.tui.widgets.pane import runs
 from brrrtop.tui.widgets.time_spent import column_edges, phase_line, step_line
 from brrrtop.tui.widgets.verdict import headline, nothing_yet, run_bar
@@ -389,6 +389,16 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
     assert len(lines) == (1 if width == 200 else 2)
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.endswith(shown_words)
+
+
+def test_screen_and_report_count_the_same_traced_steps() -> None:
+    """All of the run's; the window has the last of them."""
+    run = snapshots.run()
+    estimate = snapshots.estimate(run=run, traced_ns=run.traced_ns, observed_share=0.02)
+    count = sum(one.traced_steps for one in run.phases)
+    assert estimate.steps.count != count
+    assert window(snapshots.snapshot(estimate=estimate, run=run)).startswith(f"{count} steps, ")
+    assert phrases.coverage(estimate).endswith(f", {count} of them traced")
 
 
 def test_a_slow_replay_and_short_steps_are_figures() -> None:

@@ -146,7 +146,7 @@ def window(snapshot: Snapshot) -> str:
         steps = f" ({phrases.steps_judged(estimate)})" if estimate.steps.count else ""
         return f"all {units.duration(estimate.account.duration_ns)}{steps}"
     traced, run = f"{units.share(estimate.observed_share)} of the run", snapshot.run
-    count = sum(one.traced_steps for one in run.phases) if run is not None else estimate.steps.count
+    count = run.traced_steps if run is not None else estimate.steps.count
     return f"{units.count(count)} step{'s' * (count != 1)}, {traced}" if count else traced
 
 
