@@ -46,8 +46,6 @@ _NVML_LIMIT_S = 5.0
 
 
 class Status(str, Enum):
-    """How a check came out."""
-
     FINE = "fine"
     NOTE = "note"
     """Works, and there is something to know."""
@@ -59,8 +57,6 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at or tried."""
-
     name: str
     status: Status
     message: str
@@ -112,7 +108,6 @@ class Report:
 
     @property
     def can_count(self) -> bool:
-        """The GPU's own counters can be read."""
         return not self._blocking_checks("counters")
 
     @property

@@ -38,8 +38,6 @@ may as well lose."""
 
 
 class Advice(Struct, frozen=True):
-    """What a window is told, and every edit that was simulated for it."""
-
     given: tuple[Advisory, ...] = ()
     """Largest gain first, what saves nothing last."""
     whatif: tuple[WhatIf, ...] = ()

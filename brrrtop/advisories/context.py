@@ -90,7 +90,6 @@ class Context(Struct, frozen=True):
 
     @property
     def run(self) -> Run | None:
-        """The run that the window is a sample of."""
         return self.sampled_run.run if self.sampled_run is not None else None
 
     @property
@@ -210,12 +209,10 @@ class Context(Struct, frozen=True):
 
     @property
     def steps(self) -> float | None:
-        """Steps that the account covers; None when unknown."""
         return self.estimate.steps_covered
 
     @property
     def kernels(self) -> int:
-        """Kernels in the window."""
         return int(self.facts.kernels.sum())
 
     @property
@@ -239,7 +236,6 @@ class Context(Struct, frozen=True):
         return self.estimate.device.capability or least_capability(names) or (0, 0)
 
     def share(self, time_ns: float) -> float:
-        """Part of the wall."""
         return time_ns / self.wall_ns
 
     def spent(self, rows: Bool) -> float:
@@ -279,11 +275,9 @@ class Context(Struct, frozen=True):
         return sum(part for part in parts if part >= LEAST_PART) * self.away
 
     def marked(self, kind: MarkClass) -> Occurrences:
-        """Marks of a class in the window."""
         return occurrences(self.facts, self.facts.window.marks, kind)
 
     def called(self, kind: CallClass) -> Occurrences:
-        """Driver calls of a class in the window."""
         return occurrences(self.facts, self.facts.window.calls, kind)
 
     def a_step(self, amount: float) -> float:
@@ -310,7 +304,6 @@ class Context(Struct, frozen=True):
         return self.share(spent_ns) + self.idle("launch") * min(part, 1.0)
 
     def worth(self, saves: float) -> bool:
-        """Whether a bound is worth showing at all."""
         return saves >= max(WORTH_SHARE, self.share(WORTH_STEP_NS * (self.steps or 1)))
 
 

@@ -59,8 +59,6 @@ Check = Callable[..., Any]
 
 
 class Rule(Struct, frozen=True):
-    """One piece of advice."""
-
     kind: str
     """The published id."""
     title: str
@@ -150,7 +148,6 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def page(rules: Iterable[Rule]) -> str:
-    """The page, Markdown."""
     lines, rules = [_HEAD], tuple(rules)
     for group in GROUPS:
         lines += ["", f"## {group}", "", "| id | what | given when | silent for |"]

@@ -46,8 +46,6 @@ class _Seen(Struct, frozen=True):
 
 
 class Steady:
-    """Hysteresis over the advice of consecutive windows."""
-
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._before: dict[str, _Seen] = {}

@@ -60,7 +60,6 @@ class Report:
 
     @property
     def regime(self) -> Regime:
-        """`compute`, `memory`, `overhead`, `mixed` or `unknown`."""
         return self.estimate.regime
 
     @property
@@ -90,7 +89,6 @@ class Report:
 
     @property
     def kernels(self) -> tuple[KernelRow, ...]:
-        """By total time, largest first."""
         return self.estimate.kernels
 
     @property

@@ -123,8 +123,6 @@ examples:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """argparse's help, 80 columns at most, without importing shutil to learn the width."""
-
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=_width())
 

@@ -263,7 +263,6 @@ LOOK_S = 0.5
 
 
 def rank_options(options: Options, rank: int | None, pid: int) -> Options:
-    """The options of one rank: a recording of its own."""
     own = copy.copy(options)
     if options.record is not None:
         path = Path(options.record)
@@ -305,7 +304,6 @@ class JobProcesses:
         return [self._open(candidate) for candidate in candidates]
 
     def newcomers(self) -> list[Member]:
-        """Ranks that started since."""
         fresh = [
             rank for rank in ranks_of(self._pid) if rank.pid not in self._known and rank.on_gpu
         ]
@@ -341,7 +339,6 @@ class LaunchedRanks:
         return Live(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
 
     def newcomers(self) -> list[Member]:
-        """Ranks whose agents appeared since."""
         fresh = sorted(set(self._launched.sockets()) - self._known)
         self._known.update(fresh)
         return [self._open(pid) for pid in fresh]

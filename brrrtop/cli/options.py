@@ -85,7 +85,6 @@ class Options:
 
     @property
     def silenced(self) -> frozenset[str]:
-        """Ids of advice not to be given."""
         return frozenset(kind for kinds in self.silence for kind in kinds)
 
     def __init__(self, **given: object) -> None:

@@ -33,7 +33,6 @@ def report(snapshot: Snapshot, options: Options) -> None:
 
 
 def write_fitting(lines: Iterable[str], options: Options) -> None:
-    """Data to stdout, in signs that it takes."""
     from brrrtop.views.text import in_ascii
 
     text = "\n".join(lines)

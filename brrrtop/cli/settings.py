@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 def path() -> Path:
-    """Where the file is, or would be."""
     return (
         own_folder(Path(platformdirs.user_config_dir("brrrtop")), ".config/brrrtop") / "config.toml"
     )

@@ -74,7 +74,6 @@ def page(snapshot: Snapshot) -> str:
 
 
 def document(title: str, inside: str) -> str:
-    """A page of that body."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     )

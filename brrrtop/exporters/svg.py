@@ -64,7 +64,6 @@ def card(lines: Sequence[str], parts: Sequence[tuple[str, float]], style: str) -
 
 
 def account(estimate: Estimate) -> str:
-    """Where the time went: a bar a bucket."""
     whole = estimate.account.duration_ns
     rows = sorted(((ns, key) for key, ns in phrases.buckets(estimate.account) if ns), reverse=True)
     drawn = []
@@ -151,7 +150,6 @@ def _intensity(row: KernelRow) -> float:
 
 
 def memory(use: MemoryUse) -> str:
-    """What was in use over time, with its peak."""
     height, first = 150, use.times_ns[0]
     length = max(1, use.times_ns[-1] - first)
     points = [

@@ -35,7 +35,6 @@ class Phases(Struct, frozen=True, eq=False):
     keys: tuple[Key, ...]
 
     def of(self, row: int) -> tuple[I8, I8]:
-        """The stretches of one phase, merged."""
         of_phase = self.rows == row
         return intervals.merge(self.starts[of_phase], self.ends[of_phase])
 

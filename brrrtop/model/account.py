@@ -69,8 +69,6 @@ class Account(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """The three-way split of wall time plus what nobody knows; adds up to 1."""
-
     compute: float
     memory: float
     overhead: float

@@ -129,7 +129,6 @@ class Change(Struct, frozen=True):
 
     @property
     def won_ns(self) -> float:
-        """What the change saved; negative: it cost."""
         return self.before_ns - self.after_ns
 
 
@@ -148,7 +147,6 @@ class PromiseResult(Struct, frozen=True):
 
     @property
     def kept_share(self) -> float | None:
-        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
         if self.won_share is None or not self.promised_share or self.is_noise:
             return None
         return self.won_share / self.promised_share

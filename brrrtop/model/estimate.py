@@ -48,8 +48,6 @@ class Launch(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """Training iterations in the window."""
-
     count: int | None = None
     """Whole steps."""
     step_ns: int | None = None

@@ -100,8 +100,6 @@ class OpRow(Struct, frozen=True):
 
 
 class ModuleRow(Struct, frozen=True):
-    """Calls of one `nn.Module`."""
-
     name: str
     parent: str | None
     depth: int
@@ -119,8 +117,6 @@ class ModuleRow(Struct, frozen=True):
 
 
 class FrameRow(Struct, frozen=True):
-    """A Python function of the user's own."""
-
     place: str
     device_total_ns: int
     device_self_ns: int
@@ -162,8 +158,6 @@ class WorkersNeeded(Struct, frozen=True):
 
 
 class LoaderRow(Struct, frozen=True):
-    """How the training loop waited for the batches of one loader."""
-
     name: str
     """As it was made, `DataLoader(num_workers=2, …)`, or the range that a trace has of it."""
     count: int
@@ -194,7 +188,6 @@ class LoaderRow(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of the time, spent in waiting."""
         return self.total_ns / self.of_ns if self.of_ns else 0.0
 
     @property
@@ -204,8 +197,6 @@ class LoaderRow(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """How many launches waited on a stream when the next one was made."""
-
     length_p50: int
     length_p95: int
     length_max: int

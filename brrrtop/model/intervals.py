@@ -51,7 +51,6 @@ def holders(starts: I8, ends: I8, times: I8) -> I8:
 
 
 def total(starts: I8, ends: I8) -> int:
-    """Summed length."""
     return int((ends - starts).sum())
 
 
@@ -63,7 +62,6 @@ class Cover:
         self._before = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int64)
 
     def up_to(self, times: I8) -> I8:
-        """Covered length before each time, shape of `times`."""
         if not len(self.starts):
             return np.zeros(np.shape(times), np.int64)
         at = np.searchsorted(self.starts, times, "right")
@@ -78,7 +76,6 @@ class Cover:
         return np.where(lengths > 0, self.starts[at] + wanted - self._before[at], times)
 
     def between(self, lows: I8, highs: I8) -> I8:
-        """Covered length within each `[low, high)`."""
         return self.up_to(highs) - self.up_to(lows)
 
 

@@ -45,8 +45,6 @@ class Parallelism(StrEnum):
 
 
 class RankRow(Struct, frozen=True):
-    """One rank, beside the others."""
-
     rank: int | None
     label: str
     """File name or `pid 4711`."""
@@ -172,5 +170,4 @@ class JobSnapshot(Struct, frozen=True, eq=False):
     """What a reader must know: ranks that are missing, out of step, or not recorded together."""
 
     def row(self, key: str | None) -> RankRow | None:
-        """The row of one key."""
         return next((row for row in self.ranks if row.key == key), None)

@@ -19,8 +19,6 @@ MOVED = 0.05
 
 
 class PhaseKind(StrEnum):
-    """What the program does."""
-
     TRAIN = "train"
     EVALUATION = "evaluation"
     GENERATION = "generation"
@@ -76,7 +74,6 @@ class Phase(Struct, frozen=True):
 
     @property
     def waits_share(self) -> float | None:
-        """Of the phase; None for an empty one."""
         return self.waits_ns / self.duration_ns if self.duration_ns else None
 
 

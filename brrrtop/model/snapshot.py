@@ -120,8 +120,6 @@ class StepPicture(Struct, frozen=True, eq=False):
 
 
 class Once(StrEnum):
-    """What a trace holds once, and a run hardly ever."""
-
     START_UP = "start-up"
     ODD_STEP = "odd-step"
     CHECKPOINT = "checkpoint"

@@ -46,7 +46,6 @@ class Span(Struct, frozen=True):
 
 
 def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
-    """Starts and ends of spans."""
     pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
@@ -74,8 +73,6 @@ def percentile(ordered: Sequence[int] | I8, share: float) -> int:
 
 
 class Device(Struct, frozen=True):
-    """What is known of one GPU; `None` where nobody said."""
-
     device_id: int
     name: str | None = None
     sm_count: int | None = None
@@ -88,7 +85,6 @@ class Device(Struct, frozen=True):
 
     @property
     def is_amd(self) -> bool:
-        """By its name, which begins with its maker."""
         return (self.name or "").startswith("AMD")
 
 
@@ -99,7 +95,6 @@ class Columns(Struct, frozen=True, eq=False):
         return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: Any) -> Any:
-        """The same table with only `rows` (an index array, mask or slice)."""
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 

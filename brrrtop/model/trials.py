@@ -56,8 +56,6 @@ class Facts(Struct, frozen=True):
 
 
 class Header(Struct, frozen=True):
-    """The process that steps."""
-
     pid: int
     cwd: str
     cmdline: tuple[str, ...]
@@ -140,8 +138,6 @@ class BasePace(Struct, frozen=True):
 
 
 class TrialReport(Struct, frozen=True):
-    """All of `brrrtop try`."""
-
     schema: str
     base: BasePace | None
     edits: tuple[TriedEdit, ...]

@@ -48,7 +48,6 @@ class Burst:
         self._seen_ns = now_ns
 
     def add_records(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Kernels and copies of it."""
         self.records += len(starts_ns)
         self._busy.append((starts_ns, ends_ns))
 
@@ -65,7 +64,6 @@ class Burst:
         return self.span or (self.asked_ns, min(now_ns, self.asked_ns + self.longest_ns))
 
     def busy_ns(self) -> int:
-        """Of its span, the time in which a kernel or copy ran."""
         if self.span is None or not self._busy:
             return 0
         starts, ends = (np.concatenate(side) for side in zip(*self._busy, strict=True))

@@ -87,7 +87,6 @@ class Governor:
         self._stage: Stage | None = None
 
     def add_steps(self, ends_ns: I8) -> None:
-        """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
         if self._first_burst.stepped_ns is None and len(ends_ns):
             self._first_burst.stepped_ns = int(ends_ns.min())
@@ -106,7 +105,6 @@ class Governor:
             self._last.add_span(start_ns, end_ns, self._clock_ns or end_ns)
 
     def add_records(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Kernels and copies that arrived."""
         if self._under_way and self._last is not None:
             self._last.add_records(starts_ns, ends_ns)
 
@@ -251,7 +249,6 @@ class Governor:
         return self._first_burst.stage(now_ns)
 
     def add_compiling(self, on: bool) -> None:
-        """torch.compile is at work, or no more."""
         self._first_burst.compiling = on
 
     def describe(self) -> str:
@@ -293,7 +290,6 @@ class Governor:
 
     @property
     def tracing(self) -> bool:
-        """A burst is under way, or everything is traced."""
         return self._under_way or self._continuous_sent
 
     @property

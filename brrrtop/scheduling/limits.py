@@ -15,8 +15,6 @@ UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off
 
 
 class Limits(Struct, frozen=True):
-    """What the governor keeps to."""
-
     max_overhead: float = 0.01
     metered: float = 0.5
     """Of the limit, the part that bursts and upkeep may take by our own account. A launch-bound
@@ -96,8 +94,6 @@ class Why(StrEnum):
 
 
 class Act(Enum):
-    """What to tell the agent."""
-
     BURST = "burst"
     CONTINUOUS_ON = "continuous on"
     CONTINUOUS_OFF = "continuous off"

@@ -50,8 +50,6 @@ class BurstCost(Struct, frozen=True):
 
 
 class CostEstimate(Struct, frozen=True):
-    """What watching added, as a share of the time it watched."""
-
     share: float
     error_share: float
     """Half width of the 95 % interval."""
@@ -116,7 +114,6 @@ class StepCost:
 
     @property
     def last_step_ns(self) -> int | None:
-        """When the newest step ended."""
         return int(self._ends[-1]) if len(self._ends) else None
 
     @property

@@ -58,7 +58,6 @@ class AgentState:
 
     @property
     def stage(self) -> Stage | None:
-        """It loads: it has not touched its GPU yet."""
         return Stage.LOADING if self.state == "waiting" and not self._gpuless else None
 
     @property

@@ -138,7 +138,6 @@ def _in_own_span(timeline: Timeline, analysis: Analysis) -> Analysis:
 
 
 def read(source: Source) -> Timeline:
-    """All of a source from where it stands."""
     timeline = Timeline()
     for frame in source.frames():
         timeline.add(frame)

@@ -105,7 +105,6 @@ class EventLog:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Oldest first."""
         return tuple(sorted(self.lines.values(), key=lambda event: event.t_ns))
 
     def until(self, now_ns: int) -> tuple[Event, ...]:

@@ -86,12 +86,10 @@ class Live(Driver):
 
     @property
     def live(self) -> list[tuple[Member, Controller]]:
-        """Ranks that are watched."""
         return [(one, one.controller) for one in self.members if one.controller is not None]
 
     @property
     def shown(self) -> Controller:
-        """Of the rank shown."""
         controller = self._shown[0].controller
         assert controller is not None
         return controller
@@ -197,7 +195,6 @@ class Live(Driver):
     # --- ranks that come and go -------------------------------------------------------
 
     def lose(self, key: str, why: str) -> None:
-        """Lets go of one rank; its row says why."""
         for one, controller in self.live:
             if one.key == key:
                 one.session, one.controller, one.why = None, None, why
@@ -242,7 +239,6 @@ class Live(Driver):
         one.controller, one.noted, self._frozen = controller, {}, None
 
     def close(self) -> None:
-        """Lets go of all ranks at once, whatever happens to one of them: each may take seconds."""
         sources = [controller.source for _, controller in self.live]
         with ThreadPoolExecutor(max(len(sources), 1)) as pool:
             faults = [fault for fault in pool.map(_close, sources) if fault is not None]

@@ -35,8 +35,6 @@ class RestartedProcess(Struct, frozen=True):
 
 
 class RestartedProcesses(Protocol):
-    """Finds and opens who takes an ended trainer's place."""
-
     agreed: bool
     """A yes was given beforehand, to every successor."""
     how: str

@@ -20,8 +20,6 @@ from brrrtop.timeline.timeline import Timeline
 
 
 class Verdict(Struct, frozen=True, eq=False):
-    """What is made of the analysis of one span."""
-
     advice: Advice
     tables: HostTables
     picture: StepPicture | None

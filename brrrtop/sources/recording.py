@@ -113,7 +113,6 @@ class RecordingWriter:
             )
 
     def flush_if_due(self) -> None:
-        """To be called now and then while no frame comes. Raises as `write` does."""
         waited_s = time.monotonic() - self._flushed_s
         if self._pending_bytes and (self._pending_bytes >= _FLUSH_BYTES or waited_s >= _FLUSH_S):
             self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
@@ -122,7 +121,6 @@ class RecordingWriter:
             self._has_frames = True
 
     def close(self) -> None:
-        """Ends the stream and the file. Raises as `write` does."""
         try:
             if self.stopped is None:
                 if self._greeted and not self._finished:

@@ -40,9 +40,7 @@ class Source(Protocol):
         ...
 
     @property
-    def ended(self) -> bool:
-        """No further frame will come."""
-        ...
+    def ended(self) -> bool: ...
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
         """The next frames with `sent_ns <= until_ns`; None: all there are right now.

@@ -21,7 +21,6 @@ CLOSE_S = 10.0
 
 
 def frame_bytes(frame: Frame) -> int:
-    """About what a frame takes in memory."""
     nbytes = getattr(frame.body, "nbytes", None)
     if nbytes is not None:
         return int(nbytes) + _FRAME_BYTES
@@ -53,7 +52,6 @@ class WriterThread:
             self._thread.start()
 
     def add(self, frame: Frame) -> None:
-        """Leaves a frame to be written; does nothing once stopped."""
         if self._sink is None or self.stopped is not None:
             return
         with self._lock:

@@ -8,8 +8,6 @@ from msgspec import Struct
 
 
 class Words(Struct, frozen=True):
-    """What a bucket is called."""
-
     badge: str
     """What holds a run back whose largest bucket it is, in capitals."""
     names: tuple[str, ...]

@@ -108,7 +108,6 @@ def throttle(reasons: float | None) -> str | None:
 
 
 def alarms(snapshot: Snapshot) -> list[tuple[str, bool]]:
-    """What is wrong with the GPU, and whether somebody chose it."""
     gauges = snapshot.gauges
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     found = [(f"throttled: {reason}", reason in AT_LIMITS)] if reason not in (None, "none") else []

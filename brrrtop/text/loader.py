@@ -34,7 +34,6 @@ _HELPS = {
 
 
 def kind(row: LoaderRow) -> str:
-    """`DataLoader of Images`; the range's name where a trace has no more."""
     match = _KIND.match(row.name)
     if match is None:
         return "DataLoader" if "DataLoader" in row.name else row.name
@@ -62,7 +61,6 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
 
 
 def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:
-    """How many there are, and what /proc says that they do."""
     if row.workers == 0:
         return "none: the training loop makes each batch itself"
     alive = gauges.get(Metric.LOADER_WORKERS)
@@ -109,7 +107,6 @@ def enough(row: LoaderRow) -> str:
 
 
 def line(workers: int = 4) -> str:
-    """What to write for so many workers; a few, where it is not known how many would keep up."""
     return f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
 
 

@@ -61,12 +61,10 @@ class _File:
         self._changes.append((begin, end, text))
 
     def insert(self, line: int, text: str) -> None:
-        """Whole lines, behind that one."""
         at = self.offset(line + 1, 0)
         self._changes.append((at, at, text if self.lines[line - 1].endswith("\n") else f"\n{text}"))
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Calls of something that is called so, in the order of the file."""
         nodes = (one for one in ast.walk(self.tree) if isinstance(one, ast.Call))
         wanted = [one for one in nodes if self.text(one.func).rpartition(".")[2] in names]
         return sorted(wanted, key=lambda one: (one.lineno, one.col_offset))
@@ -94,7 +92,6 @@ class _File:
         self._changes.append((at, at, f", {name}={value}"))
 
     def result(self) -> str:
-        """The source with all changes."""
         data = "".join(self.lines).encode()
         for begin, end, text in sorted(self._changes, key=lambda one: one[:2], reverse=True):
             data = data[:begin] + text.encode() + data[end:]

@@ -115,7 +115,6 @@ def badge(snapshot: Snapshot) -> str:
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:
-    """The rank that holds its job back, where that is the first thing to do."""
     first = snapshot.advisories[0].kind if snapshot.advisories else ""
     return snapshot.job.waited_for if snapshot.job is not None and first == LATE_RANK else None
 

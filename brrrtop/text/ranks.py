@@ -52,21 +52,18 @@ PARALLEL = {
 
 
 def because(waited: WaitedFor) -> str:
-    """Why a rank is late, as a clause."""
     if waited.place:
         return f"its main thread is at {waited.place}"
     return _CAUSES.get(waited.cause, "the cause is not known")
 
 
 def fix(waited: WaitedFor) -> str:
-    """What to try for a slow rank."""
     return _FIXES.get(
         waited.cause, f"look at that rank by itself: {waited.cause.replace('_', ' ')}"
     )
 
 
 def sentence(job: JobSnapshot) -> str:
-    """Who waits for whom in one sentence, without its full stop."""
     waited = job.waited_for
     if waited is None:
         if job.missing and job.matched:

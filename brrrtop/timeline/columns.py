@@ -70,7 +70,6 @@ def _product(sizes: Any) -> I8:
 
 
 def kernels(rows: Records, names: Translate) -> Activities:
-    """Kernel records as activities."""
     none = np.zeros(len(rows), np.uint8)
     return Activities(
         starts_ns=_long(rows["start_ns"]),
@@ -93,7 +92,6 @@ def kernels(rows: Records, names: Translate) -> Activities:
 
 
 def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities:
-    """Copy and memset records as activities; `name_of` interns a name for a triple of kinds."""
     kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
     triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
     unique, inverse = np.unique(triples, return_inverse=True)
@@ -123,7 +121,6 @@ def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities
 
 
 def calls(rows: Records, names: Translate) -> Calls:
-    """Call records as a table."""
     return Calls(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["correlation"]),
         _long(rows["tid"]), names(rows["name_id"]), rows["call_class"].astype(np.int32),
@@ -131,7 +128,6 @@ def calls(rows: Records, names: Translate) -> Calls:
 
 
 def marks(rows: Records, names: Translate) -> Marks:
-    """Mark records as a table."""
     return Marks(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["value"]),
         _long(rows["tid"]), names(rows["name_id"]), rows["mark_class"].astype(np.int32),
@@ -139,7 +135,6 @@ def marks(rows: Records, names: Translate) -> Marks:
 
 
 def links(rows: Records) -> Links:
-    """Link records as a table."""
     return Links(_long(rows["correlation"]), _long(rows["op_id"]))
 
 
@@ -153,7 +148,6 @@ def gauges(rows: Records) -> Gauges:
 
 
 def samples(rows: Records) -> Samples:
-    """Counter samples as a table."""
     return Samples(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
         rows["device"].astype(np.int32), np.full(len(rows), np.nan),
@@ -187,7 +181,6 @@ def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
 
 
 def concat(tables: list[Table], empty: type[Table]) -> Table:
-    """Tables of one kind, one after the other."""
     if len(tables) == 1:
         return tables[0]
     fields = empty.__struct_fields__

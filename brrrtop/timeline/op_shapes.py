@@ -42,7 +42,6 @@ class RecordedStep(Struct, frozen=True, eq=False):
     def details(
         self, acts: Activities, calls: Calls, ops: Mapping[int, OpSignature]
     ) -> HostDetails:
-        """The ops as a table, and what each launched."""
         marks = self.marks
         nest = Nest(self.tids, marks.starts_ns, marks.ends_ns)
         here = launches_in_order(acts, calls)

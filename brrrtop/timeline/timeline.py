@@ -51,8 +51,6 @@ WATCH_NS = 60_000_000_000
 
 
 class Timeline:
-    """What a source has said so far, at most `keep_ns` of it."""
-
     def __init__(self, keep_ns: int | None = None) -> None:
         self._keep_ns = keep_ns
         self.traced: list[Span] | None = None
@@ -275,7 +273,6 @@ class Timeline:
         )
 
     def rows_in(self, span: Span) -> int:
-        """How many activities and marks touch the span: of the same ones nothing more is to be told."""
         acts = self._activities.between(span.t0_ns, span.t1_ns)
         inside = (acts.ends_ns >= span.t0_ns) & (acts.starts_ns < span.t1_ns)
         return int(inside.sum()) + len(self.marks_between(span))
@@ -455,7 +452,6 @@ class Timeline:
         return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
 
     def marks_between(self, span: Span, *mark_classes: MarkClass) -> Marks:
-        """Marks that touch the span, sorted by start; of these classes, or of all."""
         marks = self._marks.between(span.t0_ns, span.t1_ns)
         keep = (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns)
         if mark_classes:
@@ -463,7 +459,6 @@ class Timeline:
         return in_order(marks, keep, marks.starts_ns)
 
     def gauges_between(self, span: Span) -> Gauges:
-        """Gauge readings of all devices in the span, sorted by time."""
         table = self._gauges.between(span.t0_ns, span.t1_ns)
         keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
         return in_order(table, keep, table.times_ns)

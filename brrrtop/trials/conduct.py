@@ -205,7 +205,6 @@ class Trials:
         return [("loader-workers", more[0])] if names == ["loader-workers"] and more else []
 
     def result(self) -> TrialReport:
-        """What was measured so far, best first."""
         rows = sorted(
             self._rows, key=lambda row: -(row.measured if row.measured is not None else -99)
         )

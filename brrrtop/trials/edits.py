@@ -15,8 +15,6 @@ MOSTLY_WAITS = 0.9
 
 
 class Edit(Struct, frozen=True):
-    """One edit that a trial can make."""
-
     line: str
     """Of code, to write by hand."""
     family: str

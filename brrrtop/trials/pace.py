@@ -49,7 +49,6 @@ class Trace:
         self._path: Path | None = None
 
     def update(self) -> None:
-        """Reads what is new; of several ranks that of rank 0."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))

@@ -57,8 +57,6 @@ _chain(%r)
 
 
 class Outcome(Struct, frozen=True):
-    """What came of one run of the program."""
-
     pace: Pace | None
     header: Header | None
     fault: str | None

@@ -31,15 +31,11 @@ class SnapshotReady(Message):
 
 @dataclass
 class FeedFailed(Message):
-    """The driver cannot go on."""
-
     fault: BaseException
 
 
 @dataclass
 class RequestAnswered(Message):
-    """What came of a request: a sentence to show."""
-
     message: str
     failed: bool = False
 
@@ -76,7 +72,6 @@ class Feed(Thread):
         self._wake.set()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Ends the thread and closes the driver; returns when both are done or time is up."""
         self._stopping = True
         self._wake.set()
         self._seen.set()

@@ -76,8 +76,6 @@ magenta and greys after IBM's palette: nothing hangs on red against green.
 
 
 class Theme(Struct, frozen=True, eq=False):
-    """One set of colours."""
-
     name: str
     colours: Mapping[str, str]
     """By role, `#rrggbb`."""
@@ -135,8 +133,6 @@ ASCII_FOR = {ord(glyph): sign for sign, glyphs in _GLYPHS.items() for glyph in g
 
 
 class Palette(Struct, frozen=True, eq=False):
-    """One way of drawing: in which theme, in colour or not, all of Unicode or ASCII."""
-
     theme: str = "dark"
     colour: bool = True
     ascii: bool = False
@@ -165,11 +161,9 @@ class Palette(Struct, frozen=True, eq=False):
         return Text.styled(words, self.style(hue, bold=bold))
 
     def filled(self, bucket: str) -> Style:
-        """Text on a field of the bucket's hue; without colour, plain."""
         return self._style("on_fill", bucket) if self.colour else Style.null()
 
     def boundary(self, below: str, above: str) -> Style:
-        """The lower part of a cell in one hue, the rest in another."""
         return self._style(below, above)
 
     def _style(self, text: str | None, ground: str | None, bold: bool = False) -> Style:
@@ -182,11 +176,9 @@ class Palette(Struct, frozen=True, eq=False):
 
     @property
     def cursor(self) -> Style:
-        """Lies under the chosen row."""
         return Style(bgcolor=self.palette["cursor"]) if self.colour else Style(reverse=True)
 
     def fill(self, bucket: str) -> str:
-        """The character that fills a bar where colour is not to carry the meaning."""
         mark = MARKS[bucket]
         return mark.ascii_fill if self.ascii else mark.fill
 

@@ -40,8 +40,6 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
 
 
 class BucketTime(Struct, frozen=True):
-    """One bucket of the account."""
-
     bucket: str
     spent_ns: int
     share: float
@@ -66,7 +64,6 @@ def reason(source: SourceInfo) -> str | None:
 
 
 def booked(account: Account) -> tuple[BucketTime, ...]:
-    """The non-empty buckets: device work, then idle by cause (largest first), then unknown."""
     total = account.duration_ns or 1
     entries = [BucketTime(key, ns, ns / total) for key, ns in phrases.buckets(account) if ns]
     return tuple(sorted(entries, key=_place))
@@ -98,13 +95,11 @@ def waits_for_loader(snapshot: Snapshot) -> bool:
 
 
 def shapes_outcome(snapshot: Snapshot) -> Event | None:
-    """What the log says last of recording shapes."""
     outcomes = [event for event in snapshot.events if event.kind == "shapes"]
     return outcomes[-1] if outcomes else None
 
 
 def jitter(estimate: Estimate) -> float | None:
-    """Longest step over the median, minus one; None below three steps."""
     spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
     if len(spans) < 3 or not step_ns:
         return None
@@ -112,7 +107,6 @@ def jitter(estimate: Estimate) -> float | None:
 
 
 def intensity(kernel: KernelRow) -> float | None:
-    """FLOP per byte moved; None when either rate is not known."""
     if kernel.flop_per_s is None or not kernel.bytes_per_s:
         return None
     return kernel.flop_per_s / kernel.bytes_per_s
@@ -126,7 +120,6 @@ def roof_of(kernel: KernelRow, roofs: Roofs | None) -> float | None:
 
 
 def ridge(kernel: KernelRow, roofs: Roofs | None) -> float | None:
-    """FLOP per byte at which the kernel's two roofs meet."""
     top = roof_of(kernel, roofs)
     if roofs is None or top is None or not roofs.bytes_per_s:
         return None
@@ -154,5 +147,4 @@ def sureness(confidence: float) -> str:
 
 
 def evidence(levels: str) -> str:
-    """`L2+L3` → what these levels of evidence are."""
     return " and ".join(EVIDENCE.get(level, level) for level in levels.split("+"))

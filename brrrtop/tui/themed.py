@@ -26,8 +26,6 @@ Result = TypeVar("Result")
 
 
 class ThemedApp(App[Result]):
-    """An app that draws in a palette."""
-
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
 
     def __init__(self, palette: Palette | None) -> None:
@@ -63,13 +61,11 @@ class ThemedApp(App[Result]):
         return filters
 
     def take_theme(self, name: str = "") -> None:
-        """Draws in the theme of that name, else in the next."""
         self.palette = self.palette.with_theme(name)
         self.theme = textual_name(self.palette)
 
 
 def textual_name(palette: Palette) -> str:
-    """What Textual calls the palette's theme."""
     return f"brrrtop-{palette.theme}"
 
 

@@ -34,8 +34,6 @@ _DOES = (
 
 
 class CodeFile(Struct, frozen=True):
-    """A file with time in it."""
-
     path: str
     """The last parts of its path, as samples name it."""
     name: str

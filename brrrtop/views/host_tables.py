@@ -123,7 +123,6 @@ def _alive(use: MemoryUse | None) -> tuple[list[Any], str]:
 
 
 def queue_words(tables: HostTables) -> str:
-    """How many launches waited on a stream; empty where none did."""
     queue = tables.queue
     if queue is None or queue.length_max < 2:
         return ""

@@ -50,7 +50,6 @@ _KERNEL = (
 
 
 def to_json(snapshot: Snapshot, indent: int | None = None) -> str:
-    """One object as text; on one line unless `indent` is given."""
     return json.dumps(document(snapshot), indent=indent, allow_nan=False)
 
 
@@ -99,7 +98,6 @@ def pick(row: object | None, names: str) -> dict[str, Any]:
 def _of_device(
     snapshot: Snapshot, estimate: Estimate | None, advice: Sequence[Advisory] | None
 ) -> dict[str, Any]:
-    """One device's report. `advice` None: this device was not asked about, so it is null."""
     account = estimate.account if estimate else None
     steps = estimate.steps if estimate else Steps()
     unseen = snapshot.run.unseen if snapshot.run and not estimate else None
@@ -151,7 +149,6 @@ def _of_device(
 
 
 def _run(run: Run | None) -> dict[str, Any]:
-    """`run` and `now` of the JSON report."""
     if run is None:
         return {"run": None, "now": None}
     witness, now = run.witness, run.now
@@ -268,7 +265,6 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _of_job(job: JobSnapshot) -> dict[str, Any]:
-    """The fields about ranks."""
     waited, message = job.waited_for, words.sentence(job)
     return {
         "ranks": [_rank(row) for row in job.ranks],

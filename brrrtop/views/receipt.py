@@ -60,7 +60,6 @@ def estimates(snapshot: Snapshot) -> list[Estimate]:
 
 
 def totals(every: list[Estimate]) -> tuple[int, Counter[str]]:
-    """The time of all GPUs together, and what it went into by bucket."""
     spent: Counter[str] = Counter()
     for one in every:
         spent.update(dict(phrases.buckets(one.account)))
@@ -68,7 +67,6 @@ def totals(every: list[Estimate]) -> tuple[int, Counter[str]]:
 
 
 def shares(snapshot: Snapshot) -> list[tuple[str, float]]:
-    """What the time of all GPUs went into, most first; empty without a verdict."""
     whole_ns, spent = totals(estimates(snapshot))
     return [(bucket, ns / whole_ns) for bucket, ns in spent.most_common()]
 

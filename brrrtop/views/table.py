@@ -42,7 +42,6 @@ class Column(Struct, frozen=True):
     """Shortens what has no room; None: cut at the end."""
 
     def text(self, row: Any, cells: int) -> str:
-        """What the cell says; figures are never cut."""
         value = self.value(row)
         shown = units.UNMEASURED if value is None else self.form(value)
         return shown if self.fit is None else str(self.fit(shown, cells))

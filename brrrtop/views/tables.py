@@ -123,7 +123,6 @@ def phases(run: Run | None) -> Table:
 
 
 def edits(snapshot: Snapshot) -> Table:
-    """Each edit that was simulated, in the order of the advice."""
     rows = whatif.ordered(snapshot)
     steps = snapshot.estimate is not None and snapshot.estimate.steps.count
     title = phrases.a_step(snapshot.run) if steps else "now → then"
@@ -204,7 +203,6 @@ def _change_columns(title: str, before_ns: float, after_ns: float) -> tuple[Colu
 
 
 def ranks(job: JobSnapshot | None) -> Table:
-    """All ranks of a job, the odd one first."""
     if job is None:
         return Table("ranks", "Ranks", (), ())
     waited = job.waited_for
@@ -262,7 +260,6 @@ def _part(name: str) -> Callable[[Estimate], float]:
 
 
 def meetings(job: JobSnapshot) -> Table:
-    """What the ranks of a job meet in, by time."""
     columns = (
         Column("collective", 0, collective_name, words=True, most=40),
         Column("ranks", 5, lambda row: len(row.ranks)),
@@ -281,7 +278,6 @@ def collective_name(row: Any) -> str:
 
 
 def devices(snapshot: Snapshot) -> Table:
-    """Each GPU of several."""
     columns = (
         Column("GPU", 0, lambda row: f"GPU {row.device.device_id} {phrases.cause_badge(row)}",
                words=True, most=40),

@@ -43,14 +43,12 @@ _KINDS = {
 
 
 def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
-    """The report, ending in a newline."""
     signs = _ASCII_SIGNS if ascii_only else _SIGNS
     text = "\n".join(line.rstrip() for line in _lines(snapshot, signs)) + "\n"
     return in_ascii(text) if ascii_only else text
 
 
 def in_ascii(text: str) -> str:
-    """The report without anything beyond ASCII."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
@@ -87,7 +85,6 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 
 
 def job_facts(job: JobSnapshot) -> list[str]:
-    """What the job is, most telling first."""
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     if job.together_ns:

@@ -33,7 +33,6 @@ def base_line(base: BasePace) -> str:
 
 
 def rows(row: TriedEdit) -> Iterator[str]:
-    """One edit: its figures, and below them what else is to be known."""
     predicted = units.UNMEASURED if row.predicted is None else _times(row.predicted)
     measured, between = units.UNMEASURED, ""
     if row.measured is not None:

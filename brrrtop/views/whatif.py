@@ -50,7 +50,6 @@ def hue(row: WhatIf) -> str:
 
 
 def times(row: WhatIf) -> str:
-    """`4.46 ms → 2.88 ms`."""
     return f"{units.duration(row.present_ns)} → {units.duration(row.step_ns)}"
 
 

@@ -26,7 +26,6 @@ def keeps_layout(op: OpSignature) -> bool:
 
 
 def in_groups(op: OpSignature) -> bool:
-    """A convolution in groups of more than one channel."""
     shapes = _shapes(op)
     return shapes is not None and shapes[0][1] > shapes[1][1] > 1
 

@@ -238,8 +238,6 @@ def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
 
 
 class PresentStep(Struct, frozen=True):
-    """The step as it is."""
-
     times_ns: tuple[float, ...]
     """Under each guess."""
     step: Step

@@ -17,8 +17,6 @@ USUAL_MEMORY = 0.7
 
 
 class Roofs(Struct, frozen=True):
-    """Rates of one GPU."""
-
     ceilings: Ceilings | None
     bytes_per_s: float
 
@@ -34,7 +32,6 @@ class Roofs(Struct, frozen=True):
 
 
 def roofs_of(ceilings: Ceilings | None) -> Roofs | None:
-    """The device's roofs; None where its bandwidth is unknown."""
     if ceilings is None or not ceilings.bytes_per_s:
         return None
     return Roofs(ceilings, ceilings.bytes_per_s)

@@ -34,7 +34,6 @@ _HALVINGS = 9
 
 
 def period_ns(step: Step) -> float:
-    """Time of one step in the steady state."""
     if not len(step):
         return 0.0
     whole = _product(*_segments(step))

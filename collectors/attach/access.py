@@ -71,7 +71,6 @@ def _python(process: Process, need_torch: bool) -> CollectorError | None:
 
 
 def debugged(process: Process) -> NotPermitted | None:
-    """That a debugger holds the process right now; None: none does."""
     tracer = int(proc.status(process.pid).get("TracerPid") or 0)
     if not tracer:
         return None

@@ -76,7 +76,6 @@ class Attached:
 
     @property
     def stopped_ns(self) -> int:
-        """For how long threads of the trainer were held, all attempts together."""
         return sum(attempt.stopped_ns for attempt in self.attempts)
 
     def leave(self, limit_s: float = 2.0) -> bool:

@@ -217,7 +217,6 @@ def _connect_by_path(
 
 
 def is_listening(path: str) -> bool:
-    """Somebody still answers at `path`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
         try:
             _connect_by_path(connection, path)

@@ -29,8 +29,6 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A PT_LOAD header: where a piece of the file lies in memory, before the bias."""
-
     flags: int
     offset: int
     address: int

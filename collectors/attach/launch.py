@@ -135,7 +135,6 @@ class Launched:
                 signal.signal(number, handler)
 
     def remove(self) -> None:
-        """Takes the folder away. Processes that still run keep what they have loaded."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 

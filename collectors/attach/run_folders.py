@@ -73,7 +73,6 @@ def note_command(folder: Path, pid: int) -> None:
 
 
 def sockets(folder: Path) -> dict[int, str]:
-    """Processes that have had an agent in `folder` → its socket."""
     try:
         names = sorted(one.name for one in folder.iterdir())
     except OSError:

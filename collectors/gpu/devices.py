@@ -32,8 +32,6 @@ _CORES_PER_SM_SINCE_8_6 = 128
 
 @dataclass(frozen=True, slots=True)
 class NvmlDevice:
-    """One GPU."""
-
     index: int
     """NVML's number."""
     handle: Any
@@ -124,7 +122,6 @@ def _device_by_name(devices: Sequence[NvmlDevice], name: str) -> NvmlDevice | No
 
 
 def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
-    """Devices by the trainer's number, for those whose UUID is known here."""
     known = {bare_uuid(device.uuid): device for device in devices}
     by_number = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
     return {number: device for number, device in by_number.items() if device is not None}
@@ -304,7 +301,6 @@ class GpmSampler:
 
     @property
     def metrics(self) -> frozenset[Metric]:
-        """What this device answers, as far as is known."""
         return (
             frozenset(METRICS[metric][0] for metric in self._wanted)
             if self.supported

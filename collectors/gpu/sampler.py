@@ -91,7 +91,6 @@ class DeviceSampler:
         return self.gpm.sample() if self.gpm.supported else self._utilisation()
 
     def sample(self) -> list[Reading]:
-        """Everything else that is due and answers."""
         readings = [*self._usage(), *self._board_state()]
         readings += [*self._links_now(), *self._xid()]
         if self._is_due("steady", STEADY_EVERY_NS):
@@ -192,7 +191,6 @@ class DeviceSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        """The same for programs: what of `collectors.vocabulary` holds."""
         return frozenset({MPS} if self.tenants and self.tenants.mps else ())
 
     def close(self) -> None:
@@ -212,7 +210,6 @@ class NvmlSampler:
         return self._gather(DeviceSampler.fast)
 
     def sample(self) -> npt.NDArray[np.void]:
-        """The rest, as an array of `wire.GAUGE`."""
         return self._gather(DeviceSampler.sample)
 
     def _gather(self, read: Callable[[DeviceSampler], list[Reading]]) -> npt.NDArray[np.void]:
@@ -234,7 +231,6 @@ class NvmlSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        """What holds of any of the devices."""
         return frozenset().union(*(one.facts for one in self._devices.values()))
 
     def close(self) -> None:

@@ -86,7 +86,6 @@ class GaugeThread(_NvmlThread):
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader must know, as sentences."""
         if self.unavailable is not None:
             return self._missing
         silent_ns = time.monotonic_ns() - self._alive_ns

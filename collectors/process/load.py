@@ -68,8 +68,6 @@ class CpuShare:
 
 
 class HostLoad:
-    """Gauges of this process and of the trainer."""
-
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
         self._own = {os.getpid(): CpuShare(os.getpid())}
@@ -102,7 +100,6 @@ class HostLoad:
 
     @property
     def trainer_end(self) -> str:
-        """That the trainer exited, and how as far as anybody can know, in words."""
         if self._told_end is not None:
             return self._told_end
         how = self._end.describe() if self._end is not None else None
@@ -217,7 +214,6 @@ class LoaderWorkers:
 
     @property
     def message(self) -> str | None:
-        """`loader workers in disk wait`; None without workers, or while most do different things."""
         if len(self._seen) < LEAST_LOOKS:
             return None
         states = self._states

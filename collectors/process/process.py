@@ -56,7 +56,6 @@ class Process:
 
     @property
     def root(self) -> str:
-        """The process's `/` as a path of ours: works across mount namespaces."""
         return f"/proc/{self.pid}/root"
 
     @cached_property
@@ -83,7 +82,6 @@ class Process:
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """The environment it was started with; later changes do not show."""
         with _looking_into(self):
             return proc.environ(self.pid)
 
@@ -250,7 +248,6 @@ def pids() -> Iterator[int]:
 
 
 def yama_scope() -> int | None:
-    """kernel.yama.ptrace_scope, None where the kernel has no Yama."""
     try:
         return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):

@@ -42,8 +42,6 @@ class Hello(Struct):
 
 
 class DeviceFacts(Struct):
-    """One GPU, by the field names of `brrrtop.model.tables.Device`."""
-
     device_id: _Id = 0
     name: str | None = None
     sm_count: _Small | None = None
@@ -98,8 +96,6 @@ class Status(Struct):
 
 
 class End(Struct):
-    """Why nothing follows."""
-
     reason: str = "ended"
 
 

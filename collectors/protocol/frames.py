@@ -251,7 +251,6 @@ Turn = Callable[[int, bytes], bytes]
 
 
 def encode(frame: Frame, turned: Turn | None = None) -> bytes:
-    """The frame as bytes, header included; `turned` has the payload last."""
     if frame.kind in DTYPES:
         payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
     elif frame.kind == Kind.NAMES:

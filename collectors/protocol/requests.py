@@ -36,8 +36,6 @@ class Op(IntEnum):
 
 
 class Wanted(IntFlag):
-    """What to trace, and at which risk. Several monitors: all that any of them wants."""
-
     DEFAULT = 15
     """Kernels, copies, launches and waits: traced in any case."""
     GRAPHS = 32

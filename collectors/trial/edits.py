@@ -361,8 +361,6 @@ class Autocast(Forward):
 
 
 class ChannelsLast(Forward):
-    """With its images in channels-last."""
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: self._converted(value) for name, value in kwargs.items()}
         return self._forward(*map(self._converted, args), **kwargs)

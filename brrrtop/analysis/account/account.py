@@ -33,7 +33,6 @@ BUSY = (
 
 
 def book(facts: Facts) -> Account:
-    """The account of a window."""
     span = facts.window.span
     low, high = span.t0_ns, span.t1_ns
     others = idle_causes.others_there(facts.window)
@@ -170,7 +169,6 @@ def _crowd(starts: I8, ends: I8, labels: Labels) -> list[int]:
 
 
 def add(accounts: Sequence[Account]) -> Account:
-    """The sum of accounts."""
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)

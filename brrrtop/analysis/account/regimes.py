@@ -117,7 +117,6 @@ def confidence(
 
 
 def parts_of_overhead(account: Account) -> dict[str, int]:
-    """Time of each cause of overhead, ns."""
     return {
         **account.idle_ns,
         "exposed_comm": account.exposed_comm_ns,

@@ -56,7 +56,6 @@ NONE = HostSteps(EMPTY, EMPTY, 0.0)
 
 
 def host_steps(facts: Facts) -> HostSteps:
-    """The steps that ranges tell; none where no range does."""
     window, marks, call_rows = facts.window, facts.window.marks, facts.call_rows
     long = marks.starts_ns < marks.ends_ns
     profiler = np.flatnonzero(long & (marks.classes == MarkClass.STEP))

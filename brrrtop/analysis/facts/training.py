@@ -32,8 +32,6 @@ _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 
 
 class Optimizer(Struct, frozen=True):
-    """Optimizer kernels of the window."""
-
     updates: int | None
     """Optimizer steps seen; None without marks."""
     kernels: int

@@ -31,7 +31,6 @@ class Copies(Struct, frozen=True):
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Achieved rate; None for nothing copied."""
         return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
 
 

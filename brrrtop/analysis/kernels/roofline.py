@@ -226,7 +226,6 @@ RESERVED_SINCE_8 = 1024
 
 
 def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """Blocks one SM holds at once, at least 1."""
     capability = device.capability or (8, 0)
     most_threads = device.max_threads_per_sm or _THREADS_PER_SM.get(capability, 2048)
     limits = [_BLOCKS_PER_SM.get(capability, 32)]

@@ -54,7 +54,6 @@ def nested_in_same(parents: I8, keys: I8) -> Bool:
 
 
 def sums(keys: I8, size: int, values: I8 | F8) -> I8:
-    """Summed values by key, as integers."""
     return np.rint(np.bincount(keys, values, size)).astype(np.int64)
 
 
@@ -65,7 +64,6 @@ def sides_by(keys: I8, size: int, work: Facts, rows: I8) -> I8:
 
 
 def named_sides(row: I8) -> dict[str, int]:
-    """The sides that have any time."""
     return {side: int(ns) for side, ns in zip(BUCKETS, row.tolist(), strict=True) if ns}
 
 

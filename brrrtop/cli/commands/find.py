@@ -114,7 +114,6 @@ _INSTEAD = (
 
 
 def line_of(one: Candidate) -> str:
-    """A trainer in one line of a list."""
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
     width = max(LIST_WIDTH, shutil.get_terminal_size().columns - 6)

@@ -132,7 +132,6 @@ WHAT = {
 
 
 def scenarios() -> dict[str, Path]:
-    """The shipped recordings by name; a folder holds those of a job's ranks."""
     folder = Path(brrrtop.data.__path__[0]) / FOLDER
     paths = {*folder.glob("*.brrr"), *(path.parent for path in folder.glob("*/*.brrr"))}
     return {path.stem: path for path in sorted(paths)}

@@ -107,7 +107,6 @@ class Database:
     def texts(
         self, table: str, key: str, value: str, where: str = "1"
     ) -> Iterator[tuple[int, str]]:
-        """Key and text of each row; nothing where there is no such table."""
         if self.has(table, value) and (key == "rowid" or self.has(table, key)):
             yield from self._counted(
                 self._connection.execute(
@@ -424,8 +423,6 @@ _OF_AMD = (
 
 
 class NsysSource(TraceSource):
-    """A trace of Nsight Systems (`nsys export --type sqlite`)."""
-
     kind = "nsys"
 
     def _read(self) -> list[Frame]:

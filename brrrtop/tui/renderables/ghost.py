@@ -41,7 +41,6 @@ class Race(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """`the ghost is 1,312 steps ahead`."""
         if abs(self.step_ns / self.ghost_ns - 1) < LEAST:
             return "you keep up with the ghost"
         ahead = self.ahead

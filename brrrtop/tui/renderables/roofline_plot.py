@@ -33,8 +33,6 @@ GUTTER = 13
 
 
 class Frame(Struct, frozen=True):
-    """Maps intensity and rate to cells."""
-
     width: int
     height: int
     y_high: float

@@ -188,7 +188,6 @@ def _gap(cell: Layers) -> str | None:
 
 
 def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
-    """Times below the lanes, from the step's begin."""
     room = max(1, width - GUTTER)
     signs = [" "] * room
     for part in range(5):
@@ -202,7 +201,6 @@ def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
 
 
 def kinds_shown(rows: Sequence[Row]) -> list[str]:
-    """What is to be seen in these lanes, most of it first."""
     total: dict[str, float] = {}
     for row in rows:
         for cell in row.cells:

@@ -59,7 +59,6 @@ class Code(Chooser, Scrolled):
 
     @property
     def _line(self) -> CodeLine | None:
-        """The chosen one."""
         return self._hot[self.choices()[self.at]] if self._hot else None
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -105,7 +104,6 @@ class Code(Chooser, Scrolled):
         return [*lines, *(Text() for _ in range(room - len(lines))), *below]
 
     def _diff(self, width: int) -> list[Text]:
-        """The chosen edit: its diff, or why there is none and what to write by hand."""
         palette, at = self.palette, self._edit % len(self._changes)
         change = self._changes[at]
         title = f"edit {at + 1} of {len(self._changes)}: {change.edit}, {change.speed} faster"

@@ -38,8 +38,6 @@ LABEL, BAR, TREND = 22, 24, 40
 
 
 class Details(Scrolled):
-    """All figures that the main screen leaves out."""
-
     topic = "the run in figures"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -186,7 +184,6 @@ def counter_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text
 
 
 def limits(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """What is used of what there is."""
     gauges = snapshot.gauges
     for label, used, total, form in (
         ("memory", Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES, units.size),

@@ -65,7 +65,6 @@ class KernelPane(Scrolled):
 def kernel_lines(
     kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
-    """Everything known of one kernel."""
     side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
@@ -157,7 +156,6 @@ def _roof_words(kernel: KernelRow) -> str:
 
 
 def sides_by_name(kernels: Iterable[KernelRow]) -> dict[str, Side]:
-    """The side of each name; of its longer row where it has several."""
     sides: dict[str, Side] = {}
     for kernel in kernels:
         sides.setdefault(kernel.name, kernel.side)

@@ -27,8 +27,6 @@ NO_LOADER = (
 
 
 class Log(Scrolled):
-    """What changed, and when."""
-
     topic = "log, newest first"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -38,8 +36,6 @@ class Log(Scrolled):
 
 
 class Loaders(Scrolled):
-    """Every loader that the training loop waited for."""
-
     topic = "loader"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -50,8 +46,6 @@ class Loaders(Scrolled):
 
 
 class Tables(Scrolled):
-    """Ops, modules, stalls, copies, ranges and memory of the window."""
-
     topic = "ops, modules and memory"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:

@@ -69,7 +69,6 @@ class StepPane(Pane, can_focus=True):
 
     @property
     def view(self) -> Span:
-        """The part of the step that is drawn."""
         assert self.picture is not None
         return self._view or self.picture.span
 
@@ -134,7 +133,6 @@ class StepPane(Pane, can_focus=True):
         return [Text.styled(head, muted), *(bar for bar in bars if bar is not None)]
 
     def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:
-        """The longest bar of a lane in the cell of the cursor."""
         bars = lane.bars
         near = np.flatnonzero(
             (bars.starts_ns <= at_ns + reach_ns) & (bars.ends_ns > at_ns - reach_ns)
@@ -235,7 +233,6 @@ class StepPane(Pane, can_focus=True):
         self.redraw()
 
     def action_follow(self) -> None:
-        """The newest picture again."""
         self._kept = self._view = self._at_ns = None
         self.redraw()
 

@@ -85,7 +85,6 @@ class Advice(Pane, can_focus=True):
 
 
 def why_none(snapshot: Snapshot) -> str:
-    """Why there is no advice, as a sentence."""
     if snapshot.estimate is None:
         return "Advice needs a whole window of device activity first."
     if snapshot.estimate.steps.warming_up:
@@ -115,7 +114,6 @@ def flow(
 
 
 def try_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
-    """What to try, wrapped."""
     style = palette.style("text")
     return hanging(f"{'try':>9}  ", advisory.suggests, width - 1, palette.style("good"), style)
 

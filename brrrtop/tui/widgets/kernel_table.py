@@ -152,7 +152,6 @@ class KernelTable(Chooser, Pane):
         return "No kernels seen."
 
     def reveal(self, place: int) -> None:
-        """The first place is of whichever kernel comes first."""
         if not place:
             self._chosen, self._first = None, 0
 

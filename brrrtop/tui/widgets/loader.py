@@ -74,7 +74,6 @@ def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list
 
 
 def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """Each loader with all that is known, sentences wrapped."""
     lines: list[Text] = []
     every_ns = sum(row.total_ns for row in snapshot.tables.loaders) or 1
     for row in snapshot.tables.loaders:

@@ -58,11 +58,9 @@ class LineWidget(Widget):
         return cast("ThemedApp[object]", self.app).palette
 
     def redraw(self) -> None:
-        """Puts the lines that there are now."""
         raise NotImplementedError
 
     def put(self, lines: list[Text]) -> None:
-        """Shows these lines, cut where they are too long."""
         lines = stacked(lines, self.content_size.width)
         for y, count in runs(changed(self._lines, lines)):
             self.refresh(Region(0, y, self.size.width, count))

@@ -74,7 +74,6 @@ class Scrolled(Pane, can_focus=True):
         return marked
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """All lines, however many."""
         raise NotImplementedError
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:

@@ -101,7 +101,6 @@ def no_samples(snapshot: Snapshot, none: str) -> str:
 
 
 def log_lines(events: Sequence[Event], now_ns: int, palette: Palette, width: int) -> list[Text]:
-    """What changed and when, newest first."""
     return [line for one in reversed(events) for line in event_lines(one, now_ns, palette, width)]
 
 

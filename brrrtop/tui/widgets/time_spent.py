@@ -106,7 +106,6 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 
 
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
-    """`├train main.py:303 ──────├evaluate main.py:377├train ──◆──`: phases, and marks of events."""
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
     run = snapshot.run

@@ -72,7 +72,6 @@ def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
 
 
 def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
-    """What holds the run back on its hue, and a space."""
     estimate = snapshot.estimate
     assert estimate is not None
     regime, words = estimate.regime, phrases.badge(snapshot)
@@ -129,8 +128,6 @@ def fits_whole(note: str, width: int) -> bool:
 
 
 class RunBars(Fitted):
-    """Where the time of the run went, by cause; below it that of the last seconds."""
-
     most = 2
 
     def show(self, snapshot: Snapshot) -> None:
@@ -164,8 +161,6 @@ def run_bar(name: str, account: Account, palette: Palette, width: int) -> Text:
 
 
 class Figures(Pane):
-    """How fast the run steps, and what it takes: one line."""
-
     def inputs(self, snapshot: Snapshot) -> object:
         won = recoverable(snapshot, self.app.settings)
         return (figures(snapshot, won), alarms(snapshot))

@@ -19,7 +19,6 @@ QUIET = ("gc", "logging", "checkpoint", "evaluation")
 
 
 def loader_ready(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
-    """The step with the next batch always there."""
     edited = _without(step, ("input",))
     return None if edited is None else replace(edited, batch_ns=0.0)
 

@@ -66,7 +66,6 @@ class Places:
             self._noted.append((mark_class, at_ns, thread_number(get_ident()), spots))
 
     def send(self, now_ns: int) -> None:
-        """Mark what was noted; on the control thread, which may read files."""
         if now_ns < self._noted_ns:  # the clock was set back
             self.due.clear()
         self._noted_ns = now_ns

@@ -91,7 +91,6 @@ def set_registers(tid: int, which: int, values: bytes) -> None:
 
 
 def signal_mask(tid: int) -> bytes:
-    """The blocked signals of a stopped thread, 8 bytes."""
     buffer = ctypes.create_string_buffer(8)
     request(GETSIGMASK, tid, 8, ctypes.addressof(buffer))
     return buffer.raw

@@ -10,7 +10,6 @@ _APART_S = 0.002
 
 
 def thread_ids(pid: int) -> list[int]:
-    """The threads of `pid`, main thread first."""
     return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
 
 

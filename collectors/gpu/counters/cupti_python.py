@@ -57,7 +57,6 @@ def load_cupti(search: Sequence[str] | None = None) -> Path | None:
 
 
 def loaded_cupti() -> list[str]:
-    """The libcupti files in this process."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

@@ -119,7 +119,6 @@ class CounterThread(SamplerThread):
 
     @property
     def active(self) -> bool:
-        """Samples are coming, and enough of them for gauges."""
         return self._active
 
     @property
@@ -372,7 +371,6 @@ class Coverage:
 
     @property
     def share(self) -> float | None:
-        """0..1 of late; None: too early to say."""
         if not self._seen:
             return None
         (low_s, low_ns), (high_s, high_ns) = self._seen[0], self._seen[-1]

@@ -40,8 +40,6 @@ DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details
 
 
 class Event(Struct, gc=False):
-    """One thing that was done."""
-
     name: str
     start_ns: int
     span_ns: int
@@ -424,7 +422,6 @@ class _Builder:
         line.events.append(Event(event.name, *times, numbers[0], details, numbers[1]))
 
     def profile(self) -> Profile:
-        """What was read, with the names that may come last."""
         for (pid, tid), line in self._lines.items():
             line.plane = self._planes.get(pid, "")
             line.name = self._names.get((pid, tid), "")

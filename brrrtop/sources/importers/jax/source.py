@@ -25,8 +25,6 @@ _MOST_BYTES = 1 << 30
 
 
 class JaxSource(TraceSource):
-    """A profile of JAX."""
-
     kind = "jax"
 
     def _read(self) -> list[Frame]:

@@ -39,8 +39,6 @@ _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActiv
 
 
 class KinetoSource(TraceSource):
-    """A trace of torch.profiler."""
-
     kind = "kineto"
 
     def _read(self) -> list[Frame]:

@@ -80,20 +80,17 @@ class Event(Struct, gc=False):
     args: dict[str, Any]
 
     def integer(self, name: str) -> int:
-        """An argument of `INTEGERS`."""
         key, default = _INTEGERS[name]
         value: Any = self.args.get(key)
         return value if _fits(value) else default
 
     def three(self, key: str) -> tuple[int, int, int]:
-        """A grid or a block."""
         value: Any = self.args.get(key)
         if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
             return value[0], value[1], value[2]
         return 0, 0, 0
 
     def signature(self) -> tuple[Any, ...]:
-        """Name and raw arguments, as JSON text."""
         raw = [msgspec.json.encode(self.args[k]) if k in self.args else b"" for k in _RAW.values()]
         dims, types, _, _, elements, *_ = raw
         return (self.name, *raw) if dims or types or elements else name_alone(self.name)
@@ -326,7 +323,6 @@ class Collected:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories that events had, used or not."""
         return tuple(self._codes)
 
     def add_category(self, name: str) -> None:

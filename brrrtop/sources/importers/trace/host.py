@@ -21,12 +21,10 @@ from collectors.vocabulary import CallClass, MarkClass
 
 
 def rows_of(table: Columns, rows: Array) -> Columns:
-    """Some rows of every column."""
     return {key: column[rows] for key, column in table.items()}
 
 
 def records_of(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
-    """Records with the named columns, the rest zero."""
     records = np.zeros(len(table["start_ns"]), dtype)
     for key in keys:
         records[key] = table[key]
@@ -34,7 +32,6 @@ def records_of(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> A
 
 
 def of_class(table: Columns, mark_class: MarkClass) -> Array:
-    """One mark a row."""
     records = records_of(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
     records["mark_class"] = mark_class
     return records
