@@ -141,9 +141,6 @@ def doctor(pid: int | None, files: AgentFiles | None = None) -> Report:
     Args:
         pid: Who is to be watched.
         files: The agent; None: this installation has none (its check then says so).
-
-    Raises:
-        NoSuchProcess: There is no such process.
     """
     if pid is None:
         return Report(None, tuple(_host(files)))

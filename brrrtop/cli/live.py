@@ -55,12 +55,7 @@ OWN = {
 
 
 def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> Controller:
-    """What watches a trainer with (or, `agent` None, without) an agent in it.
-
-    Raises:
-        UsageError: The file of `--record` exists.
-        CollectorError: The agent has gone already; no file was begun.
-    """
+    """What watches a trainer with (or, `agent` None, without) an agent in it."""
     if agent is not None and options.trace_graphs is not False:
         leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
@@ -149,9 +144,6 @@ def watch(
 
     Args:
         successors: Who the screen may go on with when the trainer ends; reports and gates do not.
-
-    Raises:
-        GateTripped: A gate held for long enough.
     """
     reports = options.once or options.json or bool(options.gates)
     on_screen = not reports and show.on_a_terminal()
@@ -160,11 +152,7 @@ def watch(
 
 
 def show_driver(driver: Live, options: Options, label: str) -> int:
-    """A driver in the way the options and the terminal ask for; closed at the end.
-
-    Raises:
-        GateTripped: A gate held for long enough.
-    """
+    """A driver in the way the options and the terminal ask for; closed at the end."""
     try:
         if not options.once and (options.json or options.gates):
             return _lines(driver, options)

@@ -72,11 +72,7 @@ class Budget:
         self._most_resident: float | None = None
 
     def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same blocks.
-
-        Raises:
-            BadInput: They are more than the file may take.
-        """
+        """The same blocks."""
         for block in blocks:
             self.text_bytes += len(block)
             if not self._force:

@@ -246,11 +246,7 @@ class RecordingSource:
 
     @property
     def span(self) -> Span | None:
-        """From the first frame to the last there was when it was first asked for.
-
-        Raises:
-            BadInput: It is too large without `force`.
-        """
+        """From the first frame to the last there was when it was first asked for."""
         if self._span is None and not self._closed:
             stamps = _Stamps()
             low = high = 0
@@ -267,11 +263,7 @@ class RecordingSource:
         return self._ahead is None
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames with `sent_ns <= until_ns`.
-
-        Raises:
-            BadInput: There is more in it than may be read without `force`.
-        """
+        """The next frames with `sent_ns <= until_ns`."""
         while (frame := self._ahead) is not None:
             if until_ns is not None and frame.sent_ns > until_ns:
                 return
@@ -406,10 +398,6 @@ def convert(source: Source, path: str | Path) -> None:
     Args:
         source: Read from where it stands to its end.
         path: Must not exist.
-
-    Raises:
-        UsageError: `path` exists.
-        BrrrtopError: The source or the file fails.
     """
     frames = list(source.frames())
     facts: dict[str, Any] = {

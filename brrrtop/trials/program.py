@@ -242,9 +242,6 @@ def _unchanged(header: Header | None, edits: Sequence[str]) -> str | None:
 def guarded_folder() -> Iterator[Path]:
     """A private folder. Whatever becomes of us, a guardian ends the programs that belong to it and
     removes it.
-
-    Raises:
-        NotWritable: It cannot be made.
     """
     folder = run_folders.make()
     watcher = subprocess.Popen(

@@ -112,11 +112,7 @@ class Attached:
 
 
 def find_agent(process: Process) -> Client | None:
-    """A connection to an agent that another monitor put there, or that started with the trainer.
-
-    Raises:
-        PeerTooOld, PeerTooNew: There is one, of another wire version.
-    """
+    """A connection to an agent that another monitor put there, or that started with the trainer."""
     try:
         paths = client.listening_sockets(process.pid)
     except OSError:

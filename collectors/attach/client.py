@@ -53,11 +53,7 @@ class Client:
         return self._socket.fileno()
 
     def frames(self) -> list[Frame]:
-        """The frames that have arrived, in order; none is no sign of an end.
-
-        Raises:
-            WireError: What the agent sent makes no sense.
-        """
+        """The frames that have arrived, in order; none is no sign of an end."""
         frames, self._first = self._first, []
         with self._lock:
             self._push()
@@ -248,11 +244,7 @@ def _other_version(fault: wire.WireError) -> PeerTooNew | PeerTooOld:
 
 
 def listening_sockets(pid: int) -> list[str]:
-    """Paths of the Unix sockets on which process `pid` listens, as it sees them.
-
-    Raises:
-        OSError: We may not look into the process.
-    """
+    """Paths of the Unix sockets on which process `pid` listens, as it sees them."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -69,11 +69,7 @@ class Place:
         return f"/proc/self/fd/{self.handle}/{SOCKET_NAME}"
 
     def write(self, name: str, text: str) -> None:
-        """A new file that only the trainer's user may read.
-
-        Raises:
-            OSError: It is there already, or there is no room.
-        """
+        """A new file that only the trainer's user may read."""
         run_as(self.uid, self.gid, lambda: _write(self.handle, name, text.encode()))
 
     def remove(self) -> None:
@@ -185,11 +181,7 @@ def prepare(process: Process, files: AgentFiles) -> Place:
 
 
 def _handle(root: str | None, path: str) -> int:
-    """A handle of the folder `path`, in a container of the one that its processes see.
-
-    Raises:
-        OSError: There is no such folder, or a link leads there from inside a container.
-    """
+    """A handle of the folder `path`, in a container of the one that its processes see."""
     if root is None:
         return os.open(path, _HANDLE)
     handle = os.open(root, _HANDLE)

@@ -67,11 +67,7 @@ class Launched:
         return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
-        """A connection to the agent of process `pid`.
-
-        Raises:
-            CollectorError: As `collectors.attach.client.connect`.
-        """
+        """A connection to the agent of process `pid`."""
         path = self.sockets().get(pid, f"{self.folder}/{pid}.{attach_files.SOCKET_NAME}")
         uid = processes.read(pid).uid
         return client.connect(path, pid=pid, uid=uid, limit_s=limit_s)
@@ -242,9 +238,6 @@ def _begin(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
 def listening(own: AgentFiles) -> Iterator[None]:
     """The agent loaded and listening. One that this brought is taken out again, with its folder: a
     monitor does that when it leaves, unless it never came or was killed.
-
-    Raises:
-        CollectorError: It cannot be loaded; says why.
     """
     process = processes.read(os.getpid())
     there = attach.find_agent(process)

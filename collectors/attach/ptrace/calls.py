@@ -61,11 +61,7 @@ def _fail(what: str) -> None:
 
 
 def request(what: int, tid: int, address: int = 0, value: int = 0) -> None:
-    """One ptrace request.
-
-    Raises:
-        OSError: With the kernel's errno; ESRCH: ended, or not stopped.
-    """
+    """One ptrace request."""
     if _ptrace(what, tid, address, value) < 0:
         _fail(f"ptrace request {what:#x} on thread {tid}")
 
@@ -102,11 +98,7 @@ def set_signal_mask(tid: int, mask: bytes) -> None:
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Bytes of another process, honouring page protection.
-
-    Raises:
-        OSError: EFAULT where nothing readable is mapped.
-    """
+    """Bytes of another process, honouring page protection."""
     buffer = ctypes.create_string_buffer(size)
     ours, theirs = _Piece(ctypes.addressof(buffer), size), _Piece(address, size)
     if _read_from(pid, ours, 1, theirs, 1, 0) != size:
@@ -115,11 +107,7 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def write_memory(pid: int, address: int, content: bytes) -> None:
-    """Bytes into another process, honouring page protection: never into a guard page or into code.
-
-    Raises:
-        OSError: EFAULT where nothing writable is mapped.
-    """
+    """Bytes into another process, honouring page protection: never into a guard page or into code."""
     buffer = ctypes.create_string_buffer(content, len(content))
     ours, theirs = _Piece(ctypes.addressof(buffer), len(content)), _Piece(address, len(content))
     if _write_to(pid, ours, 1, theirs, 1, 0) != len(content):

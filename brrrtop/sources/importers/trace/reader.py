@@ -311,11 +311,7 @@ class Events:
         """What is missing, in sentences."""
 
     def read(self, runs: Runs, inflater: Inflater) -> dict[str, Any]:
-        """What follows the events.
-
-        Raises:
-            BadInput: It is no trace.
-        """
+        """What follows the events."""
         for run in runs:
             try:
                 self._take(run)

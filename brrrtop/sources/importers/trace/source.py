@@ -64,11 +64,7 @@ class TraceSource(ABC):
         return self._frames is not None and self._next >= len(self._frames)
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames.
-
-        Raises:
-            BadInput: Not a trace, or one without work of a GPU.
-        """
+        """The next frames."""
         frames = self._all()
         while self._next < len(frames):
             frame = frames[self._next]
