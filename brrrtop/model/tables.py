@@ -196,7 +196,6 @@ class Samples(Columns, frozen=True, eq=False):
     """This and what follows: shares of peak 0..1, NaN where not sampled. SMs with a warp on them."""
     tensor: F8
     dram: F8
-    issue: F8
     """Instructions issued over what the SMs can issue."""
 
 

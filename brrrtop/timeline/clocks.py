@@ -167,7 +167,7 @@ def _columns(samples: Samples) -> F8:
     """Readings that move, shape (n, c)."""
     columns = [
         column
-        for column in (samples.sm, samples.tensor, samples.dram, samples.issue)
+        for column in (samples.sm, samples.tensor, samples.dram)
         if len(column) and np.isfinite(column).all() and column.std() > 0.01
     ]
     return np.column_stack(columns) if columns else np.empty((len(samples), 0))

@@ -151,7 +151,7 @@ def samples(rows: Records) -> Samples:
     return Samples(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
         rows["device"].astype(np.int32), np.full(len(rows), np.nan),
-        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
+        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram")),
     )  # fmt: skip
 
 

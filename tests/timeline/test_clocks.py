@@ -52,7 +52,7 @@ def sampled(
     size, nothing = len(tensor), np.full(len(tensor), np.nan)
     return Samples(
         own[:-1], own[1:], np.full(size, offset_ns + late_ns), np.zeros(size, np.int32),
-        nothing, nothing, tensor, dram, nothing,
+        nothing, nothing, tensor, dram,
     )  # fmt: skip
 
 
