@@ -154,50 +154,36 @@ def _run(run: Run | None) -> dict[str, Any]:
     witness, now = run.witness, run.now
     return {
         "run": {
-            "duration_ns": run.duration_ns,
-            "traced_ns": run.traced_ns,
-            "steps": run.steps,
-            "step_ms": _ms(run.step_ns),
-            "samples_per_s": run.samples_per_s,
+            **pick(run, "duration_ns traced_ns steps"),
+            **_in_ms(run, "step"),
+            **pick(run, "samples_per_s"),
             "phases": [_phase(one) for one in run.phases],
             "witness": {
-                "active_counter": witness.active_counter,
-                "active_account": witness.active_account,
+                **pick(witness, "active_counter active_account"),
                 "step_ms_marks": _ms(witness.step_ns_marks),
                 "step_ms_traced": _ms(witness.step_ns_traced),
-                "waits_ledger": witness.waits_ledger,
-                "waits_account": witness.waits_account,
+                **pick(witness, "waits_ledger waits_account"),
             },
         },
-        "now": None
-        if now is None
-        else {
-            "duration_ns": now.duration_ns,
+        "now": now
+        and {
+            **pick(now, "duration_ns"),
             "split": pick(now.split, _SPLIT),
-            "phase": now.phase,
-            "where": now.where,
-            "step_ms": _ms(now.step_ns),
-            "active": now.active,
+            **pick(now, "phase where"),
+            **_in_ms(now, "step"),
+            **pick(now, "active"),
         },
     }
 
 
 def _phase(phase: Phase) -> dict[str, Any]:
     return {
-        "kind": phase.kind,
-        "where": phase.where,
-        "share": phase.share,
-        "duration_ns": phase.duration_ns,
-        "count": phase.count,
-        "longest_ns": phase.longest_ns,
-        "steps": phase.steps,
-        "step_ms": _ms(phase.step_ns),
+        **pick(phase, "kind where share duration_ns count longest_ns steps"),
+        **_in_ms(phase, "step"),
         "waits_for_data": phase.waits_share,
         "waits_for_data_most": max(phase.waits_most_ns, phase.waits_ns) / max(1, phase.duration_ns),
-        "traced_steps": phase.traced_steps,
-        "traced_ns": phase.traced_ns,
-        "active": phase.active,
-        "split": None if phase.split is None else pick(phase.split, _SPLIT),
+        **pick(phase, "traced_steps traced_ns active"),
+        "split": phase.split and pick(phase.split, _SPLIT),
     }
 
 

@@ -5,8 +5,8 @@ Which trainers of this host are ranks of one job.
 
 from __future__ import annotations
 
-import ipaddress
 import os
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,6 +215,7 @@ def _rank(process: Process) -> tuple[int | None, int | None]:
     return ranks.get("RANK", ranks.get("SLURM_PROCID")), ranks.get("WORLD_SIZE")
 
 
+_LOOPBACK = re.compile(r"localhost(\.|$)|127\.|::1$")
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 """Ranks that have these in common meet each other (torch.distributed's `env://`)."""
 
@@ -294,14 +295,7 @@ def _rendezvous(process: Process) -> tuple[str, ...] | None:
         return None
     if not all(where) or where[-1] == "1":
         return None
-    return (*where, _network(process)) if _is_loopback(where[0]) else where
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost" or address.startswith("localhost.")
+    return (*where, _network(process)) if _LOOPBACK.match(where[0]) else where
 
 
 def _network(process: Process) -> str:
