@@ -1,7 +1,5 @@
 """Checks whether a process can be watched, and how far; if not, names the command that fixes it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """All advice on one window: edits whose simulated gain is worth it, and what no edit stands for; ordered."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct

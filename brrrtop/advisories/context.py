@@ -4,8 +4,6 @@ A saving of device time is simulated, as kernels that take less of it; a saving 
 only as far as the device idled for it.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

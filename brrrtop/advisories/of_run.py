@@ -5,8 +5,6 @@ longer and wins nothing. What an edit takes away that the ledger measured (waits
 the ledger says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct

@@ -5,8 +5,6 @@ decorators in one of them, or in a new one. `python -m brrrtop.advisories.regist
 `ADVISORIES.md`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache

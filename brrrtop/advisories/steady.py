@@ -3,8 +3,6 @@
 A pure state machine: `update` takes what one window says, `shown` is what a screen shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct

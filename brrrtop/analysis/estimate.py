@@ -1,7 +1,5 @@
 """The method's table of contents: a window in, an estimate out."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import replace
 

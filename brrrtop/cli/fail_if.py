@@ -6,8 +6,6 @@
 Shares are written `30%` or `0.3`. A field nobody measured makes a condition neither true nor false.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -1,7 +1,5 @@
 """Who takes an ended trainer's place: same user, same command line, same folder, started after it."""
 
-from __future__ import annotations
-
 import copy
 import time
 from pathlib import Path

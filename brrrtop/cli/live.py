@@ -2,8 +2,6 @@
 
 Of a job all ranks, running or just started, with an agent in each, are one screen or one report."""
 
-from __future__ import annotations
-
 import copy
 import os
 import time

@@ -1,7 +1,5 @@
 """Snapshots to stdout (data) and sentences to stderr (narration)."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """The report as one page: pictures and tables, nothing loaded from anywhere, no script."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from html import escape

@@ -1,7 +1,5 @@
 """Pictures of a report as SVG: no script, no font, no file beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

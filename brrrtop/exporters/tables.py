@@ -3,8 +3,6 @@
 What a report can be written as. A new format is one module and one line here.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import os

@@ -1,7 +1,5 @@
 """All that is known of a stretch of the run without tracing: marks, samples and the GPU's own counter."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 

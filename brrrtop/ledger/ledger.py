@@ -1,7 +1,5 @@
 """The run so far. What is old is kept as sums, so a run of days takes as much memory as one of minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

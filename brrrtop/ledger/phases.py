@@ -5,8 +5,6 @@ distance are training. A distance above the usual one holds something else where
 stood in a function, or at a line, that no usual step goes through. Without an optimizer batches are steps.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Where a sample found the training thread, and what the program does there, by the user's own names."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -5,8 +5,6 @@ Computes nothing. Times are integer nanoseconds; device times are summed over ke
 may overlap. `None` is "not recorded".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ All arrays are int64 of shape (n,). "Sorted" means by start. "Merged" means sort
 not touching. A `Nest` tells which of many intervals holds which, thread by thread.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

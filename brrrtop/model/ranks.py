@@ -4,8 +4,6 @@ Times are integer nanoseconds; clocks are the reference rank's, the first one th
 `None` is "not measured"; a measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field

@@ -3,8 +3,6 @@
 Shares are of the time per unit of work and 0..1; `None` is "not measured".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field

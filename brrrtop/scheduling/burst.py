@@ -1,7 +1,5 @@
 """One burst from its order on: what it was to be, and what the agent has reported of it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.model import intervals

@@ -5,8 +5,6 @@ cost, and the next one comes when the debt is paid. What it costs is measured in
 (`step_cost`); until then a burst is taken to cost what the worst loop on an H200 cost.
 """
 
-from __future__ import annotations
-
 import math
 
 from msgspec.structs import replace

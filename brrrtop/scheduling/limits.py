@@ -1,7 +1,5 @@
 """The limits that bursts of tracing keep to, and the orders they lead to."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ A phase here is the function that the training thread is in besides the loop tha
 samples differ from the place of the step, within two seconds, and forgotten with the monitor. No clock.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

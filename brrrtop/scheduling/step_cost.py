@@ -6,8 +6,6 @@ cancels. Very long steps (checkpoint, evaluation) are cut off at the same length
 that they cannot decide the comparison, and equal distributions still give zero on average.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@ when the first is worth its cost, whether it showed enough), and cheap signals t
 differently. No clock, no I/O.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the agent says of itself: its state, and what keeps it from tracing kernels."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A finished source as a whole: one snapshot of everything in it, for `analyze`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

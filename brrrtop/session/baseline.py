@@ -1,7 +1,5 @@
 """A baseline, and what is compared with it as a session goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 

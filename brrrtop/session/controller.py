@@ -3,8 +3,6 @@
 Owns the governor and the requests. A source brings the frames; nothing else gives orders to an agent.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

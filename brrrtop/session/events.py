@@ -5,8 +5,6 @@ saw, a person's marks and what came of them among them. A line is told by its nu
 told again replaces itself, once it is known how long a regime lasted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each window added: points of the graph."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

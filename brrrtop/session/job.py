@@ -1,7 +1,5 @@
 """Several sessions of one job's ranks, shown as one: each rank's own picture, and all of them together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

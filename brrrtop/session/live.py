@@ -3,8 +3,6 @@
 A session each; the bursts of several ranks come all at once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

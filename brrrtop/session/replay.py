@@ -5,8 +5,6 @@ slowed down until somebody can watch them; the speed shown is the true one. A so
 a window is judged as a whole, whatever the playhead has passed: all that it can say is known.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -2,8 +2,6 @@
 for a file as a whole. What differs between them (which span, what is steady, how old) is theirs.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import replace
 

@@ -7,8 +7,6 @@ traces and recordings hold 3 to 30 times their own size.
 Memory that was freed, given back to the system.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator

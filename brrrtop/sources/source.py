@@ -1,7 +1,5 @@
 """The one seam behind which frames come from: a live socket, a recording, a trace, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 

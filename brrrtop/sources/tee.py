@@ -1,7 +1,5 @@
 """Writes every frame to the file of `--record`, in a thread: a slow disk does not stop the screen."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

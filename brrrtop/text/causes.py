@@ -1,7 +1,5 @@
 """One table of what time can go into: the words of every view for a bucket of the account."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """The figures of a run in one line: how fast it steps, how well it uses the GPU, what it takes. No colour."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from brrrtop.model.estimate import Estimate, Side

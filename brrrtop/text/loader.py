@@ -1,7 +1,5 @@
 """The loader that the training loop waits for, in words: the same on the main screen and on its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

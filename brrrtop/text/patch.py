@@ -3,8 +3,6 @@
 What cannot be told from the file alone is refused with the reason, never guessed.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re

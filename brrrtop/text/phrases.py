@@ -1,7 +1,5 @@
 """The words the views use for what a snapshot says. No colour, no layout."""
 
-from __future__ import annotations
-
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor

@@ -1,7 +1,5 @@
 """Sentences about the ranks of a job: who waits for whom, and why. No colour, no layout."""
 
-from __future__ import annotations
-
 from brrrtop.model.ranks import JobSnapshot, Lateness, Parallelism, RankRow, WaitedFor
 from brrrtop.text import units
 

@@ -3,8 +3,6 @@
 Python frames as torch.profiler names them: `/a/b/train.py(12): fetch`, `<built-in function sleep>`.
 """
 
-from __future__ import annotations
-
 import re
 
 UNMEASURED = "–"

@@ -6,8 +6,6 @@ offset the shares of the kernels in each interval explain its readings best. Wit
 kernels their edges tell; without any, the passages from one kernel to another do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A table that grows a chunk at a time, and is asked for what lies between two times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 

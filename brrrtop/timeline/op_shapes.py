@@ -1,7 +1,5 @@
 """The one step whose ops were recorded with shapes: its ops, what it lets us say, what it disturbed."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many

@@ -1,7 +1,5 @@
 """Frames → bounded columns of the last minutes. Knows shapes, judges nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

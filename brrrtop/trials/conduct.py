@@ -4,8 +4,6 @@ The program as it is runs first, after each third edit and last, so that an edit
 before and after it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The edits that can be made from outside: which apply to a program, their lines, what foretells them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """From the lines that a trial writes to the pace of its steady steps, and the comparison of two paces."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Starts a person's program with edits in it, reads its steps, and ends it without a trace."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The thread that owns the driver: advances it, posts snapshots, carries out requests; its messages."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

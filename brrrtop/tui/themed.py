@@ -3,8 +3,6 @@
 What every line goes through last, on its way to the terminal: nothing to obey, colours, glyphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, TypeVar

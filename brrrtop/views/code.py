@@ -1,7 +1,5 @@
 """The user's own files with the time of each line, and the edits that can be made in them. No colour."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Before and after in words: the same on the screen, in a report and in JSON. No colour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the records hold beyond kernels as tables: ops, modules, stalls, copies, memory; and as JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The JSON's keys are a contract: fields may be added, none changes its meaning wi
 schema number. What nobody measured is `null`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

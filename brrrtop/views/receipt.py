@@ -1,7 +1,5 @@
 """What a run's GPU time went into, and what could be won of it: a slip for a team's channel. Plain text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A table as the screen, the report in text and the page draw it: rows, and columns that say how."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of a report: kernels, phases, edits, ranks, ops and so on, as every view draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

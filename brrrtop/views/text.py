@@ -1,7 +1,5 @@
 """A snapshot as a plain report for people: verdict first, 80 columns, no escape codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from brrrtop.model.account import Split

@@ -1,7 +1,5 @@
 """What `brrrtop try` prints for people. Computes nothing but the scale: times as fast."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What-if in words: the same on the screen and in a report. No colour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from brrrtop.model.advice import Advisory, WhatIf

@@ -1,7 +1,5 @@
 """What shapes tell of convolutions that a layout depends on."""
 
-from __future__ import annotations
-
 from brrrtop.model.tables import OpSignature
 
 _IMAGE_AND_WEIGHT = {

@@ -1,8 +1,6 @@
 """What edits ask: forward and backward of a step (their nodes, where they begin, the pace of launches, what
 they move), and what the device can do."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 

@@ -4,8 +4,6 @@ A simulated step has the kernels of the one that was recorded. Where steps diffe
 CUDA graph is captured again and again, which no simulation of one step shows.
 """
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 

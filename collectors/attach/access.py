@@ -1,7 +1,5 @@
 """Why a process cannot be entered: what is known before anything is tried, and the kernel's refusal."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -9,8 +9,6 @@ where an exception that one of the user's signal handlers raises meanwhile is lo
 a handler that raises up to five times a millisecond, 18 of 300 entries lost one; by pending call none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

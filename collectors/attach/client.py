@@ -1,7 +1,5 @@
 """Connects to an agent's socket and turns bytes into frames. Knows nothing of what they mean."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

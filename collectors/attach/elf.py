@@ -6,8 +6,6 @@ libc, every symbol an object), this 17 ms.
 Source of the layouts: System V ABI, "Object Files" (ELF-64), sections 4-7.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

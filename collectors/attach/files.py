@@ -10,8 +10,6 @@ container, its rights are ours: there every step goes by handles from the contai
 folder, and through no link, because an absolute one leads to the host's files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ The command keeps its terminal, its standard streams, its process group and its 
 added is one folder at the head of PYTHONPATH; see `collectors.attach.bootstrap` for what lies there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -8,8 +8,6 @@ the folder stays, so that it can still be attached to.
 Every Python that the command starts imports from here, so no other user may be able to replace it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -9,8 +9,6 @@ so it coexists with nsys, ncu and DCGM (NVIDIA/DCGM issue 62). A reading is the 
 samples of the driver.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

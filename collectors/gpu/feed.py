@@ -1,7 +1,5 @@
 """The interface of a sampler beside the monitor; a sampler overrides what it needs."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ question: one that is not supported here is asked once and never again, and none
 than `DUTY_SHARE` of wall time inside the driver, however slow this machine turns out to be.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections import deque

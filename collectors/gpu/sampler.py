@@ -3,8 +3,6 @@
 `fast` is how active the GPU is, due a few times a second; `sample` everything else, each at its own pace.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Samples NVML beside the monitor's own work, so that a driver that hangs only stops the gauges."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Which trainers of this host are ranks of one job.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection

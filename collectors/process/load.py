@@ -1,7 +1,5 @@
 """Says what the monitor itself costs the host, and how busy the trainer's CPU is."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter, deque

@@ -3,8 +3,6 @@
 Raises OSError or ValueError where the process is gone or may not be looked into, unless said otherwise.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

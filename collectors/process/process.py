@@ -4,8 +4,6 @@ Facts are read once and frozen. A process number can be given to another process
 carries the start time, and `still_the_same` tells before anything is done to the process.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -4,8 +4,6 @@ What a type names is checked; what it does not name passes, so that a newer send
 Whoever takes a frame gets plain dicts and lists, and may rely on the types given here.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Annotated, Any
 

@@ -12,8 +12,6 @@ Readers skip kinds they do not know. A `wire` number in the hello that is larger
 `WIRE_VERSION` is refused: layouts only change with that number.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Callable, Iterator

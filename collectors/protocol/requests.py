@@ -1,7 +1,5 @@
 """What a monitor may ask of the agent, as frames. Knows nothing of sockets."""
 
-from __future__ import annotations
-
 import struct
 import time
 from enum import IntEnum, IntFlag

@@ -7,8 +7,6 @@ Source of the layouts: `offsetof` in CPython's headers (3.11, 3.12), `_Py_DebugO
 `_PyRuntime` (3.13), `Objects/locations.md` (line tables).
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from dataclasses import dataclass, replace

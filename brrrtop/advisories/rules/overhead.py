@@ -1,8 +1,6 @@
 """Rules against overhead: launches, waits, copies between host and device, a late batch, an update per
 parameter, a small batch."""
 
-from __future__ import annotations
-
 from brrrtop.advisories.context import FORWARD, SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place

@@ -4,8 +4,6 @@ Busy time by the sweep line, idle time by cause; the buckets add up to the windo
 nanosecond, and cutting a window in two gives the same totals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Collectives of one rank as columns: when, of what type, how large, and what runs beside them."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What the trainer's host side showed: driver calls, marks, waits for the device, ops that launch nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -12,8 +12,6 @@ host, so a device that is idle between two nodes of one launch, or between its c
 recorded node, ran what is not in the file.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.analysis.facts.table import Facts

@@ -5,8 +5,6 @@ else the outermost ranges of one name that hold nearly all launches (`execute_co
 ranges, those of `record_function`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

@@ -9,8 +9,6 @@ memset), then adds the rows of the batch into it: at most a sort and seven kerne
 and EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

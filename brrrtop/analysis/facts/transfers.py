@@ -1,7 +1,5 @@
 """Copies between host and device, batches that arrive late; how much of it the device sees."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 

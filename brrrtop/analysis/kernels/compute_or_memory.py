@@ -4,8 +4,6 @@ Evidence, weakest first: L1 name and grid, L1.5 bytes from ATen name and grid, L
 recorded shapes, L3 hardware counters (`counters`). The rules are those of `roofline`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

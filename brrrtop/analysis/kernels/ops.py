@@ -5,8 +5,6 @@ Bytes are the least an op can move, each input read and each output written once
 a floor (Williams et al., Roofline).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -21,8 +21,6 @@ Limits per SM by compute capability: CUDA C++ programming guide, "Compute capabi
 are allocated per warp in units of 256.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """The ranks of a job beside each other: windows in, one frozen picture of who waits for whom out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All tables of a judged window; here are those that need launches, marks or memory events only."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

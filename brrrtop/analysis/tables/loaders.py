@@ -5,8 +5,6 @@ Waits are marked all the time, bursts or not: the minute around the judged span 
 watched, as a span of one burst holds a handful of them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The op table: what each framework op took on the host and on the device, by name and by shapes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

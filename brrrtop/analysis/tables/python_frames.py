@@ -1,7 +1,5 @@
 """Which module and which Python function device work and idle time belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

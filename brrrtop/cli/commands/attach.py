@@ -1,7 +1,5 @@
 """`brrrtop attach PID`: the agent into a running trainer, and what it sees on the screen."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

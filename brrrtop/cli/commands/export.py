@@ -1,7 +1,5 @@
 """`brrrtop export prometheus [PID…]`: the figures of this host's trainers as metrics."""
 
-from __future__ import annotations
-
 import platform
 import re
 import time

@@ -1,7 +1,5 @@
 """Bare `brrrtop`: finds the trainers of this host and opens one of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

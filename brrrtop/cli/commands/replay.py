@@ -1,8 +1,6 @@
 """`brrrtop replay FILE …`: the screen over a recording or a trace, or over all ranks of a job;
 `brrrtop demo [SCENARIO]`: over one that ships with brrrtop."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Sequence

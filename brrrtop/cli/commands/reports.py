@@ -1,7 +1,5 @@
 """Verbs that read files whole and say one thing of them: `analyze`, `compare` and `receipt`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

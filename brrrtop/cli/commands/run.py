@@ -4,8 +4,6 @@ The program keeps the terminal and its exit code is passed on. Where there is no
 runs all the same, and the counters of its GPUs are all that is seen.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

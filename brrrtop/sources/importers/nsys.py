@@ -11,8 +11,6 @@ Tables and columns are those of the user guide's "SQLite Schema Reference", chec
 CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIND_RUNTIME too.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 After a change that was predicted your lane races the promise.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from rich.text import Text
 

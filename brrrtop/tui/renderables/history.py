@@ -1,7 +1,5 @@
 """Where the time went over time, by cause, as a stacked area: newest at the right; and sparklines."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """Fitting text into a number of cells, and the small pieces that lines are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size

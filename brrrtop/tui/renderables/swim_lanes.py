@@ -1,7 +1,5 @@
 """One step as a picture: what host and GPU did at each moment, and why the GPU did nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """A table of `views.table` on the screen, and the small pictures in its cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All advice, with everything that is known about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The user's own file with a heat column, the part of the step that a line has, and the edit as a diff."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 

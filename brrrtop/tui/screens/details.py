@@ -1,7 +1,5 @@
 """The run in figures: phases, what is known twice, the account, steps, launches, the GPU's counters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.text import Text

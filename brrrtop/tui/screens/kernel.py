@@ -1,7 +1,5 @@
 """One kernel in depth: where it is under the roof, why we think so, what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text

@@ -1,7 +1,5 @@
 """The screen people keep open."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Screens that are only read: the log, the loader, the report's tables."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot

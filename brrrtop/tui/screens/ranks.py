@@ -1,7 +1,5 @@
 """All ranks of a job, a row each, the odd one on top: who waits for whom."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from rich.text import Text

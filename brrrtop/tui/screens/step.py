@@ -1,7 +1,5 @@
 """One step as a picture, large: zoom, pan, a cursor that reads the bars, and the step after an edit."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

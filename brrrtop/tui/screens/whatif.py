@@ -1,7 +1,5 @@
 """What-if: every edit that was simulated, and what the chosen one changes in a step."""
 
-from __future__ import annotations
-
 from time import monotonic
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first things to try, ranked by what they can win: as many as fit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What stands around every screen: the first line, the status, the keys; or that it is too small."""
 
-from __future__ import annotations
-
 from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer

@@ -1,7 +1,5 @@
 """The kernels of the window: sorted, filtered, with a cursor. Draws only what is in view."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 On the main screen, while it is what the GPU waits for; and all of it, for a screen of its own.
 """
 
-from __future__ import annotations
-
 from rich.text import Text
 from textual.events import Click
 

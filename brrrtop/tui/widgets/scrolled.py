@@ -1,7 +1,5 @@
 """Panes that are longer than the screen: keys and wheel move through them, or choose a row."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 The lines of each are those that its own view shows too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

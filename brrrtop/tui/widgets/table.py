@@ -1,7 +1,5 @@
 """A screen of a table of which one row is chosen, with sentences above it and below."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where the time went: over time by cause, with phases and what happened; in one step."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 
 from rich.text import Text

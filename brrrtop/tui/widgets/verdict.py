@@ -1,7 +1,5 @@
 """What stands above every screen: what holds the run back, what would help, where its time goes."""
 
-from __future__ import annotations
-
 from rich.style import Style
 from rich.text import Text
 

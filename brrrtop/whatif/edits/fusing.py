@@ -1,8 +1,6 @@
 """Fewer kernels and launches: `torch.compile` (runs of kernels become one, convolutions go channels-last),
 CUDA graphs (one launch forward and one backward) and a fused update."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec.structs import replace
 

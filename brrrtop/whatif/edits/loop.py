@@ -1,8 +1,6 @@
 """What the loop does otherwise: waits of the host taken away, copies and collectives beside kernels, twice
 the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ thread gets back whatever happens to us, is `collectors.attach.ptrace.injection`
 Source: ptrace(2), process_vm_readv(2), Linux UAPI headers `linux/ptrace.h` and `linux/elf.h`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

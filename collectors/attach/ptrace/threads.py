@@ -1,7 +1,5 @@
 """Which thread of the trainer to stop: one that sleeps in the kernel, so that nobody notices."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -7,8 +7,6 @@ A library that is loaded already is taken before any other, so the right one is 
 The rest patches version 13.4; a version that is built otherwise is left as it is.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

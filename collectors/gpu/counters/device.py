@@ -4,8 +4,6 @@ Samples may be missing: beside a process that computes, CUPTI loses some (H200, 
 and 13.4). What is read is right all the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Hardware counters from a process of their own, for the monitor: whatever they do, it goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -8,8 +8,6 @@ Evaluating a sample costs the monitor about 19 us, so most are not. While a burs
 under way all are, and those of spans that were traced go out; otherwise enough for the gauges.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

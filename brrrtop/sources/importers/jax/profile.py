@@ -12,8 +12,6 @@ xplane.proto (tsl/profiler/protobuf). A library would need the compiled schema; 
 browsers: times in microseconds, and at most a million events.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A profile of jax.profiler as a `Source`: `*.xplane.pb`, or the Chrome trace made of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from brrrtop.errors import BadInput

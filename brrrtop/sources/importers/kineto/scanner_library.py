@@ -2,8 +2,6 @@
 the package's own build uses this too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Kineto or Chrome trace of torch.profiler as a `Source`."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

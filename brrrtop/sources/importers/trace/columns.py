@@ -4,8 +4,6 @@ The native scanner makes such columns of plain text; here is the forgiving way, 
 for all where it cannot be had.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterable

@@ -2,8 +2,6 @@
 ops), stack samples, and ops, Python frames and memory as tables, which no frame carries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

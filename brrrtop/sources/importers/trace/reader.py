@@ -8,8 +8,6 @@ that text would need unescaped quotes, so a cut is never in a string; it can onl
 for a longer one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import re

@@ -4,8 +4,6 @@ An importer turns its file into `Collected` columns (`columns.py`); `records.py`
 launches, ops and activities of whatever trace, and here the records become frames.
 """
 
-from __future__ import annotations
-
 import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
