@@ -1,7 +1,5 @@
 """What the extractors count, with answers by hand."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

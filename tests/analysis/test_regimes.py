@@ -1,7 +1,5 @@
 """The verdict is read from the split, and its confidence from the lead and from what is not known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given

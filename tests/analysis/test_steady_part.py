@@ -1,7 +1,5 @@
 """What a trace holds once is named, and not judged by; a step begins with its mark."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Skips what this machine forbids, and a stand-in for the agent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

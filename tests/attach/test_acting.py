@@ -1,7 +1,5 @@
 """Work with another user's rights: in one thread, and nowhere else."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

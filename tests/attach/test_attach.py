@@ -1,7 +1,5 @@
 """The whole way into a real child and out again, with a stand-in for the agent."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

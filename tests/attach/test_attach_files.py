@@ -1,7 +1,5 @@
 """The trainer's private folder against a trainer's user who swaps it for a link meanwhile."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """A connection to an agent: whole frames whatever the pieces, a deadline on every wait."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

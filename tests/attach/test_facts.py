@@ -1,7 +1,5 @@
 """What is read of processes and ELF files, and what the doctor and the list make of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import mmap

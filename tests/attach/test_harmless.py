@@ -1,7 +1,5 @@
 """Trainers in which Python of ours in the main thread, or in a forked child, would do harm."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """One stopped thread of a child, driven step by step in a process of its own, as the worker does it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which processes are one job, across users, containers and their networks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`brrrtop run -- CMD`: the command runs as if alone, and each trainer in it gets an agent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

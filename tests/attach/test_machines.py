@@ -1,7 +1,5 @@
 """What goes onto a borrowed stack and into a page of code, on x86-64."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """A program that is not Python: CUDA brings the agent at its start, or a thread that is put there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What is kept between runs: no other user leads root elsewhere, and no file is half written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

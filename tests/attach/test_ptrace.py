@@ -1,7 +1,5 @@
 """A thread of a real child is stopped, used and let go, and nobody notices."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import mmap

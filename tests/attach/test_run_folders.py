@@ -1,7 +1,5 @@
 """The folders of `run`: private, short enough for sockets, and gone when nobody needs them."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

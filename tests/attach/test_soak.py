@@ -1,7 +1,5 @@
 """Attaching and detaching hundreds of times: the benchmark, as a test."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

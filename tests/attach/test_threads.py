@@ -1,7 +1,5 @@
 """Which threads of a trainer are held: only such as sleep, seen twice at one place."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectors.attach.ptrace import threads

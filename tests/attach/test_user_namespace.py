@@ -1,7 +1,5 @@
 """Who may talk to the real agent: host root beside user namespaces, and nobody else."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

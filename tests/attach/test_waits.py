@@ -1,7 +1,5 @@
 """What the trainer's own system calls return while it is attached to: what they return alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The process that touches the trainer imports the standard library and its siblings alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

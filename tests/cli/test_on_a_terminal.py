@@ -1,7 +1,5 @@
 """The command on a real terminal: the screen opens, leaves cleanly, and survives its user."""
 
-from __future__ import annotations
-
 import os
 import signal
 

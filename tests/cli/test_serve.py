@@ -1,7 +1,5 @@
 """The screen in a browser: what a page gets, and who is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

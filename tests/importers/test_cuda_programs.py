@@ -1,7 +1,5 @@
 """Programs that run once, without PyTorch: what holds them up, and what is said of them first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

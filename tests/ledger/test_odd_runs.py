@@ -1,7 +1,5 @@
 """What a run may be like: days long, without marks or counters, with clocks that jump and marks out of order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Phases from marks and samples: what a stretch of a run is taken for, and where it begins and ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -2,8 +2,6 @@
 `http_generate`, `late_loader`, `molecules`, `recsys`, `sage_in_loop` and `thread_queue` on 2026-11-27, the others on
 2026-11-23; loops on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

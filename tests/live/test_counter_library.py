@@ -1,7 +1,5 @@
 """The libcupti that belongs to cupti-python is loaded, whatever else is installed."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hardware counters live in a process of their own: what they bring arrives, what kills them kills nothing else."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

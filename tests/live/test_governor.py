@@ -1,7 +1,5 @@
 """The governor keeps the budget, whatever the loop does, and says what it does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

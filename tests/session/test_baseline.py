@@ -1,7 +1,5 @@
 """A baseline is marked or loaded, and what comes after it is compared with it."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.errors import BrrrtopError

@@ -1,7 +1,5 @@
 """The screen of before and after: words, figures and bars at every size and in every look."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
