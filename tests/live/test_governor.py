@@ -19,7 +19,7 @@ GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
 
 @settings(max_examples=15, deadline=None)
 @given(
-    step_s=st.floats(0.005, 0.4),
+    step_s=st.floats(0.01, 0.4),
     noise=st.floats(0.005, 0.15),
     cost_share=st.floats(0.0, 0.3),
     stall_s=st.floats(0.0, 0.04),
@@ -27,7 +27,7 @@ GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
     drift=st.sampled_from([0.0, 0.2]),
     seed=st.integers(0, 1000),
 )
-def test_the_budget_holds(
+def test_the_budget_holds_and_pauses_stay_between_two_seconds_and_a_minute(
     step_s: float, noise: float, cost_share: float, stall_s: float, outlier_share: float,
     drift: float, seed: int,
 ) -> None:  # fmt: skip
@@ -38,19 +38,9 @@ def test_the_budget_holds(
     assert done.true_share() <= 0.01 + dearest_s / 240
     # A half may begin with one burst still owed and end with two.
     assert done.true_share(120) <= 0.01 + 3 * dearest_s / 120
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    step_s=st.floats(0.005, 0.3), noise=st.floats(0.005, 0.1), cost_share=st.floats(0.0, 0.2),
-    seed=st.integers(0, 1000),
-)  # fmt: skip
-def test_pauses_stay_between_two_seconds_and_a_minute(
-    step_s: float, noise: float, cost_share: float, seed: int
-) -> None:
-    done = run(Loop(step_s, noise, cost_share, seed=seed), Governor(), 240)
-    assert min(done.gaps_s[1:]) >= 2.0, "the second look comes at once where the first held no step"
-    assert max(done.gaps_s) <= 60 * 1.2 + 5
+    if step_s <= 0.3 and noise <= 0.1 and cost_share <= 0.2 and not (outlier_share or drift):
+        assert min(done.gaps_s[1:]) >= 2.0, "but the second, where the first held no step"
+        assert max(done.gaps_s) <= 60 * 1.2 + 5
 
 
 GUSTS = Loop(0.03, cost_share=0.1, stall_s=0.02, workers=4, batch_s=0.5)
