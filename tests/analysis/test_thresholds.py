@@ -338,7 +338,7 @@ def witness(module: ModuleType, name: str, value: float, first: str | None) -> s
 
 
 @pytest.mark.parametrize("name", modules())
-def test_a_number_that_judges_changes_what_is_judged(name: str) -> None:
+def test_a_number_that_judges_changes_what_is_judged(name):
     module = importlib.import_module(f"brrrtop.{name}")
     others = f"{NOT_REACHED.get(name, '')} {CODES.get(name, '')}".split()
     own, known = constants(module), json.loads(WITNESSES.read_text())

@@ -25,13 +25,13 @@ LIB = "nvidia/cu13/lib/libcupti.so.13"
 
 
 @pytest.fixture
-def torchs(tmp_path: Path) -> Path:
+def torchs(tmp_path) -> Path:
     """A site with torch's libcupti 13.0."""
     install(tmp_path / "torch", "nvidia-cuda-cupti", "13.0.85", LIB)
     return tmp_path / "torch"
 
 
-def test_the_first_on_the_path_wins_among_equals(tmp_path: Path) -> None:
+def test_the_first_on_the_path_wins_among_equals(tmp_path):
     a = install(tmp_path / "a", "nvidia-cuda-cupti", "13.4.92", LIB)
     b = install(tmp_path / "b", "nvidia-cuda-cupti", "13.5.25", LIB)
     install(tmp_path / "b", "cupti-python", "13.4.0")
@@ -39,45 +39,43 @@ def test_the_first_on_the_path_wins_among_equals(tmp_path: Path) -> None:
     assert candidates([str(tmp_path / "b"), str(tmp_path / "a")]) == [b, a]
 
 
-def test_one_older_than_the_binding_comes_last_though_first_on_the_path(
-    tmp_path: Path, torchs: Path
-) -> None:
+def test_one_older_than_the_binding_comes_last_though_first_on_the_path(tmp_path, torchs):
     ours = install(tmp_path / "ours", "nvidia-cuda-cupti", "13.4.92", LIB)
     install(tmp_path / "ours", "cupti-python", "13.4.0")
     assert candidates([str(torchs), str(tmp_path / "ours")]) == [ours, torchs / LIB]
 
 
-def test_another_major_version_does_not_belong_to_the_binding(tmp_path: Path) -> None:
+def test_another_major_version_does_not_belong_to_the_binding(tmp_path):
     other = install(tmp_path / "a", "nvidia-cuda-cupti", "14.0.1", "lib/libcupti.so.14")
     ours = install(tmp_path / "b", "nvidia-cuda-cupti", "13.4.92", LIB)
     install(tmp_path / "b", "cupti-python", "13.4.0")
     assert candidates([str(tmp_path / "a"), str(tmp_path / "b")]) == [ours, other]
 
 
-def test_without_the_binding_the_path_decides(tmp_path: Path, torchs: Path) -> None:
+def test_without_the_binding_the_path_decides(tmp_path, torchs):
     ours = install(tmp_path / "ours", "nvidia-cuda-cupti", "13.4.92", LIB)
     assert candidates([str(torchs), str(tmp_path / "ours")]) == [torchs / LIB, ours]
 
 
-def test_files_that_are_listed_but_gone_and_other_files_are_passed_over(tmp_path: Path) -> None:
+def test_files_that_are_listed_but_gone_and_other_files_are_passed_over(tmp_path):
     install(tmp_path, "nvidia-cuda-cupti", "13.4.92", LIB).unlink()
     install(tmp_path, "nvidia_cuda.cupti", "13.5.0", "nvidia/cu13/lib/libcheckpoint.so")
     assert candidates([str(tmp_path)]) == []
 
 
-def test_what_does_not_load_is_no_failure(torchs: Path) -> None:
+def test_what_does_not_load_is_no_failure(torchs):
     assert load_cupti([str(torchs)]) is None
     assert load_cupti([]) is None
 
 
-def test_broken_metadata_is_no_failure(torchs: Path) -> None:
+def test_broken_metadata_is_no_failure(torchs):
     info = next(torchs.glob("*.dist-info"))
     (info / "METADATA").write_bytes(b"\xff\xfe")
     (info / "RECORD").write_bytes(b"\xff\xfe,,,,")
     assert load_cupti([str(torchs)]) is None
 
 
-def test_the_loaded_library_is_the_one_every_later_look_up_finds(tmp_path: Path) -> None:
+def test_the_loaded_library_is_the_one_every_later_look_up_finds(tmp_path):
     path = install(tmp_path, "nvidia-cuda-cupti", "13.4.92", "lib/libcupti.so.913")
     source = tmp_path / "empty.c"
     source.write_text("int brrr_test_marker(void) { return 913; }\n")
