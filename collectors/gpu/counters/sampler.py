@@ -133,7 +133,6 @@ class CounterThread(SamplerThread):
         return not self._settled.is_set()
 
     def close(self, wait_s: float = 2.0) -> bool:
-        """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
         self._stop.set()
         self._known.set()
         return super().close(wait_s)
