@@ -5,7 +5,7 @@ from brrrtop.advisories.context import FORWARD, SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
-from brrrtop.kernel_names.readable import short_name
+from brrrtop.kernel_names.readable import fitted, short_name
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
@@ -327,7 +327,7 @@ def few_blocks(context: Context) -> Finding | None:
         if row.underfilled_share and row.blocks_p50 and row.mean_ns >= LAUNCH_SCALE_NS:
             many = f"{row.blocks_p50} block{'s' if row.blocks_p50 > 1 else ''}"
             return finding(
-                f"{short_name(row.name)} takes {units.share(share)} of the time with {many}: this GPU's "
+                f"{fitted(row.name, 48)} takes {units.share(share)} of the time with {many}: this GPU's "
                 f"{sms} SMs take one at least each",
                 "spread its work over more blocks, as many as the GPU has SMs and better several times that",
                 waste="more threads in a block alone: a block stays on one SM",
@@ -349,11 +349,13 @@ def unknown_kernel(context: Context) -> Finding | None:
         plain = short_name(row.name).split(" ")[-1]
         if row.side is not Side.UNKNOWN or not row.blocks_p50 or share < OWN_KERNEL or not plain:
             continue
+        command = f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with your command"
+        if context.estimate.device.is_amd:
+            command = f"rocprof-compute profile -n one -k {plain} -- your command, then analyze"
         return finding(
             f"{plain} takes {units.share(share)} of the time; this file does not tell whether bytes or "
             "arithmetic set its pace",
-            f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with "
-            "your command: it says which, and how far below the roof",
+            f"{command}: it says which, and how far below the roof",
             confidence=0.7, kernel=plain, kernel_share=share,
         )  # fmt: skip
     return None
