@@ -330,8 +330,8 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(analysis: Analysis) -> Context:
-    """The context of a judged window that is all there is."""
+def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
+    """The context of a judged window that is all there is, with edits simulated on a sample of it."""
     seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -340,7 +340,7 @@ def context_of(analysis: Analysis) -> Context:
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if analysis.estimate.shared else simulate_edits(analysis),
+        simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis),
         facts=seen,
         attention=attention,
         chains=chains(seen, excluded),

@@ -61,7 +61,8 @@ class Sampled(Struct, frozen=True):
 def sampled(run: Run, loaders: Sequence[LoaderRow], window: Window) -> Sampled:
     """What the traced steps are a sample of."""
     traced = [one for one in run.phases if one.traced_ns]
-    phase = run.train or max(traced, key=lambda one: one.duration_ns, default=None)
+    loop = run.loop_in(window.observed or ())
+    phase = loop[0] if loop else max(traced, key=lambda one: one.duration_ns, default=None)
     workers = max((row.workers or 0 for row in loaders), default=0)
     waits = (phase.waits_share or 0.0) if phase is not None and workers else 0.0
     risk = risk_of_run(phase, window) if phase is not None and phase.steps else None
