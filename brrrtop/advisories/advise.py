@@ -188,7 +188,8 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     if row is None or share is None or row.saves <= share:
         return ""
     told, changed = units.share(share), units.share(row.changed_share or 0.0)
-    idle, late = context.host_idle, units.share(context.host_idle)
+    idle = context.host_idle_in_loop
+    late = units.share(idle)
     if row.changed_share and changed != told and (idle <= share or late == told):
         return f", and kernels that the edit changes take {changed}"
     return f", and the GPU waits {late} of the time for the host" if late != told else ""

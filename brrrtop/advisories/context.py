@@ -64,6 +64,8 @@ _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 """A range that an inference engine names. Its kernels may be called as those of an update are."""
 _SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
 _OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
+LATE_HOST = ("launch", "sync", "host", "unknown")
+"""Causes of idle time in which the host may be late for its next launch."""
 
 
 class Context(Struct, frozen=True):
@@ -246,10 +248,19 @@ class Context(Struct, frozen=True):
             return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
+    def loop_idle(self, *causes: str) -> float:
+        """The same in the phase alone whose steps were traced."""
+        of = self.sampled_run
+        return self.idle(*causes) if of is None else of.loop_idle(*causes)
+
+    @property
+    def host_idle_in_loop(self) -> float:
+        return self.loop_idle(*LATE_HOST)
+
     @property
     def host_idle(self) -> float:
         """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
-        return self.idle("launch", "sync", "host", "unknown")
+        return self.idle(*LATE_HOST)
 
     @property
     def away(self) -> float:
