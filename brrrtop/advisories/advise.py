@@ -204,7 +204,6 @@ def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
 def split_silenced(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
-    """Advice to give and advice that was silenced, each in the order given."""
     every = tuple(given)
     shown = tuple(one for one in every if one.kind not in silenced)
     return shown, tuple(one for one in every if one.kind in silenced)

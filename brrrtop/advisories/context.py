@@ -230,7 +230,6 @@ class Context(Struct, frozen=True):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability, at least: from the kernels' names when the device is unknown."""
         window = self.facts.window
         names = (window.names[i] for i in used(window.activities.name_ids))
         return self.estimate.device.capability or least_capability(names) or (0, 0)
@@ -295,7 +294,6 @@ class Context(Struct, frozen=True):
 
     @property
     def per(self) -> str:
-        """What `a_step` amounts are per."""
         return "a step" if self.steps else "in this window"
 
     def device_side(self, saved_ns: float) -> float:

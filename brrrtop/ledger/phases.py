@@ -25,8 +25,6 @@ OFTEN = 0.01
 
 
 class Phases(Struct, frozen=True, eq=False):
-    """Stretches in order of time, without holes: `[starts, ends)` of phase `keys[rows]`."""
-
     starts: I8
     ends: I8
     rows: I8

@@ -105,8 +105,6 @@ class Unseen(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """One stretch of one phase, for a history."""
-
     span: Span
     phase: int
     """Row of `Run.phases`."""

@@ -30,7 +30,6 @@ NOTHING = Verdict(Advice(), NO_TABLES, None)
 
 
 def analyses(timeline: Timeline, span: Span, with_kernels: bool = True) -> tuple[Analysis, ...]:
-    """Of each GPU that was at work in the span, busiest first."""
     ids = timeline.active_devices(span)
     return tuple(estimate(timeline.window(span, i), with_kernels) for i in ids)
 

@@ -23,7 +23,7 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_functions_stay_readable() -> None:
+def test_functions_stay_readable():
     long = [
         f"{named(path)}: {node.name}"
         for path in MODULES
@@ -34,19 +34,19 @@ def test_functions_stay_readable() -> None:
     assert long == []
 
 
-def test_modules_have_names_and_packages_stay_empty() -> None:
+def test_modules_have_names_and_packages_stay_empty():
     assert [named(path) for path in MODULES if path.stem in VAGUE_NAMES] == []
     packages = [named(path) for path in MODULES if path.name == "__init__.py" and path.read_text()]
     assert packages == ["brrrtop/__init__.py"], "the public names load what they need late"
 
 
-def test_every_broad_except_carries_its_reason() -> None:
+def test_every_broad_except_carries_its_reason():
     """ruff finds blind excepts; those let through say why on the line."""
     silent = re.compile(r"noqa: BLE001(?!\s+-?\s*\w)")
     assert [named(path) for path in MODULES if silent.search(path.read_text())] == []
 
 
-def test_the_program_never_calls_home() -> None:
+def test_the_program_never_calls_home():
     """Nothing in the packages opens a connection over the network; the exporter's port listens."""
     imports = r"^\s*(from|import) (urllib|http|requests|httpx|aiohttp|ssl)\b"
     calls = re.compile(imports + r"|\bAF_INET6?\b|\bcreate_connection\(", re.MULTILINE)
@@ -55,7 +55,7 @@ def test_the_program_never_calls_home() -> None:
     assert ".connect(" not in (ROOT / network[0]).read_text()
 
 
-def test_what_is_kept_between_runs_goes_through_one_writer() -> None:
+def test_what_is_kept_between_runs_goes_through_one_writer():
     """Another user may own the folders that root's environment names (`collectors.own_files`)."""
     kept = [path for path in MODULES if "platformdirs.user_" in path.read_text()]
     assert len(kept) >= 3
@@ -65,7 +65,7 @@ def test_what_is_kept_between_runs_goes_through_one_writer() -> None:
     assert [named(path) for path in by_hand] == ["collectors/attach/agent_library.py"], "its lock"
 
 
-def test_the_files_that_are_run_first_exist() -> None:
+def test_the_files_that_are_run_first_exist():
     assert [one for one in conftest._LONGEST if not (ROOT / f"tests/{one}.py").is_file()] == []
 
 
@@ -86,20 +86,20 @@ def outsiders(modules: set[str], allowed: set[str]) -> set[str]:
     return tops - before - set(sys.stdlib_module_names) - allowed - {"__main__", "__mp_main__"}
 
 
-def test_help_loads_only_the_parser() -> None:
+def test_help_loads_only_the_parser():
     modules = loaded_after("from brrrtop.cli.main import main\nmain(['--help'])")
     assert outsiders(modules, {"brrrtop"}) == set()
     assert "shutil" not in modules
     assert not any(name.startswith(("brrrtop.session", "brrrtop.tui")) for name in modules)
 
 
-def test_a_report_loads_no_screen() -> None:
+def test_a_report_loads_no_screen():
     modules = loaded_after("import brrrtop.cli.commands.reports, brrrtop.views.json_report")
     assert not {"textual", "rich", "pynvml", "cupti", "torch"} & modules
 
 
 @pytest.mark.parametrize("world", CLOSED_WORLDS, ids=lambda path: path.name)
-def test_what_runs_in_a_trainer_needs_the_standard_library_only(world: Path) -> None:
+def test_what_runs_in_a_trainer_needs_the_standard_library_only(world):
     paths = [path.relative_to(world).with_suffix("") for path in sorted(world.rglob("*.py"))]
     names = [".".join(path.parts) for path in paths if path.name != "__init__"]
     code = f"""
@@ -173,7 +173,7 @@ def decisions(tree: ast.Module) -> Iterator[ast.expr]:
                 yield node
 
 
-def test_nothing_is_decided_by_a_sentence() -> None:
+def test_nothing_is_decided_by_a_sentence():
     found = {
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
         for path in SOURCES

@@ -1,7 +1,5 @@
 """cupti-python is mended where CUPTI minds: memory that it keeps, ends that it does not count."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from types import SimpleNamespace

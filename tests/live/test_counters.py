@@ -1,7 +1,5 @@
 """Hardware counters: samples become gauges; every refusal is a sentence."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

@@ -14,7 +14,7 @@ from tests.recorded import timeline_of
 RECORDING = Path(__file__).parents[1] / "recordings" / "runs" / "late_loader.brrr"
 
 
-def test_edits_are_simulated_on_the_loop_with_most_time() -> None:
+def test_edits_are_simulated_on_the_loop_with_most_time():
     timeline = timeline_of(RECORDING)
     shown = analyses(timeline, windows.whole(timeline))[0]
     bursts = shown.facts.window.observed or ()

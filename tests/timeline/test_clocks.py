@@ -1,7 +1,5 @@
 """Samples and kernels are put on one clock by what both say, or not at all."""
 
-from __future__ import annotations
-
 import tracemalloc
 from itertools import pairwise
 

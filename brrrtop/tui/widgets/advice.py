@@ -157,7 +157,6 @@ def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
 
 
 def _gain(advisory: Advisory, palette: Palette) -> Text:
-    """How much faster it makes the run."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
         return palette.text("to know    ", "muted")
@@ -166,7 +165,6 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
 
 
 def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
-    """The range of what was simulated, and how sure the advice is."""
     words = f"{units.share(advisory.confidence)} sure"
     gain = whatif.gain(advisory) or ""
     if width >= RANGED and "(" in gain:
