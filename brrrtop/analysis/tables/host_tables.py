@@ -324,11 +324,10 @@ def _alive_at(events: MemoryEvents, peak: int) -> I8:
 
 def _alive_rows(details: HostDetails, events: MemoryEvents) -> list[AliveRow]:
     """By the outermost op that was running when it was asked for."""
-    ops = details.ops
-    nest = Nest(ops.tids, ops.starts_ns, ops.ends_ns)
+    ops, outer = details.ops, np.flatnonzero(details.ops.parents < 0)
+    nest = Nest(ops.tids[outer], ops.starts_ns[outer], ops.ends_ns[outer])
     tids, times, sizes = events.tids, events.times_ns, events.size_bytes
-    at = nest.outermost(nest.holder(tids, times, times), np.ones(len(ops), np.bool_))
-    names = picked(ops.name_ids[nest.order], at, -1)
+    names = picked(ops.name_ids[outer[nest.order]], nest.holder(tids, times, times), -1)
     used, keys = np.unique(names, return_inverse=True)
     amounts, counts = sums(keys, len(used), sizes), np.bincount(keys, minlength=len(used))
     texts = [details.names[i] if i >= 0 else "outside any op" for i in used.tolist()]
