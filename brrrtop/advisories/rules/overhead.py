@@ -1,7 +1,7 @@
 """Rules against overhead: launches, waits, copies between host and device, a late batch, an update per
 parameter, a small batch."""
 
-from brrrtop.advisories.context import FORWARD, SERVING, Context
+from brrrtop.advisories.context import FORWARD, NAMES_LINES, SERVING, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
@@ -189,12 +189,10 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     count = round(context.a_step(waits.count))
     if not context.trains and count <= 1:
         return None
-    where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
-    if row.saves > context.idle("sync"):
-        where += "; without them the host would prepare the next launches while the GPU works"
+    more = "; without them Python could launch ahead" if row.saves > context.idle("sync") else ""
     return finding(
-        f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{where}",
-        f"{_keep(context)}; torch.cuda.set_sync_debug_mode('warn') names each line",
+        f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{more}",
+        f"{_keep(context)}; {f'most at {place(waits.lines[0][0])}' if waits.lines else NAMES_LINES}",
         waits_a_step=context.a_step(waits.count),
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],

@@ -67,9 +67,9 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
 def pace(speed: float | None) -> str:
     if speed is None or speed == 1:
         return ""
-    if speed > 1:
-        return f" {units.figure(speed)}× as fast"
-    return f" played {units.figure(1 / speed)}× slower"
+    if speed < 0.1:
+        return f", {units.figure(1 / speed)}× slower"
+    return f" at {speed:.2g}× speed" if speed < 10 else f" at {speed:,.0f}× speed"
 
 
 OLD_NS = 1_000_000_000
@@ -170,14 +170,15 @@ class KeyLine(Pane):
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.redraw())
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.source.tier, snapshot.successor)
+        return (snapshot.source.tier, snapshot.successor, bool(snapshot.devices))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         pieces: dict[str, Text] = {}
         bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
         for node, binding, *_ in self.screen.active_bindings.values():
-            traces = binding.action in ("burst", "shapes") and snapshot.source.tier != "bursts"
-            if not binding.show or binding.action in pieces or traces:
+            traces = binding.action in ("burst", "shapes")
+            vain = traces and (snapshot.source.tier != "bursts" or not snapshot.devices)
+            if not binding.show or binding.action in pieces or vain:
                 continue
             whose = "app" if node is self.app else "screen" if node is self.screen else "focused"
             action = binding.action if "." in binding.action else f"{whose}.{binding.action}"

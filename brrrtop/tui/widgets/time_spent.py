@@ -8,6 +8,7 @@ from textual.events import Click
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
 from brrrtop.text import units
+from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.ghost import drawable, ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
@@ -22,6 +23,8 @@ GHOST_FROM = 6
 """The same for the ghost's lane."""
 TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
 """Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
+UNLIKE = 0.2
+"""A step is no picture of the mean one from this difference on, and its title says so."""
 AXIS = 6
 """Cells of the axis at the left."""
 LEAST_STRETCH = 3
@@ -161,7 +164,8 @@ class StepStrip(Pane):
         super().show(snapshot)
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.picture, race(snapshot))
+        picture = snapshot.picture
+        return (picture, picture and step_title(picture, snapshot), race(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         picture, palette = snapshot.picture, self.palette
@@ -170,7 +174,7 @@ class StepStrip(Pane):
         scale = height >= TIMES_FROM
         ghost = drawable(picture, race(snapshot)) if height >= GHOST_FROM else None
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
-        lines = [rule(step_title(picture), note, palette, width)]
+        lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
         drawn_from = (picture, palette, width, room)
         if self._lanes[0] != drawn_from:
@@ -186,9 +190,12 @@ class StepStrip(Pane):
         self.app.action_step_picture()
 
 
-def step_title(picture: StepPicture) -> str:
-    """`one step, 24.5 ms (3 of 4 traced)`."""
+def step_title(picture: StepPicture, snapshot: Snapshot) -> str:
+    """`one step, 217 ms where 126 ms is the mean (3 of 4 traced)`."""
     length = units.duration(picture.span.duration_ns)
     if picture.step is None:
         return f"{length} (no steps are known)"
+    mean_ns = mean_step_ns(snapshot)
+    if mean_ns and abs(picture.span.duration_ns / mean_ns - 1) > UNLIKE:
+        length += f" where {units.duration(mean_ns)} is the mean"
     return f"one step, {length} ({picture.step} of {picture.steps} traced)"
