@@ -108,10 +108,15 @@ class Context(Struct, frozen=True):
         line = row.line
         for edit, words in self._words.items():
             line = line.replace(EDITS[edit].line, words)
-        needed = self.loaders[0].needed if self.loaders else None
-        if needed is not None:
-            line = line.replace(loader.line(), loader.line(needed.count))
-        return replace(row, line=line)
+        return replace(row, line=line.replace(loader.line(), self.loader_line))
+
+    @property
+    def loader_line(self) -> str:
+        """With as many workers as its loader needs; where that is not known, twice those that it has."""
+        row = self.loaders[0] if self.loaders else None
+        if row is not None and row.needed is not None:
+            return loader.line(row.needed.count)
+        return loader.line(2 * row.workers if row is not None and row.workers else 4)
 
     @property
     def _words(self) -> dict[str, str]:

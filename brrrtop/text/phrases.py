@@ -277,8 +277,8 @@ def unjudged(snapshot: Snapshot) -> str:
         return (
             f"GPU idle {units.share(found.share)} of the time: it {does}; no kernel was traced yet"
         )
-    train = snapshot.run.train if snapshot.run is not None else None
-    if train is not None and train.steps:
-        waits = f"waits for data {units.share(train.waits_share)} of its time"
-        return f"no GPU activity has been seen; the training {waits}"
+    run = snapshot.run
+    if run is not None and run.train is not None and run.train.steps and run.account.duration_ns:
+        waits = run.account.idle_ns["input"] / run.account.duration_ns
+        return f"no GPU activity has been seen; it waits for data {units.share(waits)} of the time"
     return "nothing to judge yet: no GPU activity has been seen"

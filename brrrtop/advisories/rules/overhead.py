@@ -52,9 +52,10 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
-    then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
+    more = "raise num_workers until the wait is gone, then look at the decoding itself"
+    then = f"{context.loader_line}; {more}"
     if needed is not None:
-        then = f"{loader.line(needed.count)}, a core each; with fewer free cores, make decoding cheaper"
+        then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,

@@ -74,6 +74,8 @@ def pace(speed: float | None) -> str:
 
 OLD_NS = 1_000_000_000
 """Age from which it is told: below, it only says when the agent sent last."""
+UNSURE = 0.05
+"""Of a step: a cost that may be so much more or less is not known yet."""
 LEAST_NOTE = 20
 """Cells from which the beginning of a note is better than none."""
 
@@ -147,10 +149,11 @@ def window(snapshot: Snapshot) -> str:
 
 
 def cost(overhead: Overhead, palette: Palette) -> Text:
-    value = units.share(overhead.step_cost_share, 1)
-    if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
-        value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
-    return pair("cost", value, palette)
+    share, error = overhead.step_cost_share, overhead.step_cost_error_share
+    if share is None or (error or 0.0) > UNSURE:
+        return pair("cost", units.UNMEASURED, palette)
+    tail = "" if error is None else f" ±{units.share(error, 1)}"
+    return pair("cost", units.share(share, 1) + tail, palette)
 
 
 def own_use(overhead: Overhead, palette: Palette) -> list[Text]:

@@ -1,10 +1,13 @@
 """Where the time went: over time by cause, with phases and what happened; in one step."""
 
 from bisect import bisect_left, bisect_right
+from itertools import groupby
+from operator import itemgetter
 
 from rich.text import Text
 from textual.events import Click
 
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
 from brrrtop.text import units
@@ -42,6 +45,10 @@ MARKS = {
     "trainer": ("t", "memory"),
 }
 """Sign and hue of an event below the history; other events have none."""
+
+
+Stretch = tuple[str, str, int, int]
+"""The kind of a phase, its place, begin and end."""
 
 
 class HistoryGraph(Pane):
@@ -109,20 +116,13 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
-    run = snapshot.run
-    phases = run.phases if run is not None else ()
-    for one in run.stretches if run is not None else ():
-        left = max(0, bisect_right(edges, one.span.t0_ns) - 1)
-        right = min(width, bisect_left(edges, one.span.t1_ns))
-        if right - left < LEAST_STRETCH or one.span.t1_ns <= edges[0]:
-            continue
-        phase = phases[one.phase]
-        label = f"{phase.kind.value} {phase.where}".strip()
-        if len(label) > right - left - 1:
-            label = phase.kind.value
-        if len(label) > right - left - 1:
-            label = ""  # a word cut short reads as another one
-        for place, sign in enumerate(f"├{label}", left):
+    least_ns = LEAST_STRETCH * (edges[1] - edges[0])
+    for kind, where, begin_ns, end_ns in long_phases(snapshot.run, least_ns):
+        left = max(0, bisect_right(edges, begin_ns) - 1)
+        right = min(width, bisect_left(edges, end_ns))
+        labels = (f"{kind} {where}".strip(), kind, "")  # a word cut short reads as another one
+        label = next((one for one in labels if len(one) < right - left), None)
+        for place, sign in enumerate("" if label is None else f"├{label}", left):
             cells[place] = (sign, palette.style("muted") if place > left else style)
     for event in snapshot.events:
         at = bisect_right(edges, event.t_ns) - 1
@@ -132,6 +132,21 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
             at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
     return styled(cells)
+
+
+def long_phases(run: Run | None, least_ns: int) -> list[Stretch]:
+    """The phases of a run over what is too short to be seen between them."""
+    if run is None:
+        return []
+    every = [(run.phases[one.phase], one.span) for one in run.stretches]
+    rows = _joined([(p.kind.value, p.where, span.t0_ns, span.t1_ns) for p, span in every])
+    return _joined([row for row in rows if row[3] - row[2] >= least_ns])
+
+
+def _joined(rows: list[Stretch]) -> list[Stretch]:
+    """Neighbours of one kind as one."""
+    groups = (list(group) for _, group in groupby(rows, key=itemgetter(0)))
+    return [(*group[0][:3], group[-1][3]) for group in groups]
 
 
 def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:

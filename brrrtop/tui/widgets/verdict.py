@@ -14,6 +14,7 @@ from brrrtop.tui.parts import booked, reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
+from collectors.vocabulary import Metric
 
 _WAITING = "waiting "
 LINES = 2
@@ -125,10 +126,10 @@ def why_nothing(snapshot: Snapshot) -> str:
 
 def works_on_cpu(snapshot: Snapshot) -> bool:
     """Whether it trains, and no GPU has been seen at it."""
-    run, idle = snapshot.run, snapshot.estimate is None and not snapshot.devices
-    return (
-        idle and run is not None and run.unseen is None and run.train is not None and run.steps > 0
-    )
+    run, seen = snapshot.run, snapshot.devices or Metric.MEMORY_USED_BYTES in snapshot.gauges
+    if run is None or run.train is None or snapshot.estimate is not None or seen:
+        return False
+    return run.unseen is None and run.steps > 0
 
 
 def fits_whole(note: str, width: int) -> bool:
