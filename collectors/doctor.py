@@ -86,8 +86,6 @@ def bad(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, in the order in which it matters."""
-
     pid: int | None
     checks: tuple[Check, ...]
 
@@ -97,7 +95,6 @@ class Report:
 
     @property
     def can_attach(self) -> bool:
-        """Now: what passes by itself may stand in the way too."""
         return not self._blocking_checks("attach")
 
     @property
@@ -117,7 +114,6 @@ class Report:
 
     @property
     def command(self) -> str:
-        """What to do next: mend the first thing that is in the way, or attach."""
         for check in self._blocking_checks("attach", "kernels"):
             if check.fix:
                 return check.fix

@@ -50,17 +50,23 @@ class Advice(Struct, frozen=True):
     """What the window says whatever the run is: for advice on another run of which it is a sample."""
 
 
-def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
+def advise(
+    analysis: Analysis,
+    run: Run | None = None,
+    sample: Analysis | None = None,
+    priced: Context | None = None,
+) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
+        sample: The steps that edits are simulated on; None: those of the window.
         priced: What earlier advice on the same window rests on.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    context = priced = priced or context_of(analysis)
+    context = priced = priced or context_of(analysis, sample)
     if run is not None:
         context = within(priced, run)
     rules = RULES
@@ -184,7 +190,8 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     if row is None or share is None or row.saves <= share:
         return ""
     told, changed = units.share(share), units.share(row.changed_share or 0.0)
-    idle, late = context.host_idle, units.share(context.host_idle)
+    idle = context.host_idle_in_loop
+    late = units.share(idle)
     if row.changed_share and changed != told and (idle <= share or late == told):
         return f", and kernels that the edit changes take {changed}"
     return f", and the GPU waits {late} of the time for the host" if late != told else ""
@@ -199,7 +206,6 @@ def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
 def split_silenced(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
-    """Advice to give and advice that was silenced, each in the order given."""
     every = tuple(given)
     shown = tuple(one for one in every if one.kind not in silenced)
     return shown, tuple(one for one in every if one.kind in silenced)

@@ -241,7 +241,6 @@ def _part(rows: tuple[KernelRow, ...], family: str) -> float:
 
 
 def _precision(rows: tuple[KernelRow, ...]) -> str | None:
-    """Precision of most of the time in products and convolutions."""
     time: dict[str, int] = {}
     for row in rows:
         if row.family.startswith(("gemm", "conv", "attention")) and row.precision:

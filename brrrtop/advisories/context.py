@@ -66,6 +66,8 @@ _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 """A range that an inference engine names. Its kernels may be called as those of an update are."""
 _SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
 _OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
+LATE_HOST = ("launch", "sync", "host", "unknown")
+"""Causes of idle time in which the host may be late for its next launch."""
 
 
 class Context(Struct, frozen=True):
@@ -234,7 +236,6 @@ class Context(Struct, frozen=True):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability, at least: from the kernels' names when the device is unknown."""
         window = self.facts.window
         names = (window.names[i] for i in used(window.activities.name_ids))
         return self.estimate.device.capability or least_capability(names) or (0, 0)
@@ -252,10 +253,19 @@ class Context(Struct, frozen=True):
             return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
+    def loop_idle(self, *causes: str) -> float:
+        """The same in the phase alone whose steps were traced."""
+        of = self.sampled_run
+        return self.idle(*causes) if of is None else of.loop_idle(*causes)
+
+    @property
+    def host_idle_in_loop(self) -> float:
+        return self.loop_idle(*LATE_HOST)
+
     @property
     def host_idle(self) -> float:
         """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
-        return self.idle("launch", "sync", "host", "unknown")
+        return self.idle(*LATE_HOST)
 
     @property
     def away(self) -> float:
@@ -290,7 +300,6 @@ class Context(Struct, frozen=True):
 
     @property
     def per(self) -> str:
-        """What `a_step` amounts are per."""
         return "a step" if self.steps else "in this window"
 
     def device_side(self, saved_ns: float) -> float:
@@ -337,8 +346,8 @@ def _loss(row: WhatIf) -> str:
     return f" ({longer:.{2 if longer < 1.5 else 1}f}× as long)" if row.saves <= -NO_GAIN else ""
 
 
-def context_of(analysis: Analysis) -> Context:
-    """The context of a judged window that is all there is."""
+def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
+    """The context of a judged window that is all there is, with edits simulated on a sample of it."""
     seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -347,7 +356,7 @@ def context_of(analysis: Analysis) -> Context:
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if analysis.estimate.shared else simulate_edits(analysis),
+        simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis),
         facts=seen,
         attention=attention,
         chains=chains(seen, excluded),

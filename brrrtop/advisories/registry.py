@@ -24,8 +24,6 @@ WORTH = f"wins {WORTH_SHARE:.0%} and {WORTH_STEP_NS / 1e6} ms a step or more".re
 
 
 class Finding(Struct, frozen=True):
-    """What a rule says of one window."""
-
     message: str
     suggests: str
     confidence: float

@@ -24,7 +24,6 @@ class Analysis(Struct, frozen=True, eq=False):
 
 
 def facts_of(window: Window) -> Facts:
-    """The window's records joined with their launches."""
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
     return Facts(window, call_rows, ceilings_for(window.device))
 

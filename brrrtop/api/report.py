@@ -54,7 +54,6 @@ class Report:
 
     @property
     def estimate(self) -> Estimate:
-        """Facts about the GPU that the report speaks of."""
         assert self.snapshot.estimate is not None, "a finished file is judged or refused"
         return self.snapshot.estimate
 
@@ -78,7 +77,6 @@ class Report:
 
     @property
     def account(self) -> Account:
-        """Where every nanosecond went."""
         return self.estimate.account
 
     @property
@@ -93,7 +91,6 @@ class Report:
 
     @property
     def advisories(self) -> tuple[Advisory, ...]:
-        """What to try, best first."""
         return self.snapshot.advisories
 
     @property

@@ -147,7 +147,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown_verb(word: str) -> UsageError:
-    """What somebody meant who typed `word` where a verb belongs."""
     message = f"there is no `brrrtop {word}`"
     if word.isdecimal():
         return UsageError(message, f"to watch process {word}: `brrrtop attach {word}`")

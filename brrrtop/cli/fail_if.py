@@ -49,8 +49,6 @@ class Condition:
 
 @dataclass
 class Gate:
-    """One `--fail-if`. Trips when all its conditions hold for `hold_s` without a break."""
-
     text: str
     conditions: tuple[Condition, ...]
     hold_s: float = 0.0

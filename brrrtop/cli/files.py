@@ -135,7 +135,6 @@ def _baseline(path: str, force: bool) -> Baseline:
 
 
 def compare(snapshot: Snapshot, before: Baseline | None) -> Snapshot:
-    """A whole source's snapshot, beside the baseline."""
     if before is None or snapshot.estimate is None:
         return snapshot
     from brrrtop.session.baseline import compared_whole

@@ -163,7 +163,6 @@ def show_driver(driver: Live, options: Options, label: str) -> int:
 
 
 def detach(driver: Live) -> None:
-    """Lets go of the trainer, and says what became of the recording."""
     driver.close()
     for outcome in driver.recordings:
         output.say(f"brrrtop: {outcome}")
@@ -261,7 +260,6 @@ def open_rank(
     client: Client, pid: int, rank: int | None, options: Options, cmdline: str,
     device_id: int | None = None,
 ) -> Member:  # fmt: skip
-    """A rank with what watches it, or with the reason why it is not."""
     try:
         controller = open_live(client, pid, rank_options(options, rank, pid), cmdline)
     except (CollectorError, BrrrtopError) as fault:
@@ -311,8 +309,6 @@ class JobProcesses:
 
 
 class LaunchedRanks:
-    """The ranks of a command that `run` started: each has an agent, which connects as it appears."""
-
     def __init__(self, launched: Launched, options: Options) -> None:
         self._launched = launched
         self._options = options

@@ -38,7 +38,6 @@ def write_fitting(lines: Iterable[str], options: Options) -> None:
 
 
 def only_ascii(options: Options) -> bool:
-    """It was asked for, or stdout's encoding cannot carry the signs of the report."""
     return options.ascii or not _carries("–█·", sys.stdout)
 
 

@@ -65,7 +65,6 @@ def load() -> Settings:
 
 
 def save(settings: Settings) -> None:
-    """For the next time; where nothing can be written, not."""
     lines = [] if settings.theme is None else [f'theme = "{settings.theme}"']
     listed = ", ".join(f'"{name}"' for name in settings.hidden)
     lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"']

@@ -63,7 +63,6 @@ def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
 
 
 def page(snapshot: Snapshot) -> str:
-    """A whole document."""
     return document(f"brrrtop: {snapshot.source.label}", body(snapshot))
 
 
@@ -76,7 +75,6 @@ def document(title: str, inside: str) -> str:
 
 
 def body(snapshot: Snapshot) -> str:
-    """What a page or a notebook's cell shows, with its style."""
     inside = "".join(_sections(snapshot))
     return f'<style>{STYLE}</style><div class="brrrtop">{inside}</div>'
 

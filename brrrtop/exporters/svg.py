@@ -18,7 +18,6 @@ _LANE_HEIGHT, _LANE_GAP = 26, 8
 
 
 def hue(kind: str) -> str:
-    """The class that colours a side, bucket or cause (`html.STYLE`)."""
     if kind.startswith("idle"):
         return "idle"
     return kind.removeprefix("exposed_")
@@ -75,7 +74,6 @@ def account(estimate: Estimate) -> str:
 
 
 def step(picture: StepPicture) -> str:
-    """One step: host, launches, device and gaps above each other."""
     span, scale = picture.span, (WIDTH - _LEFT) / max(1, picture.span.duration_ns)
     drawn = []
     for place, lane in enumerate(picture.lanes):

@@ -100,7 +100,6 @@ def _plain(value: Any) -> Any:
 
 
 def _columns_of(rows: list[Row]) -> list[str]:
-    """Keys of all rows, in order of appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 

@@ -54,8 +54,6 @@ _HOST = {
 
 
 class Burst(Struct, frozen=True, eq=False):
-    """One traced stretch; of whole steps where it holds some."""
-
     span: Span
     account: Account
     steps: int

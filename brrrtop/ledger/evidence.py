@@ -57,8 +57,6 @@ class Samples(Struct, frozen=True, eq=False):
 
 
 class Evidence(Struct, frozen=True, eq=False):
-    """Of one span. Times in ns, sorted."""
-
     span: Span
     names: tuple[str, ...]
     step_ends: I8

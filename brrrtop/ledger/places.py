@@ -57,7 +57,6 @@ class Place(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """`(file, function)` of each frame, outermost first."""
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 

@@ -116,7 +116,6 @@ class PhaseSums(Struct, frozen=True, eq=False):
 
     @property
     def account(self) -> Account:
-        """All of its time."""
         return account_of(self)
 
     @property

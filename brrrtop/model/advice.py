@@ -119,8 +119,6 @@ NOISE = 0.02
 
 
 class Change(Struct, frozen=True):
-    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
-
     name: str
     before_ns: float
     after_ns: float

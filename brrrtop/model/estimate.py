@@ -35,8 +35,6 @@ class Regime(StrEnum):
 
 
 class Launch(Struct, frozen=True):
-    """How far the host runs ahead. All `None` without launch records."""
-
     lead_p50_ns: int | None = None
     share_under_10us: float | None = None
     rho: float | None = None
@@ -107,8 +105,6 @@ class Neighbours(Struct, frozen=True):
 
 
 class Roofs(Struct, frozen=True):
-    """The rates this device cannot exceed, for the roofline view."""
-
     flop_per_s: Mapping[str, float]
     """By precision; a missing key means that nobody says."""
     bytes_per_s: float | None

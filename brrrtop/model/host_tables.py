@@ -61,8 +61,6 @@ NO_MEMORY = MemoryEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class HostDetails(Struct, frozen=True, eq=False):
-    """Everything of the host that a table can be made of."""
-
     names: tuple[str, ...]
     signatures: Mapping[int, tuple[str, Any]]
     """Name and input shapes of each call."""
@@ -76,8 +74,6 @@ class HostDetails(Struct, frozen=True, eq=False):
 
 
 class OpRow(Struct, frozen=True):
-    """Calls of one op, or of one op with the same input shapes."""
-
     name: str
     count: int
     cpu_total_ns: int
@@ -122,8 +118,6 @@ class FrameRow(Struct, frozen=True):
 
 
 class StallRow(Struct, frozen=True):
-    """Where the host was while the device idled."""
-
     place: str
     """The innermost function of the user's own, `train.py(12): fetch`, or an op without frames."""
     inside: str | None

@@ -35,7 +35,6 @@ def merge_unsorted(starts: I8, ends: I8) -> tuple[I8, I8]:
 
 
 def clip(starts: I8, ends: I8, low: int, high: int) -> tuple[I8, I8]:
-    """Each interval's part in `[low, high)`; those outside become empty, none is dropped."""
     clipped = np.clip(starts, low, high)
     return clipped, np.maximum(np.clip(ends, low, high), clipped)
 

@@ -110,8 +110,6 @@ class CollectiveRow(Struct, frozen=True):
 
 
 class WaitedFor(Struct, frozen=True):
-    """The rank that the others wait for."""
-
     rank: int
     late_ns: float
     """A step where steps are known, else in all."""

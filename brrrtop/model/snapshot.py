@@ -36,8 +36,6 @@ class HistoryPoint(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """One line of the regime-shift log."""
-
     t_ns: int
     kind: str
     """`regime`, `stall`, `recompile`, `throttle`, `trainer`, `profiler`, …"""
@@ -47,8 +45,6 @@ class Event(Struct, frozen=True):
 
 
 class Overhead(Struct, frozen=True):
-    """What watching costs this run."""
-
     step_cost_share: float | None = None
     step_cost_error_share: float | None = None
     monitor_cpu_share: float | None = None
@@ -56,8 +52,6 @@ class Overhead(Struct, frozen=True):
 
 
 class SourceInfo(Struct, frozen=True):
-    """Where the frames come from."""
-
     kind: str
     """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`,
     `jax`."""

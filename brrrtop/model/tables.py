@@ -49,7 +49,6 @@ def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
 
 
 def spans_of(starts: I8, ends: I8) -> tuple[Span, ...]:
-    """Spans from their starts and ends."""
     return tuple(Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
 
 

@@ -90,11 +90,9 @@ class Governor:
             self._first_burst.stepped_ns = int(ends_ns.min())
 
     def add_waits(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Waits for loaders that have workers."""
         self._slack.add_waits(starts_ns, ends_ns)
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
-        """A span that the agent reports as traced."""
         if self.continuous or self._continuous_sent or end_ns <= start_ns:
             return
         if self._last is None or self._last.over:
@@ -250,7 +248,6 @@ class Governor:
         self._first_burst.compiling = on
 
     def describe(self) -> str:
-        """One sentence: what is being done, and why."""
         if self.continuous:
             return "tracing every step, as asked: the overhead limit does not apply"
         if not self._able:

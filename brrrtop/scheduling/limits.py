@@ -98,8 +98,6 @@ class Act(Enum):
 
 
 class Decision(Struct, frozen=True):
-    """One order for the agent, and why."""
-
     act: Act
     message: str
     steps: int = 0

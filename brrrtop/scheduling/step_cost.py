@@ -35,8 +35,6 @@ _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2
 
 
 class BurstCost(Struct, frozen=True):
-    """What one burst added to the steps it touched."""
-
     start_ns: int
     end_ns: int
     steps: int
@@ -124,7 +122,6 @@ class StepCost:
         return int(((self._ends >= start_ns) & (self._ends <= end_ns)).sum())
 
     def untraced(self, most: int) -> I8:
-        """Durations of the newest untraced steps, oldest first."""
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
         return np.diff(ends)[~self._is_traced(ends)][-most:]
 

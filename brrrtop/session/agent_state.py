@@ -51,7 +51,6 @@ class AgentState:
 
     @property
     def cannot_trace(self) -> bool:
-        """And will not soon."""
         return self.state in CANNOT
 
     @property

@@ -91,7 +91,6 @@ class Driver:
 
     @property
     def watched(self) -> list[tuple[Member, Session]]:
-        """Members that can be, with their sessions."""
         return [(one, one.session) for one in self.members if one.session is not None]
 
     @property

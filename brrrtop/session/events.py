@@ -162,12 +162,10 @@ class EventLog:
         self._since_ns = min(self._since_ns, now_ns)
 
     def marked(self, t_ns: int, message: str) -> None:
-        """A person marked a baseline."""
         self._changes = _Row()
         self._add(t_ns, "baseline", message)
 
     def compared(self, comparison: Comparison, t_ns: int) -> None:
-        """Tells once what has changed in kind since the baseline, when it stays changed."""
         counted = self._changes.add(comparison.changes, t_ns)
         if not counted or not comparison.changes or self._changes.count != STEADY:
             return

@@ -20,8 +20,6 @@ ONE_RUN = "name the files of one run of one job, one a rank"
 
 
 class RankView(Struct, frozen=True, eq=False):
-    """What is known of one rank at one time."""
-
     key: str
     label: str
     rank: int | None

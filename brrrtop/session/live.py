@@ -103,7 +103,6 @@ class Live(Driver):
 
     @property
     def ended(self) -> str | None:
-        """Why nothing more comes of any rank; None while something may."""
         reasons = [one.ended for one, _ in self.live]
         return reasons[0] if reasons and all(reasons) else None
 
@@ -173,7 +172,6 @@ class Live(Driver):
                 tee.add(Frame(Kind.END, {"reason": one.ended}, self.last_ns))
 
     def pause(self) -> None:
-        """The picture stands still; watching goes on behind it."""
         if self._frozen is None:
             self._frozen = self.advance()
 
@@ -296,7 +294,6 @@ class Live(Driver):
         return self._of_all(lambda one: one.continuous(on))
 
     def burst(self) -> str:
-        """Has a few steps of all ranks traced now; says so."""
         return self._of_all(Controller.burst)
 
     def _of_all(self, ask: Callable[[Controller], str]) -> str:

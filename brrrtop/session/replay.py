@@ -89,7 +89,6 @@ class Replay(Driver):
         return replace(snapshot, paused=self._paused, speed=self._speed)
 
     def _at(self, now_ns: int) -> Snapshot:
-        """With the playhead there."""
         if self.of_job:
             whole = self.combine({m.key: s.advance(now_ns - m.shift_ns) for m, s in self.watched})
             played = (now_ns - self.span.t0_ns) / max(self.span.duration_ns, 1)

@@ -119,7 +119,6 @@ class Session:
 
     @property
     def baseline(self) -> Baseline | None:
-        """What is compared with."""
         return self._marking.baseline
 
     def succeeded_by(self, source: Source) -> Session:

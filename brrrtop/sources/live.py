@@ -159,7 +159,6 @@ class LiveSource:
         return self._end or self.link.lost
 
     def gather(self, now_ns: int, hear: Hear) -> None:
-        """Takes in what has arrived, without letting anything out."""
         try:
             for frame in self.link.frames():
                 self._take(frame, now_ns, None, hear)
@@ -206,7 +205,6 @@ class LiveSource:
     def _take(
         self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None, hear: Hear
     ) -> None:
-        """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
             self.link.hang_up(str(frame.body.get("reason", "the agent ended")))
             return

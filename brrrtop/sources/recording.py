@@ -131,7 +131,6 @@ class RecordingWriter:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Closes the file, which may be where a remote disk says that it is full."""
         before, self.stopped = self.stopped, self.stopped or "closed"
         try:
             self._file.close()

@@ -62,7 +62,6 @@ class WriterThread:
 
     @property
     def size(self) -> str | None:
-        """How large the file is, and how much that is an hour; None without one."""
         if self._sink is None:
             return None
         took_s = max(time.monotonic() - self._began_s, 1.0)

@@ -63,7 +63,6 @@ def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
 
 
 def mean_step_ns(snapshot: Snapshot) -> float | None:
-    """Of all steps of the run; of the traced ones where the run is not known."""
     if snapshot.run is not None and snapshot.run.step_ns:
         return snapshot.run.step_ns
     return snapshot.estimate.mean_step_ns if snapshot.estimate else None

@@ -94,7 +94,6 @@ def price(snapshot: Snapshot) -> WhatIf | None:
 
 
 def enough(row: LoaderRow) -> str:
-    """How many workers would keep up; empty where they are not what is short, or nobody knows."""
     if row.needed is None:
         return ""
     count = row.needed.count

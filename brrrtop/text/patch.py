@@ -24,8 +24,6 @@ class CannotEdit(Exception):
 
 
 class Patch(Struct, frozen=True):
-    """A file's change."""
-
     line: int
     """The first changed line, of the old file."""
     diff: str
@@ -33,8 +31,6 @@ class Patch(Struct, frozen=True):
 
 
 class _File:
-    """A source with its tree, and the changes to it."""
-
     def __init__(self, source: str, near: int) -> None:
         self.lines = source.splitlines(keepends=True)
         self.near = near
@@ -68,7 +64,6 @@ class _File:
         return sorted(wanted, key=lambda one: (one.lineno, one.col_offset))
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> None:
-        """Gives an argument, or another constant for it."""
         given = {one.arg: one.value for one in call.keywords}
         if None in given:
             raise CannotEdit(

@@ -215,7 +215,6 @@ def _seen_at(estimate: Estimate, line: Line) -> str:
 
 
 def a_step(run: Run | None) -> str:
-    """What a step is called: of training, where the run does other things as well."""
     others = run is not None and run.train is not None and run.train.share < 1 - LEAST_SHARE
     return "a training step" if others else "a step"
 

@@ -109,11 +109,9 @@ def transfer(job: JobSnapshot) -> str:
 
 
 def parallel(job: JobSnapshot) -> str:
-    """How the work is divided; empty where nothing tells."""
     names = " + ".join(PARALLEL[one] for one in job.parallelism)
     return names + (f", bubble {units.share(job.bubble)}" if job.bubble is not None else "")
 
 
 def name(row: RankRow) -> str:
-    """`rank 3`, or what it is called where nobody says its number."""
     return f"rank {row.rank}" if row.rank is not None else row.label

@@ -137,7 +137,6 @@ def links(rows: Records) -> Links:
 
 
 def gauges(rows: Records) -> Gauges:
-    """Gauge records as a table, without those that are no number."""
     rows = rows[np.isfinite(rows["value"])]
     return Gauges(
         _long(rows["time_ns"]), rows["device"].astype(np.int32),
@@ -164,7 +163,6 @@ def device(buffered: Device | None, device_id: int, facts: dict[str, Any]) -> De
 
 
 def signature(row: Any) -> OpSignature:
-    """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
     _, name, dims, types, concrete, *strides = row
     return OpSignature(
         str(name), _freeze(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),

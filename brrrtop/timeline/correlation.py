@@ -49,8 +49,6 @@ def _of_its_span(
 
 
 class Launched(Columns, frozen=True, eq=False):
-    """Kernels whose launch is known, shape (n,) each."""
-
     rows: I8
     """Into the activities."""
     keys: U8

@@ -87,7 +87,6 @@ class StepShapes:
     # --- in -------------------------------------------------------------------
 
     def add(self, marks: Marks) -> bool:
-        """Takes marks of both kinds; True: the cuts are others than before."""
         recorded = marks.classes == MarkClass.RECORDED_OP
         if recorded.any():
             self._ops.append(marks.take(recorded))
@@ -228,7 +227,6 @@ def _busiest(tids: I8) -> list[int]:
 
 
 def insert(spans: list[Span], new: Span) -> None:
-    """Adds the time of `new` to sorted, disjoint spans, in place."""
     low = bisect_left(spans, new.t0_ns, key=lambda span: span.t1_ns)
     high = bisect_right(spans, new.t1_ns, key=lambda span: span.t0_ns)
     if low < high:

@@ -257,7 +257,6 @@ class Timeline:
         return self._frozen_names
 
     def active_devices(self, span: Span) -> list[int]:
-        """Devices with activity in the span, busiest first."""
         acts = self._activities.between(span.t0_ns, span.t1_ns)
         inside = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns)
         ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
@@ -265,7 +264,6 @@ class Timeline:
         return [int(ids[i]) for i in np.argsort(-busy, kind="stable")]
 
     def activity_count(self, span: Span) -> int:
-        """About how many activities the span holds, counted by whole chunks."""
         return sum(
             len(t) for a, b, t in self._activities.chunks if b >= span.t0_ns and a < span.t1_ns
         )

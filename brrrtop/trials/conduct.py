@@ -36,8 +36,6 @@ class Runs(Protocol):
 
 
 class Plan(Struct, frozen=True):
-    """What was asked for."""
-
     seconds: float
     budget_s: float
     workers: int

@@ -171,7 +171,6 @@ def reasons_against(facts: Facts, base: Pace, on_gpu: bool) -> dict[str, str]:
 
 
 def line_of(name: str, facts: Facts, workers: int) -> str:
-    """The line to write for an edit of this program: an argument of its trainer, where that has one."""
     optimizer = facts.optimizers[0].name if facts.optimizers else "AdamW"
     trainer = facts.models[0].trainer if facts.models else None
     line = ARGUMENTS.get(trainer or "", {}).get(name, EDITS[name].line)

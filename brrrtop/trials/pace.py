@@ -91,8 +91,6 @@ class Trace:
 
 
 class Window(Struct, frozen=True):
-    """Marks between which steps are steady."""
-
     first: int
     last: int
     complete: bool
@@ -153,7 +151,6 @@ def _agree(clock: Any, steps: Any, first: int, warm_ns: float) -> bool:
 
 
 def pace(trace: Trace, window: Window) -> Pace | None:
-    """The pace between two marks; None where fewer than two steps ended between them."""
     marks, header = trace.marks, trace.header
     if header is None:
         return None

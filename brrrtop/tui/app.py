@@ -54,7 +54,6 @@ def _opening(module: str, pane: str) -> Callable[[BrrrtopApp], None]:
 
 
 def _next(every: Sequence[T], shown: T | None, by: int) -> T:
-    """The one behind the shown one, or before it; from the ends round, the first where none is shown."""
     at = every.index(shown) if shown in every else -by
     return every[(at + by) % len(every)]
 
@@ -363,7 +362,6 @@ class BrrrtopApp(ThemedApp[int]):
                 screen.redraw()
 
     def choose(self, settings: Settings) -> None:
-        """Keeps what somebody chose, for the next time too."""
         self.settings = settings
         if self._remember is not None:
             self._remember(settings)
@@ -435,6 +433,5 @@ class BrrrtopApp(ThemedApp[int]):
             self.say("there is no advice to copy", failed=True)
 
     def copy(self, advisory: Advisory) -> None:
-        """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
         self.say(f"copied: {advisory.suggests}")

@@ -61,11 +61,9 @@ class Feed(Thread):
         self._stopping = False
 
     def seen(self) -> None:
-        """The screen has drawn the last snapshot."""
         self._seen.set()
 
     def ask(self, request: Request) -> None:
-        """Has `request` carried out on the feed's thread, then a snapshot taken."""
         self._requests.put(request)
         self._wake.set()
 

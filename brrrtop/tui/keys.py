@@ -51,7 +51,6 @@ def name_of(key: str) -> str:
 
 
 def sign_of(binding: Binding) -> str:
-    """What the last line calls it."""
     return binding.key_display or name_of(binding.key.split(",")[0])
 
 

@@ -81,7 +81,6 @@ class Theme(Struct, frozen=True, eq=False):
 
     @property
     def dark(self) -> bool:
-        """Whether text on its background is the lighter one."""
         return luminance(self.colours["background"]) < luminance(self.colours["text"])
 
 
@@ -146,17 +145,14 @@ class Palette(Struct, frozen=True, eq=False):
         return THEMES[self.theme]
 
     def with_theme(self, name: str = "") -> Palette:
-        """The same in that theme; in the next one where none is named."""
         names = tuple(THEMES)
         name = name or names[(names.index(self.theme) + 1) % len(names)]
         return Palette(name, self.colour, self.ascii)
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
-        """Text in the hue of a bucket or role; without colour only the weight stays."""
         return self._style(hue if self.colour else None, None, bold)
 
     def text(self, words: str, hue: str = "text", *, bold: bool = False) -> Text:
-        """The beginning of a line, in the hue of a bucket or role."""
         return Text.styled(words, self.style(hue, bold=bold))
 
     def filled(self, bucket: str) -> Style:

@@ -89,7 +89,6 @@ def rank_order(row: RankRow) -> tuple[int, str]:
 
 
 def waits_for_loader(snapshot: Snapshot) -> bool:
-    """Whether the verdict's cause is the loader, and there is something to show of it."""
     estimate = snapshot.estimate
     return estimate is not None and estimate.cause == "input" and bool(snapshot.tables.loaders)
 
@@ -113,7 +112,6 @@ def intensity(kernel: KernelRow) -> float | None:
 
 
 def roof_of(kernel: KernelRow, roofs: Roofs | None) -> float | None:
-    """The compute ceiling of the kernel's precision; None when either is not known."""
     if roofs is None or kernel.precision is None:
         return None
     return roofs.flop_per_s.get(kernel.precision)

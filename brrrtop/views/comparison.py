@@ -52,7 +52,6 @@ def promises(comparison: Comparison) -> tuple[str, ...]:
 
 
 def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
-    """The comparison in 80 columns, the sentence first."""
     yield from wrap(comparison.says, "")
     yield ""
     yield from _sides(comparison, before_label, after_label)

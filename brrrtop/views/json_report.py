@@ -306,7 +306,6 @@ def _rank(row: RankRow) -> dict[str, Any]:
 
 
 def _in_ms(row: object, names: str) -> dict[str, float | None]:
-    """Times of a row, named without their unit, in milliseconds."""
     times = {name: getattr(row, f"{name}_ns") for name in names.split()}
     return {f"{name}_ms": None if ns is None else ns / 1e6 for name, ns in times.items()}
 

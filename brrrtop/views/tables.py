@@ -68,7 +68,6 @@ def _calls(value: float) -> str:
 
 
 def _rate(row: KernelRow) -> str:
-    """The rate that its side of the roof is about."""
     if row.side is Side.MEMORY or row.flop_per_s is None:
         return units.rate(row.bytes_per_s, "B/s")
     return units.rate(row.flop_per_s, "FLOP/s")
@@ -98,7 +97,6 @@ def account(account: Account, run: Run | None, step_ns: float | None = None) -> 
 
 
 def phases(run: Run | None) -> Table:
-    """What the program did, most time first; of one phase only a training that waits."""
     rows = [row for row in run.phases if row.share >= _WORTH] if run is not None else []
     waiting = (row.kind != "other" and (row.waits_share or 0) >= _WORTH for row in rows)
     if len(rows) < 2 and not any(waiting):
@@ -162,7 +160,6 @@ def edit_parts(row: WhatIf, run: Run | None) -> Table:
 
 
 def changes(comparison: Comparison) -> list[Table]:
-    """Before and after: by bucket, by family of kernels, by kernel."""
     columns = _change_columns("", comparison.before_ns, comparison.after_ns)
     wall = Change("the whole", comparison.before_ns, comparison.after_ns)
     per = "per step, mean" if comparison.per_step else "per second"
@@ -175,7 +172,6 @@ def changes(comparison: Comparison) -> list[Table]:
 
 
 def _bucket_of(change: Change) -> str:
-    """The bucket that a comparison calls `idle: input` or `exposed comm`."""
     return change.name.replace("idle: ", "idle_").replace("exposed ", "exposed_")
 
 

@@ -100,7 +100,6 @@ def _compared(job: JobSnapshot) -> list[str]:
 
 
 def job_lines(job: JobSnapshot) -> Iterator[str]:
-    """The job as text of 80 columns, the odd rank on top."""
     yield from wrap(" · ".join((*job_facts(job), *_compared(job))), "", "  ")
     yield ""
     sentence = words.sentence(job)
@@ -188,7 +187,6 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
 
 
 def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
-    """`width` characters divided among the four shares; whatever is there gets at least its rounding."""
     bar, reached = "", 0.0
     for name, sign in signs.items():
         reached += getattr(split, name)

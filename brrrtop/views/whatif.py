@@ -39,7 +39,6 @@ def speeds(row: WhatIf) -> tuple[str, str]:
 
 
 def hue(row: WhatIf) -> str:
-    """Good where even the low end wins, an alarm where even the high end costs."""
     if row.saves_low > 0:
         return "good"
     if row.saves_high < 0:
@@ -52,12 +51,10 @@ def times(row: WhatIf) -> str:
 
 
 def last(pair: WhatIf) -> str:
-    """The edit that a pair ends with."""
     return pair.edit.rsplit("+", maxsplit=1)[-1]
 
 
 def first(pair: WhatIf) -> str:
-    """The edit that a pair begins with."""
     return pair.edit.split("+", maxsplit=1)[0]
 
 

@@ -38,8 +38,6 @@ GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
 
 
 class Edit(Struct, frozen=True):
-    """Something that one can change in a step."""
-
     line: str
     """Of code."""
     make: Callable[[Step, Roofs, Assumptions], Step | None]

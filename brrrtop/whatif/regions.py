@@ -25,7 +25,6 @@ class Roofs(Struct, frozen=True):
         return capability is None or capability >= (7, 0)
 
     def flop_per_s(self, precision: str) -> float | None:
-        """Peak of the tensor cores, or of what stands in for them."""
         return self.ceilings.rate(precision, True) if self.ceilings else None
 
 

@@ -42,8 +42,6 @@ TIMED_STEPS = 30
 
 
 class Risk(Enum):
-    """Why an edit may cost more than it saves."""
-
     KERNELS_DIFFER = "kernels-differ"
     """Each step launches other kernels: layers that are dropped at random, control flow."""
     SHAPES_DIFFER = "shapes-differ"

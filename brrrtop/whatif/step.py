@@ -123,7 +123,6 @@ class Kernels(Struct, frozen=True, eq=False):
         return np.asarray(wanted[self.roles])
 
     def has(self, trait: int) -> Bool:
-        """Nodes whose name states any of `trait`."""
         return np.asarray((self.traits & int(trait)) != 0)
 
 

@@ -33,7 +33,6 @@ class FaultGuard:
         self.last[place] = f"{type(fault).__name__}: {fault}"[:200]
 
     def spent(self, place: str) -> bool:
-        """True when that probe has failed too often to stay."""
         return self.faults.get(place, 0) >= _PROBE_LIMIT or self.tripped
 
     @property

@@ -290,7 +290,6 @@ class _Entry:
 
 
 def why_refused(place: Place) -> str:
-    """Why the agent did not start, as it told; empty: it did not."""
     name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
     try:
         target = os.readlink(name.encode(), dir_fd=place.handle)

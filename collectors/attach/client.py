@@ -44,7 +44,6 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """The agent is gone, or either side hung up; frames read before are still good."""
         return self._closed
 
     def fileno(self) -> int:

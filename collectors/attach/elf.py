@@ -35,8 +35,6 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The part of an ELF file that looking up addresses takes."""
-
     machine: str
     fixed: bool
     """ET_EXEC: linked for one address, so its bias is 0."""

@@ -67,7 +67,6 @@ class Place:
         return f"/proc/self/fd/{self.handle}/{SOCKET_NAME}"
 
     def write(self, name: str, text: str) -> None:
-        """A new file that only the trainer's user may read."""
         run_as(self.uid, self.gid, lambda: _write(self.handle, name, text.encode()))
 
     def remove(self) -> None:
@@ -84,7 +83,6 @@ def _write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
 
 
 def _remove(folder: int, name: str) -> None:
-    """Removes the folder of that handle, which was called `name`, and what is in it."""
     _empty(folder)
     above = os.open("..", _HANDLE, dir_fd=folder)
     try:

@@ -57,7 +57,6 @@ class Launched:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell would say it: 128 + n when signal n ended it; None: it still runs."""
         code = self.process.poll()
         return code if code is None or code >= 0 else 128 - code
 
@@ -65,7 +64,6 @@ class Launched:
         return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
-        """A connection to the agent of process `pid`."""
         path = self.sockets().get(pid, f"{self.folder}/{pid}.{attach_files.SOCKET_NAME}")
         uid = processes.read(pid).uid
         return client.connect(path, pid=pid, uid=uid, limit_s=limit_s)

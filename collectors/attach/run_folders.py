@@ -80,7 +80,6 @@ def sockets(folder: Path) -> dict[int, str]:
 
 
 def sweep(base: Path) -> None:
-    """Removes our user's folders that nobody uses any more; never anything else."""
     try:
         names = [one.name for one in base.iterdir()]
     except OSError:

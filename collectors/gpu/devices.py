@@ -40,7 +40,6 @@ class NvmlDevice:
 
 
 def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
-    """Every GPU in NVML's order; and what could not be read."""
     questions = Questions(nvml)
     count = questions.get("nvmlDeviceGetCount") or 0
     devices: list[NvmlDevice] = []
@@ -306,7 +305,6 @@ class GpmSampler:
         )
 
     def sample(self) -> list[tuple[Metric, float]]:
-        """The means since the call before; empty for the first, a refused or a too early one."""
         if not self.supported:
             return []
         if self._previous_ns and time.monotonic_ns() - self._previous_ns < LEAST_WINDOW_NS:

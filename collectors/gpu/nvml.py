@@ -111,8 +111,6 @@ def code_of(fault: BaseException) -> int:
 
 
 class Questions:
-    """Asks about one device, and remembers what needs no further asking."""
-
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._not_before_ns: dict[str, int] = {}
@@ -126,7 +124,6 @@ class Questions:
         """Why the whole device no longer answers."""
 
     def may(self, key: str) -> bool:
-        """Whether `key` would be asked right now."""
         if self.lost is not None or key in self.absent:
             return False
         return time.monotonic_ns() >= self._not_before_ns.get(key, 0)
@@ -185,7 +182,6 @@ class Fields:
         self._fields = list(fields)
 
     def values(self, without: Collection[int] = ()) -> dict[int, float]:
-        """What the fields say now; those without an answer are left out."""
         due = [one for one in self._fields if one not in without and self._ask.may(_key(one))]
         if not due:
             return {}

@@ -179,7 +179,6 @@ class DeviceSampler:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of these gauges must know."""
         lines = [
             self.questions.lost,
             self.gpm.message,
@@ -224,7 +223,6 @@ class NvmlSampler:
 
     @property
     def remarks(self) -> list[str]:
-        """Caveats, each once, in the order of the devices."""
         return list(dict.fromkeys(line for one in self._devices.values() for line in one.remarks))
 
     @property

@@ -35,8 +35,6 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A process with torch or a GPU context in it."""
-
     process: Process
     job: int
     """The outermost ancestor that belongs to the same job: all ranks of a torchrun share it."""
@@ -63,7 +61,6 @@ def short_name(command: str) -> str:
 
 
 def running() -> dict[int, Process]:
-    """All processes of this host but ourselves and the kernel's, by pid."""
     result = {}
     for pid in processes.pids():
         with suppress(NoSuchProcess):

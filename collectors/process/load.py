@@ -49,7 +49,6 @@ class CpuShare:
 
     @property
     def running(self) -> bool:
-        """Whether it is still the same process, and not a zombie."""
         now = self._stat()
         return now is not None and now[0] not in "ZX"
 
@@ -80,7 +79,6 @@ class HostLoad:
 
     @property
     def trainer_running(self) -> bool | None:
-        """None when there is no trainer to look at."""
         if self._told_end is not None:
             return False
         return None if self._pid is None else self._trainer.running
@@ -105,7 +103,6 @@ class HostLoad:
 
     @property
     def status(self) -> dict[str, str | None]:
-        """What the trainer's loader workers do, for a status frame; empty without a trainer."""
         return {} if self._workers is None else {"workers": self._workers.message}
 
     def close(self) -> None:

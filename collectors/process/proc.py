@@ -217,7 +217,6 @@ def parse(text: str) -> tuple[Mapping, ...]:
 
 
 def files(mappings: Iterable[Mapping]) -> tuple[str, ...]:
-    """Paths mapped from files, each once, in address order."""
     return tuple(dict.fromkeys(m.path for m in mappings if m.inode and m.path.startswith("/")))
 
 

@@ -134,7 +134,6 @@ class Process:
         return ranks
 
     def outside(self, path: str) -> str:
-        """`path` as the process sees it, as a path that we can open, even when it was deleted."""
         joined = f"{self.root}{path}"
         if not path.endswith(" (deleted)") and os.path.exists(joined):
             return joined

@@ -86,8 +86,6 @@ def _published(head: bytes) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a code object says of itself."""
-
     co_filename: str
     co_qualname: str
     first_line: int
@@ -322,7 +320,6 @@ class Interpreter:
 
 
 def _addresses(process: Process, path: str) -> dict[str, int]:
-    """Of the symbols, in the process."""
     image = elf.read(process.outside(path), _SYMBOLS)
     mapping = next((m for m in process.maps if m.path == path and m.executable), None)
     if mapping is None or image.symbols.keys() != _SYMBOLS:

@@ -80,7 +80,6 @@ class Edits:
         module.__call__ = call
 
     def settle(self) -> dict[str, Any]:
-        """No new model is expected from here on; returns what was changed and what the program has."""
         torch = self._torch
         if self._call is not None:
             torch.nn.Module.__call__, self._call = self._call, None
@@ -266,7 +265,6 @@ class Edits:
 
 
 def compiled_graphs() -> int:
-    """Graphs that torch.compile has made so far in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
@@ -328,8 +326,6 @@ class Forward:
 
 
 class Compiled(Forward):
-    """Compiled, with the arguments `way`."""
-
     def __init__(self, forward: Any, way: Any) -> None:
         super().__init__(forward, way)
         self._compiled = self.torch.compile(forward, **way)

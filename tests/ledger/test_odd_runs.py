@@ -98,6 +98,26 @@ def test_a_loader_in_the_line_of_a_fit_is_not_waited_for_in_its_backward_pass():
     assert sum(one.waits_ns for one in run.phases) == 0
 
 
+def test_what_comes_long_after_the_last_step_is_named_as_beside_it():
+    write = "main.py:120 write < main.py:92 main"
+    deep = f"main.py:48 forward < {write} > nn/linear.py:8 forward | x = self.layer(x)"
+    line = f"{write} > torch/nn.py:8 forward | word = torch.multinomial(p, 1)"
+    placed = [(MarkClass.PLACE, t, t, TRAIN) for t in range(100, 30_000, 5_000)]
+    after = [
+        *samples(range(30_100, 200_000, 80), deep),
+        *samples(range(30_140, 200_000, 800), line),
+    ]
+    rows = marks(
+        [*steps(range(50, 30_000, 50)), *samples(range(100, 30_000, 250)), *placed, *after]
+    )
+    table = rows[1].body
+    table["value"] = np.where(table["mark_class"] == MarkClass.PLACE, MarkClass.STEP, 0)
+    known = timeline(*rows, until_ms=200_000)
+    run = Ledger().run(known, None, START + 200 * SECOND)
+    others = [one for one in run.phases if one.kind is not PhaseKind.TRAIN]
+    assert [one.where.partition(" ")[0] for one in others] == ["write()"]
+
+
 def test_of_two_optimizers_the_one_that_makes_no_step_trains_as_well():
     """Each tenth batch ends a step; the nine others are for another optimizer, in lines of their own."""
     critic = "main.py:20 critic < main.py:9 train < main.py:90 main > nn/linear.py:3 f | net(x)"

@@ -138,7 +138,6 @@ def syncs(facts: Facts) -> Syncs | None:
 
 
 def _waits(facts: Facts) -> Bool:
-    """Calls of launching threads that made the host wait: synchronisations and blocking copies."""
     calls = facts.window.calls
     launching = np.unique(
         calls.tids[np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH))]

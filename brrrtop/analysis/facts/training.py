@@ -44,7 +44,6 @@ class Optimizer(Struct, frozen=True):
 
 
 def optimizer(facts: Facts) -> Optimizer | None:
-    """The optimizer in the window; None when neither marks nor kernels show one."""
     starts, ends = facts.window.marks.union(MarkClass.OPTIMIZER)
     ranged = bool(len(starts)) and bool(facts.in_optimizer.any())
     rows = facts.in_optimizer & facts.kernels
@@ -164,8 +163,6 @@ def dense_gradients(facts: Facts) -> DenseGradients | None:
 
 
 class Chains(Struct, frozen=True):
-    """Unfused runs of at least two kernels, summed over the window."""
-
     count: int
     kernels: int
     total_ns: int

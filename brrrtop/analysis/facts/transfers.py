@@ -13,8 +13,6 @@ FAULT_NS = 50_000
 
 
 class Copies(Struct, frozen=True):
-    """Copies of one direction and kind of host memory."""
-
     count: int = 0
     size_bytes: int = 0
     total_ns: int = 0
@@ -51,7 +49,6 @@ class Transfers(Struct, frozen=True):
 
 
 def transfers(facts: Facts) -> Transfers:
-    """Copies by direction and memory; all zero where none ran."""
     activities = facts.window.activities
     kernels = facts.kernels
     gap_rows, gap_starts, gap_ends = facts.gaps

@@ -238,7 +238,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def label(facts: Facts) -> Labels:
-    """Labels of all activities of the window: kernels are judged in groups of one name, geometry and op."""
     acts, op_ids = facts.window.activities, _ops_of(facts.window)
     attention, scores = written_attention(facts), np.zeros(len(acts), np.bool_)
     if attention is not None:

@@ -76,8 +76,6 @@ _DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
 
 
 class Bound(Struct, frozen=True):
-    """A side and how sure it is, 0..1."""
-
     side: Side
     certainty: float
 

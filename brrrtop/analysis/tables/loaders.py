@@ -31,7 +31,6 @@ MOSTLY = 0.5
 
 
 def loader_rows(facts: Facts) -> list[LoaderRow]:
-    """One row a loader, most waited for first; none where no wait was recorded."""
     window = facts.window
     marks = window.watched
     if marks is None or not (marks.classes == MarkClass.INPUT).any():

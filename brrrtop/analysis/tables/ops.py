@@ -66,8 +66,6 @@ def named_sides(row: I8) -> dict[str, int]:
 
 
 class OpTimes(Struct, frozen=True, eq=False):
-    """Per op of `HostDetails.ops`, shape (n,)."""
-
     rows: I8
     """Activities whose op is known."""
     ops: I8
@@ -119,7 +117,6 @@ def by_name(
 
 
 def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
-    """A row a name and input shapes; none where no shapes were recorded."""
     ids, keys = np.unique(details.ops.signature_ids, return_inverse=True)
     named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
     if not any(shapes for _, shapes in named):

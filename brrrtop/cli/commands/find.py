@@ -142,7 +142,6 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
 
 
 def _open(one: Candidate, options: Options) -> int:
-    """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
     output.say(f"found {' '.join(line_of(one).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"

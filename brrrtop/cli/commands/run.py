@@ -88,7 +88,6 @@ class _Beside:
         self.tripped = False
 
     def check(self) -> None:
-        """Called a few times a second, on the thread that waits for the program."""
         if self._given_up or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + self._options.interval

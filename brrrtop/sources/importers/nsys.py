@@ -78,7 +78,6 @@ class Database:
         }
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all of these columns."""
         return set(columns) <= self.tables.get(table, frozenset())
 
     def integers(self, table: str, columns: dict[str, int], where: str = "1") -> dict[str, Array]:
@@ -332,7 +331,6 @@ class _Reader:
         self._add(KERNEL, table, self._activity(table, graph))
 
     def _copies(self, table: Columns) -> None:
-        """Copies, named as Kineto names them."""
         keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
         self._copied(table, keys, lambda kinds: (
             f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "

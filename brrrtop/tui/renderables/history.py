@@ -28,7 +28,6 @@ _EMPTY = Style.null()
 
 
 def layers(point: HistoryPoint) -> Layers:
-    """The shares of a point by bucket; they add up to 1."""
     account = point.account
     return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
 

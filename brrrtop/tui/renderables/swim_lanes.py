@@ -84,7 +84,6 @@ def _cover_cells(bars: Bars, picture: StepPicture, edges: F8, t0_ns: int) -> tup
 
 
 def _union(starts: I8, ends: I8, edges: F8) -> F8:
-    """How much of each stretch between two edges the intervals cover."""
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
     begins = np.maximum(starts, np.concatenate(([starts[0]], reach[:-1])))
@@ -141,8 +140,6 @@ def _order(row: Row) -> tuple[str, ...]:
 
 
 def _thin(row: Row, palette: Palette) -> Text:
-    """A lane of one line: how much of a cell is covered is the height of its block."""
-
     def sign(cell: Layers) -> tuple[str, Style]:
         if not cell:
             return " ", Style.null()

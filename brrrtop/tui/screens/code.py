@@ -120,7 +120,6 @@ class Code(Chooser, Scrolled):
         return [rule(title, note, palette, width), *stacked(body, width)]
 
     def action_edit(self) -> None:
-        """The next edit; behind the last one none."""
         if not self._changes:
             self.app.say("no edit was simulated that wins anything", failed=True)
             return
@@ -128,7 +127,6 @@ class Code(Chooser, Scrolled):
         self.redraw()
 
     def action_copy(self) -> None:
-        """The diff that is shown, else the first that can be made."""
         shown = self._changes[self._edit : self._edit + 1] if self._edit >= 0 else self._changes
         change = next((one for one in shown if one.patch is not None), None)
         if change is None or change.patch is None:
@@ -156,7 +154,6 @@ def gutter_line(number: int, source: str, hot: CodeLine | None, palette: Palette
 
 
 def _heat(share: float, palette: Palette) -> str:
-    """`▐██████`, an eighth of a cell fine."""
     if palette.ascii:
         return f"|{'#' * round(share * (BAR - 1))}".ljust(BAR)
     eighths = max(1, round(share * (BAR - 1) * 8))

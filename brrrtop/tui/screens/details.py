@@ -86,7 +86,6 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
-    """Every bucket with its share and its time in a step."""
     table = tables.account(estimate.account, estimate.run, estimate.mean_step_ns)
     lines = table_lines(table, palette, width)
     if estimate.host_cause_known is not None:
@@ -158,7 +157,6 @@ def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> str:
 
 
 def counter_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """Activity with its trend, clocks and limits; why there are none."""
     gauges = snapshot.gauges
     if not gauges:
         live = snapshot.source.kind == "live"

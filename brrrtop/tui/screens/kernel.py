@@ -86,7 +86,6 @@ def kernel_lines(
 
 
 def _rates(kernel: KernelRow, estimate: Estimate | None) -> Iterator[tuple[str, str]]:
-    """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = estimate.roofs if estimate else None
     yield "roof", _roof_words(kernel)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
@@ -99,7 +98,6 @@ def _rates(kernel: KernelRow, estimate: Estimate | None) -> Iterator[tuple[str, 
 
 
 def _roof_facts(kernel: KernelRow, roofs: Roofs | None) -> Iterator[tuple[str, str]]:
-    """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
     top = roof_of(kernel, roofs)
     roof = f", roof {units.rate(top, 'FLOP/s')}" if top else ""
     flops = units.rate(kernel.flop_per_s, "FLOP/s")

@@ -37,7 +37,6 @@ class RankTable(TableView):
         return paragraph(NONE, width, self.palette.style("muted"))
 
     def above(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """Who waits for whom, and what the job is."""
         job, palette = snapshot.job, self.palette
         assert job is not None
         waited = job.waited_for

@@ -117,7 +117,6 @@ class StepPane(Pane, can_focus=True):
         return flowed(pieces, width, 2)
 
     def _under_cursor(self, picture: StepPicture, width: int) -> list[Text]:
-        """What lies under the cursor, lane by lane; how to read on where there is none."""
         muted = self.palette.style("muted")
         if self._at_ns is None:
             keys = "←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g next gap, 0 all of it"
@@ -163,7 +162,6 @@ class StepPane(Pane, can_focus=True):
         return self._kept
 
     def action_move(self, by: int) -> None:
-        """The cursor to the next cell; at an edge the view goes on."""
         if self._hold() is None:
             return
         view, room = self.view, self._room(self.content_size.width)
@@ -199,7 +197,6 @@ class StepPane(Pane, can_focus=True):
             self.redraw()
 
     def action_zoom(self, by: float) -> None:
-        """In and out around the cursor, else around the middle."""
         if self._hold() is None:
             return
         view = self.view

@@ -155,7 +155,6 @@ def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
 
 
 def _gain(advisory: Advisory, palette: Palette) -> Text:
-    """How much faster it makes the run."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
         return palette.text("to know    ", "muted")
@@ -164,7 +163,6 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
 
 
 def _range(advisory: Advisory, palette: Palette, width: int) -> Text:
-    """Between which bounds the gain was simulated; how sure the advice is stands on its own screen."""
     gain = whatif.gain(advisory) or ""
     words = gain.split("(")[1].removesuffix(")") if width >= RANGED and "(" in gain else ""
     return palette.text(words, "muted")

@@ -62,7 +62,6 @@ def ordered(table: Table, key: str, reverse: bool) -> list[KernelRow]:
 
 
 def matching(kernels: Sequence[KernelRow], query: str) -> list[KernelRow]:
-    """Kernels in whose name, family or side every word of the query occurs."""
     words = query.casefold().split()
     return [
         kernel
@@ -99,7 +98,6 @@ class KernelTable(Chooser, Pane):
         self.redraw()
 
     def cycle_sort(self, by: int = 1) -> None:
-        """The next column, or with -1 the one before."""
         at = SORTABLE.index(self.sort_key)
         self.sort_by(SORTABLE[(at + by) % len(SORTABLE)])
 

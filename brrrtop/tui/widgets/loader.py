@@ -52,7 +52,6 @@ HUE = "idle_input"
 
 
 def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
-    """At most `height` lines, the most telling first; more of the code where there is room."""
     row = snapshot.tables.loaders[0]
     above = (
         ("waits", loader.waits(row, brief=True)),

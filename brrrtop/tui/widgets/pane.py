@@ -27,7 +27,6 @@ _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows
 
 
 def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
-    """Numbers of the lines in which the two differ."""
     shared = min(len(old), len(new))
     differing = [y for y in range(shared) if old[y] != new[y]]
     return differing + list(range(shared, max(len(old), len(new))))

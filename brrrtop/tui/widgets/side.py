@@ -103,7 +103,6 @@ def log_lines(events: Sequence[Event], now_ns: int, palette: Palette, width: int
 
 
 def event_lines(event: Event, now_ns: int, palette: Palette, width: int) -> list[Text]:
-    """Time of day where the source knows it, how long ago, the kind, and the sentence."""
     past_ns = now_ns - event.t_ns
     ago = f"{units.duration(past_ns):>8} ago" if past_ns > 0 else f"{'now':>12}"
     clock = ""

@@ -34,7 +34,6 @@ class TableView(Chooser, Scrolled):
         return []
 
     def nothing(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """In place of a table without rows."""
         raise NotImplementedError
 
     def choices(self) -> Sequence[Hashable]:

@@ -153,7 +153,6 @@ class RunBars(Fitted):
 
 
 def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
-    """The run and what is now, as far as they are known."""
     run, estimate = snapshot.run, snapshot.estimate
     if run is None:
         return [("window", estimate.account)] if estimate is not None else []
@@ -210,7 +209,6 @@ class DeviceStrip(Pane):
 
 
 def device(estimate: Estimate, chosen: bool, palette: Palette) -> Text:
-    """`▸GPU 1 overhead 66%`, the number on the hue of its regime."""
     number = estimate.device.device_id
     click = Style(meta={"@click": f"app.show_device({number})"})
     text = Text(no_wrap=True)

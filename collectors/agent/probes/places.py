@@ -47,7 +47,6 @@ class Places:
         self._names: dict[tuple[int, ...], tuple[int, list[Spot]]] = {}
 
     def learn(self) -> None:
-        """Where libraries are, as far as they have been imported."""
         self._library_dirs = library_dirs()
 
     def forget(self) -> None:

@@ -59,7 +59,6 @@ def _fail(what: str) -> None:
 
 
 def request(what: int, tid: int, address: int = 0, value: int = 0) -> None:
-    """One ptrace request."""
     if _ptrace(what, tid, address, value) < 0:
         _fail(f"ptrace request {what:#x} on thread {tid}")
 
@@ -70,7 +69,6 @@ _regset_at = ctypes.addressof(_regset)
 
 
 def registers(tid: int, which: int) -> bytes:
-    """A register set of a stopped thread, as many bytes as the kernel has."""
     piece = _Piece(_regset_at, REGSET_BYTES)
     if _ptrace(GETREGSET, tid, which, ctypes.addressof(piece)) < 0:
         _fail(f"reading registers {which:#x}")

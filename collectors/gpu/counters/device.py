@@ -175,7 +175,6 @@ class DeviceCounters:
         self._is_first = True
 
     def close(self) -> None:
-        """Gives the counters back. A decode after the stop fails, so there is none."""
         try:
             self._collector.stop()
         finally:

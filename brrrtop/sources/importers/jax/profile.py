@@ -49,8 +49,6 @@ class Event(Struct, gc=False):
 
 
 class Line(Struct):
-    """Events of one stream or thread."""
-
     plane: str
     """`/device:GPU:0`, `/host:CPU`, …: a process of the Chrome trace."""
     name: str
@@ -61,8 +59,6 @@ class Line(Struct):
 
 
 class Profile(Struct):
-    """All lines that are used, and what is known of the machine."""
-
     lines: list[Line] = field(default_factory=list)
     planes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Facts by plane: `core_count`, `device_vendor`, …"""
@@ -149,7 +145,6 @@ def _times(events: list[Event]) -> dict[str, Any]:
 
 
 def _copy_name(name: str, details: dict[str, str]) -> str:
-    """A copy as Kineto names it."""
     match = _COPY.match(name)
     kind = details.get("kind", "Unknown").title()
     if name.startswith("Memset"):

@@ -271,8 +271,6 @@ class _Codes(dict[str, int]):
 
 
 class Interned(dict[Any, int]):
-    """Key → small number, in order of appearance."""
-
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self)
         return number
@@ -332,7 +330,6 @@ class Collected:
             self.losses[place] = self.losses.get(place, 0) + count
 
     def add(self, events: list[Event]) -> None:
-        """Takes in one run."""
         self.event_count += len(events)
         by_code: dict[int, list[Event]] = {}
         for event in events:
@@ -373,7 +370,6 @@ class Collected:
             self.tables[code].append(batch)
 
     def concat(self, code: int) -> Columns:
-        """Each column of a kind of event in one piece; the batches are let go."""
         batches, self.tables[code] = self.tables[code], []
         if not batches:
             return {}
@@ -386,7 +382,6 @@ class Collected:
         return bool(self.tables[KERNEL] or self.tables[COPY])
 
     def _batch(self, code: int, events: list[Event]) -> Columns:
-        """Columns of events of one kind."""
         batch: Columns = {
             "name_id": _numbers(self.names[event.name] for event in events),
             "start_ns": _numbers(event.start_ns for event in events),

@@ -36,7 +36,6 @@ def of_class(table: Columns, mark_class: MarkClass) -> Array:
 
 
 def ranges(table: Columns, names: list[str]) -> Array:
-    """Ranges classed by their names. Compiles are left to `compiles`."""
     records = of_class(table, MarkClass.ANNOTATION)
     used, inverse = np.unique(table["name_id"], return_inverse=True)
     classes = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
@@ -154,7 +153,6 @@ def details_of(
 
 
 def _memory(table: Columns, names: list[str]) -> MemoryEvents:
-    """Events of GPUs' allocators; those of the CPU and of running out are left out."""
     telling = np.fromiter((name == _MEMORY for name in names), np.bool_, len(names))
     rows = np.flatnonzero(telling[table["name_id"]] & (table["device_type"] == _CUDA))
     rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]

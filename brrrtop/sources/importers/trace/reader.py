@@ -127,7 +127,6 @@ class Inflater:
 
 
 def _ahead(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """The same blocks, produced by a thread that stays a few ahead."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
     stop = threading.Event()
 
