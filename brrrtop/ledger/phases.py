@@ -31,6 +31,7 @@ class Phases(Struct, frozen=True, eq=False):
     keys: tuple[Key, ...]
 
     def of(self, row: int) -> tuple[I8, I8]:
+        """Starts and ends of the stretches of one phase, merged."""
         of_phase = self.rows == row
         return intervals.merge(self.starts[of_phase], self.ends[of_phase])
 

@@ -35,6 +35,7 @@ def merge_unsorted(starts: I8, ends: I8) -> tuple[I8, I8]:
 
 
 def clip(starts: I8, ends: I8, low: int, high: int) -> tuple[I8, I8]:
+    """Starts and ends of each part in `[low, high)`; intervals outside become empty, none is dropped."""
     clipped = np.clip(starts, low, high)
     return clipped, np.maximum(np.clip(ends, low, high), clipped)
 

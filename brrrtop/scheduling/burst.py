@@ -58,6 +58,7 @@ class Burst:
         return self.over
 
     def whole(self, now_ns: int) -> tuple[int, int]:
+        """Start and end; where nothing ran until now, no longer than it may take."""
         return self.span or (self.asked_ns, min(now_ns, self.asked_ns + self.longest_ns))
 
     def busy_ns(self) -> int:

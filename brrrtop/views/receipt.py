@@ -58,6 +58,7 @@ def estimates(snapshot: Snapshot) -> list[Estimate]:
 
 
 def totals(every: list[Estimate]) -> tuple[int, Counter[str]]:
+    """The time of all GPUs together, and what it went into by bucket."""
     spent: Counter[str] = Counter()
     for one in every:
         spent.update(dict(phrases.buckets(one.account)))

@@ -110,6 +110,6 @@ def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
     for value in frame.f_locals.values():
         if value is interrupted:
             return True
-        if type(value) is tuple and any(one is interrupted for one in value):
+        if type(value) is tuple and any(argument is interrupted for argument in value):
             return True
     return False

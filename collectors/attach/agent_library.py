@@ -136,7 +136,7 @@ class CLibrary:
             check=False,
             env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary},
         )
-        full = next((one for one in _FULL if one in result.stderr), None)
+        full = next((reason for reason in _FULL if reason in result.stderr), None)
         if result.returncode != 0 and full is not None:
             raise NotWritable(
                 f"the {self.subject} cannot be compiled into {target.parent}: {full}",

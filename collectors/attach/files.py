@@ -352,6 +352,6 @@ def _matching(folder: Path, inside: str = "") -> list[Path]:
     pattern = f"{inside}/{_CUPTI_FILE}" if inside else _CUPTI_FILE
     try:
         paths = sorted(folder.glob(pattern), reverse=True)
-        return [one.resolve() for one in paths if ";" not in str(one)]
+        return [path.resolve() for path in paths if ";" not in str(path)]
     except OSError:
         return []

@@ -72,7 +72,7 @@ def note_command(folder: Path, pid: int) -> None:
 
 def sockets(folder: Path) -> dict[int, str]:
     try:
-        names = sorted(one.name for one in folder.iterdir())
+        names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return {}
     matches = ((_SOCKET.fullmatch(name), name) for name in names)
@@ -81,7 +81,7 @@ def sockets(folder: Path) -> dict[int, str]:
 
 def sweep(base: Path) -> None:
     try:
-        names = [one.name for one in base.iterdir()]
+        names = [path.name for path in base.iterdir()]
     except OSError:
         return
     here = (_boot(), files.pid_namespace())

@@ -40,6 +40,7 @@ class NvmlDevice:
 
 
 def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
+    """Every GPU in NVML's order, and what could not be read."""
     questions = Questions(nvml)
     count = questions.get("nvmlDeviceGetCount") or 0
     devices: list[NvmlDevice] = []
@@ -91,7 +92,7 @@ def visible_to(
             if one is None:
                 break  # CUDA stops reading at the first name it does not know
             chosen.append(one)
-    if any(one.sliced for one in chosen) or (wanted or "").startswith("MIG-"):
+    if any(device.sliced for device in chosen) or (wanted or "").startswith("MIG-"):
         return {}, "a MIG device: no counters of it"
     caveat = None
     by_number = wanted is None or not any(c.isalpha() for c in wanted)
@@ -344,7 +345,7 @@ class GpmSampler:
                 metric, unit = METRICS[metric_id]
                 value = round(one.value) * unit if unit >= 1 else rounded_share(one.value * unit)
                 readings.append((metric, value))
-        self._wanted = [one for one in self._wanted if one not in unsupported]
+        self._wanted = [metric for metric in self._wanted if metric not in unsupported]
         return readings
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ class Fields:
             return {}
         scoped = [(field_id, _SCOPES.get(field_id, 0)) for field_id in due]
         got = self._ask.get("nvmlDeviceGetFieldValues", self._board, scoped, key=self._key)
-        values = {int(one.fieldId): self._value(one) for one in got or ()}
+        values = {int(value.fieldId): self._value(value) for value in got or ()}
         return {field: value for field, value in values.items() if value is not None}
 
     def _value(self, one: Any) -> float | None:

@@ -227,7 +227,7 @@ class NvmlSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        return frozenset().union(*(one.facts for one in self._devices.values()))
+        return frozenset().union(*(device.facts for device in self._devices.values()))
 
     def close(self) -> None:
         for device in self._devices.values():

@@ -153,4 +153,4 @@ class GaugeThread(_NvmlThread):
 
 def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
     listed = Questions(nvml).get("nvmlDeviceGetComputeRunningProcesses", device.handle)
-    return pid in {int(one.pid) for one in listed or ()}
+    return pid in {int(process.pid) for process in listed or ()}

@@ -150,7 +150,7 @@ def candidates(
     asked = [
         candidate for candidate in everyone.values() if matching is None or matching(candidate)
     ]
-    facts = {one.pid: _uses(one, compute_pids) for one in asked}
+    facts = {process.pid: _uses(process, compute_pids) for process in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
     result = []
     for pid in known:

@@ -133,9 +133,9 @@ class HostLoad:
         self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
         amounts: dict[Metric, list[float | None]] = {
             Metric.MONITOR_CPU_SHARE: [
-                one.share() if pid in known else None for pid, one in self._own.items()
+                share.share() if pid in known else None for pid, share in self._own.items()
             ],
-            Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
+            Metric.MONITOR_RSS_BYTES: [share.rss_bytes for share in self._own.values()],
         }
         return [
             (metric, sum(value for value in values if value is not None))

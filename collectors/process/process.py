@@ -237,7 +237,7 @@ def read(pid: int) -> Process:
 
 def mapped_bytes(process: Process, name: str) -> int:
     mapped = (mapping for mapping in process.maps if name in mapping.path)
-    return sum(one.end - one.start for one in mapped)
+    return sum(mapping.end - mapping.start for mapping in mapped)
 
 
 def pids() -> Iterator[int]:

@@ -163,7 +163,7 @@ class Edits:
             for module in model.modules()
             if next(module.parameters(recurse=False), None) is not None
         )
-        hooks.extend(one.register_forward_pre_hook(see) for one in own)
+        hooks.extend(module.register_forward_pre_hook(see) for module in own)
 
     def _compile(self, model: Any, edit: str) -> bool:
         # `Module.compile` leaves modules of torch.nn itself, a Sequential say, as they are (torch 2.13).
@@ -256,7 +256,7 @@ class Edits:
                 kwargs.update(fused=True, foreach=None)
                 self.counts["fused-optimizer"] += 1
             begin(optimizer, *args, **kwargs)
-            if not any(one["id"] == id(optimizer) for one in self.optimizers):
+            if not any(known["id"] == id(optimizer) for known in self.optimizers):
                 fused = bool(optimizer.defaults.get("fused"))
                 kind = type(optimizer).__name__
                 self.optimizers.append({"id": id(optimizer), "class": kind, "fused": fused})

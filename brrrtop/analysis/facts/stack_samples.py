@@ -113,6 +113,7 @@ def by_line(
 
 
 def reading(name: str) -> tuple[str | None, bool]:
+    """The cause that a sample's line names, and whether it reads a file."""
     cause = reads_as(name)
     return cause, cause == "io" and is_reading(name)
 

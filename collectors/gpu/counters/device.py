@@ -137,9 +137,9 @@ class DeviceCounters:
         if not len(rows):
             return rows
         rows["device"] = device
-        rows["start_ns"] = [one.start_timestamp for one in taken]
-        rows["end_ns"] = [one.end_timestamp for one in taken]
-        values = np.array([one.metric_values for one in taken], np.float64) / 100
+        rows["start_ns"] = [sample.start_timestamp for sample in taken]
+        rows["end_ns"] = [sample.end_timestamp for sample in taken]
+        values = np.array([sample.metric_values for sample in taken], np.float64) / 100
         for column in SAMPLE_COLUMNS:
             rows[column] = np.nan
         for at, column in enumerate(self.columns):
