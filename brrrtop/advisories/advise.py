@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch, within
+from brrrtop.advisories.context import HEALTHY_GAIN, Context, priced, runs_torch, within
 from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule, all_rules
 from brrrtop.analysis.estimate import Analysis
@@ -52,26 +52,30 @@ class Advice(Struct, frozen=True):
     """What the window says whatever the run is: for advice on another run of which it is a sample."""
 
 
-def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = None) -> Advice:
+def advise(
+    analysis: Analysis, run: Run | None = None, before: Context | None = None,
+    usual_ns: float | None = None,
+) -> Advice:  # fmt: skip
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
-        priced: What earlier advice on the same window rests on.
+        before: What earlier advice on the same window rests on.
+        usual_ns: The run's usual step; None: unknown.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    context = priced = priced or context_of(analysis)
+    context = known = priced(analysis, usual_ns, before)
     if run is not None:
-        context = within(priced, run)
+        context = within(known, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
-            return Advice((gate,), loaders=context.loaders, priced=priced)
+            return Advice((gate,), loaders=context.loaders, priced=known)
     edits, kinds = _edit_advice(context)
     others = [a for one in rules if (a := _without_price(context, one, edits)) is not None]
     given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
@@ -94,7 +98,7 @@ def advise(analysis: Analysis, run: Run | None = None, priced: Context | None = 
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,
-        priced,
+        known,
     )
 
 

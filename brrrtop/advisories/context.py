@@ -48,6 +48,8 @@ HEALTHY_GAIN = 0.05
 NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,
 is a waste of time."""
+SAME_PACE = 0.005
+"""A run's usual step that moved by less changes no gain by a point."""
 SEEN_SHARE = 0.05
 """A bucket with so much of the time is not empty: its edit may win something."""
 
@@ -75,6 +77,8 @@ class Context(Struct, frozen=True):
     ceilings: Ceilings | None
     simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
+    usual_ns: float | None
+    """The run's step that this rests on."""
     facts: Facts
     attention: WrittenAttention | None
     chains: Chains | None
@@ -339,8 +343,22 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def context_of(analysis: Analysis) -> Context:
-    """The context of a judged window that is all there is."""
+def priced(analysis: Analysis, usual_ns: float | None, before: Context | None) -> Context:
+    """The context of a judged window, as long as the run's usual step stays that of `before`."""
+    if before is None:
+        return context_of(analysis, usual_ns)
+    if usual_ns is None or abs(usual_ns / (before.usual_ns or 1) - 1) < SAME_PACE:
+        return before
+    simulated = before.simulated and simulate_edits(analysis, usual_ns)
+    return replace(before, simulated=simulated, usual_ns=usual_ns)
+
+
+def context_of(analysis: Analysis, usual_ns: float | None = None) -> Context:
+    """The context of a judged window that is all there is.
+
+    Args:
+        usual_ns: The run's usual step; None: unknown.
+    """
     seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -349,7 +367,8 @@ def context_of(analysis: Analysis) -> Context:
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if analysis.estimate.shared else simulate_edits(analysis),
+        simulated=None if analysis.estimate.shared else simulate_edits(analysis, usual_ns),
+        usual_ns=usual_ns,
         facts=seen,
         attention=attention,
         chains=chains(seen, excluded),

@@ -56,10 +56,14 @@ def verdict(
         run: That the analysis is a sample of; None: it is all there is.
         before: An earlier verdict on the same analysis.
     """
+    usual_ns = timeline.usual_step_ns() if run is not None else None
     if before is not None:
-        advice = advise(shown, run, before.advice.priced)
+        advice = advise(shown, run, before.advice.priced, usual_ns)
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
-    recorded, advice = timeline.recorded_step(shown.estimate.device.device_id), advise(shown, run)
+    recorded, advice = (
+        timeline.recorded_step(shown.estimate.device.device_id),
+        advise(shown, run, usual_ns=usual_ns),
+    )
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
     return Verdict(advice, tables, step_picture(shown))
 

@@ -58,6 +58,8 @@ USUAL_LATENCY_NS = 4_000.0
 """From a launch to its kernel on an idle device, where no launch of the step found it idle."""
 UNLIKE = 2.0
 """Steps in which the device is so many times as busy as in all do not stand for them."""
+ONE_KIND = 0.3
+"""A run's usual step and one around a burst, which the host's pace makes longer or shorter by so much."""
 ALIKE = 0.1
 """So near to a whole number of usual steps, the nodes are that many."""
 MOST_LATENCY_NS = 20_000.0
@@ -194,8 +196,12 @@ class Step(Struct, frozen=True, eq=False):
         return replace(self, **columns, named_ns=named, kernels=self.kernels.take(kept))
 
 
-def step_of(analysis: Analysis) -> Step | None:
-    """The steps of a judged window that stand for it; None where no whole step is known."""
+def step_of(analysis: Analysis, usual_ns: float | None = None) -> Step | None:
+    """The steps of a judged window that stand for it; None where no whole step is known.
+
+    Args:
+        usual_ns: The run's usual step; None: unknown.
+    """
     repeats = iterations(analysis.facts, MOST_NODES)
     if repeats is None:
         return None
@@ -203,7 +209,13 @@ def step_of(analysis: Analysis) -> Step | None:
     if not (nodes.rows >= 0).any():
         return None
     launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
-    step = _of_all_steps(_with_times(analysis, nodes, repeats), launched)
+    step = _of_all_steps(
+        replace(
+            _with_times(analysis, nodes, repeats),
+            undisturbed_ns=_undisturbed_ns(analysis, usual_ns),
+        ),
+        launched,
+    )
     return step if _is_usual(step, analysis.estimate) else None
 
 
@@ -301,7 +313,7 @@ def _with_times(analysis: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     return Step(
         count=repeats.count,
         measured_ns=repeats.measured_ns,
-        undisturbed_ns=_undisturbed_ns(analysis),
+        undisturbed_ns=None,
         profiled=bool((window.marks.classes == MarkClass.OP).any()),
         before_ns=before,
         call_ns=call,
@@ -316,11 +328,14 @@ def _with_times(analysis: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     )
 
 
-def _undisturbed_ns(analysis: Analysis) -> float | None:
-    """Median length of the steps around bursts, by the marks of a live trainer."""
+def _undisturbed_ns(analysis: Analysis, usual_ns: float | None) -> float | None:
+    """Median length of a live trainer's steps, by its marks: of the run's, as long as those around the burst
+    are of their kind."""
     steps = analysis.estimate.steps
-    live = steps.source == "marks" and analysis.facts.window.observed is not None
-    return float(steps.step_ns) if live and steps.step_ns else None
+    if steps.source != "marks" or analysis.facts.window.observed is None or not steps.step_ns:
+        return None
+    near_ns = float(steps.step_ns)
+    return usual_ns if usual_ns and abs(usual_ns / near_ns - 1) < ONE_KIND else near_ns
 
 
 def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:

@@ -78,7 +78,7 @@ def test_kinds_of_steps_that_came_once_are_followed_by_more(
     ("launches", "lengths_ms", "risk"),
     [
         ((959,) * 3, DROPS, Risk.FEW_STEPS),  # HuBERT on an H100
-        ((959,) * 5, DROPS, None),
+        ((959,) * 4, DROPS, None),
         ((959,) * 3, (46, 54), None),  # jitter: what one step lacks the next one has
         ((897, 959, 897), (50, 50), Risk.KERNELS_DIFFER),
         ((), DROPS, None),  # nothing of the phase was traced
