@@ -1,7 +1,5 @@
 """Checks whether a process can be watched, and how far; if not, names the command that fixes it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -46,8 +44,6 @@ _NVML_LIMIT_S = 5.0
 
 
 class Status(str, Enum):
-    """How a check came out."""
-
     FINE = "fine"
     NOTE = "note"
     """Works, and there is something to know."""
@@ -59,8 +55,6 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at or tried."""
-
     name: str
     status: Status
     message: str
@@ -92,8 +86,6 @@ def bad(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, in the order in which it matters."""
-
     pid: int | None
     checks: tuple[Check, ...]
 
@@ -103,7 +95,6 @@ class Report:
 
     @property
     def can_attach(self) -> bool:
-        """Now: what passes by itself may stand in the way too."""
         return not self._blocking_checks("attach")
 
     @property
@@ -112,7 +103,6 @@ class Report:
 
     @property
     def can_count(self) -> bool:
-        """The GPU's own counters can be read."""
         return not self._blocking_checks("counters")
 
     @property
@@ -124,7 +114,6 @@ class Report:
 
     @property
     def command(self) -> str:
-        """What to do next: mend the first thing that is in the way, or attach."""
         for check in self._blocking_checks("attach", "kernels"):
             if check.fix:
                 return check.fix
@@ -146,9 +135,6 @@ def doctor(pid: int | None, files: AgentFiles | None = None) -> Report:
     Args:
         pid: Who is to be watched.
         files: The agent; None: this installation has none (its check then says so).
-
-    Raises:
-        NoSuchProcess: There is no such process.
     """
     if pid is None:
         return Report(None, tuple(_host(files)))

@@ -5,8 +5,6 @@ root write through a link there, or replace what root loads. All that is kept be
 (settings, measured edits, compiled libraries) goes through here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,8 +1,6 @@
 """The words that collectors and readers share: the numbers of calls, marks, gauges, copies and
 memories, and the codes of a status frame."""
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 
 

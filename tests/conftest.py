@@ -98,7 +98,7 @@ def traces() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_home(tmp_path_factory, monkeypatch) -> None:
     """Configuration and state folders of our own; a cache that the run's workers share."""
     home = tmp_path_factory.getbasetemp() / "home"
     home.mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ def _sockets() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_leaks(request) -> Iterator[None]:
     """Fails a test that leaves threads or sockets behind; `leaves_threads` excuses one."""
     if request.node.get_closest_marker("leaves_threads"):
         yield

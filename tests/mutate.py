@@ -6,8 +6,6 @@ Works in a copy of the checkout. A change that no test notices is written out an
 those of `SURVIVORS`, each with the reason why it may live.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

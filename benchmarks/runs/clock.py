@@ -149,3 +149,41 @@ def merged(intervals: list[Interval]) -> list[Interval]:
 
 
 clock = Clock()
+
+
+def lightning_clock(updates_every: int = 1) -> Any:
+    """The stopwatch as a callback of Lightning, which fetches a batch between the end of one and the start of the next."""
+    import lightning.pytorch as pl
+
+    class Stopwatch(pl.Callback):
+        end = 0
+
+        def on_train_start(self, *_: Any) -> None:
+            clock.enter("train")
+
+        def on_train_epoch_start(self, *_: Any) -> None:
+            self.end = clock.now()
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            clock.waited(self.end)
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if (trainer.fit_loop.total_batch_idx + 1) % updates_every == 0:
+                clock.step()
+            self.end = clock.now()
+
+        def on_validation_start(self, *_: Any) -> None:
+            clock.enter("evaluation")
+            self.end = clock.now()
+
+        def on_validation_batch_start(self, *_: Any) -> None:
+            clock.waited(self.end)
+
+        def on_validation_batch_end(self, *_: Any) -> None:
+            self.end = clock.now()
+
+        def on_validation_end(self, *_: Any) -> None:
+            clock.leave()
+            self.end = clock.now()
+
+    return Stopwatch()

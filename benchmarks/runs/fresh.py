@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from clock import args, clock, size
+from clock import args, clock, lightning_clock, size
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -383,37 +383,6 @@ def lightning_saves() -> None:
             optimizer = torch.optim.AdamW(self.parameters(), 1e-4)
             return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)]
 
-    class Stopwatch(pl.Callback):
-        end = 0
-
-        def on_train_start(self, *_: Any) -> None:
-            clock.enter("train")
-
-        def on_train_epoch_start(self, *_: Any) -> None:
-            self.end = clock.now()
-
-        def on_train_batch_start(self, *_: Any) -> None:
-            clock.waited(self.end)
-
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            if (trainer.fit_loop.total_batch_idx + 1) % 4 == 0:
-                clock.step()
-            self.end = clock.now()
-
-        def on_validation_start(self, *_: Any) -> None:
-            clock.enter("evaluation")
-            self.end = clock.now()
-
-        def on_validation_batch_start(self, *_: Any) -> None:
-            clock.waited(self.end)
-
-        def on_validation_batch_end(self, *_: Any) -> None:
-            self.end = clock.now()
-
-        def on_validation_end(self, *_: Any) -> None:
-            clock.leave()
-            self.end = clock.now()
-
     class Timed(ModelCheckpoint):
         def _save_checkpoint(self, trainer: Any, path: str) -> None:
             with clock.phase("saving"):
@@ -423,7 +392,7 @@ def lightning_saves() -> None:
         max_epochs=-1, accelerator="gpu" if args.device == "cuda" else "cpu", devices=1, precision="bf16-mixed", logger=False,
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, accumulate_grad_batches=4,
         limit_val_batches=40, val_check_interval=size(200, 10), gradient_clip_val=1.0, default_root_dir=args.data,
-        callbacks=[Stopwatch(), Timed(dirpath=args.data / "lightning", every_n_train_steps=size(20, 3), save_top_k=1)],
+        callbacks=[lightning_clock(4), Timed(dirpath=args.data / "lightning", every_n_train_steps=size(20, 3), save_top_k=1)],
     )  # fmt: skip
     options: dict[str, Any] = {
         "batch_size": size(16, 4),

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 import torchvision.transforms as T
-from clock import args, clock, size
+from clock import args, clock, lightning_clock, size
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
@@ -450,38 +450,6 @@ def lightning() -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), 1e-3)
 
-    class Stopwatch(pl.Callback):
-        """Lightning fetches a batch between the end of one and the start of the next."""
-
-        end = 0
-
-        def on_train_start(self, *_: Any) -> None:
-            clock.enter("train")
-
-        def on_train_epoch_start(self, *_: Any) -> None:
-            self.end = clock.now()
-
-        def on_train_batch_start(self, *_: Any) -> None:
-            clock.waited(self.end)
-
-        def on_train_batch_end(self, *_: Any) -> None:
-            clock.step()
-            self.end = clock.now()
-
-        def on_validation_start(self, *_: Any) -> None:
-            clock.enter("evaluation")
-            self.end = clock.now()
-
-        def on_validation_batch_start(self, *_: Any) -> None:
-            clock.waited(self.end)
-
-        def on_validation_batch_end(self, *_: Any) -> None:
-            self.end = clock.now()
-
-        def on_validation_end(self, *_: Any) -> None:
-            clock.leave()
-            self.end = clock.now()
-
     options: dict[str, Any] = {
         "batch_size": size(64, 8),
         "num_workers": 2,
@@ -491,7 +459,7 @@ def lightning() -> None:
     trainer = pl.Trainer(
         max_epochs=-1, accelerator="gpu" if args.device == "cuda" else "cpu", devices=1, precision="bf16-mixed", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
-        limit_val_batches=0.3, default_root_dir=args.data, callbacks=[Stopwatch()],
+        limit_val_batches=0.3, default_root_dir=args.data, callbacks=[lightning_clock()],
     )  # fmt: skip
     trainer.fit(
         Network(),

@@ -1,7 +1,5 @@
 """All advice on one window: edits whose simulated gain is worth it, and what no edit stands for; ordered."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
@@ -38,8 +36,6 @@ may as well lose."""
 
 
 class Advice(Struct, frozen=True):
-    """What a window is told, and every edit that was simulated for it."""
-
     given: tuple[Advisory, ...] = ()
     """Largest gain first, what saves nothing last."""
     whatif: tuple[WhatIf, ...] = ()
@@ -53,20 +49,24 @@ class Advice(Struct, frozen=True):
 
 
 def advise(
-    analysis: Analysis, run: Run | None = None, before: Context | None = None,
+    analysis: Analysis,
+    run: Run | None = None,
+    sample: Analysis | None = None,
+    before: Context | None = None,
     usual_ns: float | None = None,
-) -> Advice:  # fmt: skip
+) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
+        sample: The steps that edits are simulated on; None: those of the window.
         before: What earlier advice on the same window rests on.
         usual_ns: The run's usual step; None: unknown.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    context = known = priced(analysis, usual_ns, before)
+    context = known = priced(analysis, sample or analysis, usual_ns, before)
     if run is not None:
         context = within(known, run)
     rules = RULES
@@ -190,7 +190,8 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     if row is None or share is None or row.saves <= share:
         return ""
     told, changed = units.share(share), units.share(row.changed_share or 0.0)
-    idle, late = context.host_idle, units.share(context.host_idle)
+    idle = context.host_idle_in_loop
+    late = units.share(idle)
     if row.changed_share and changed != told and (idle <= share or late == told):
         return f", and kernels that the edit changes take {changed}"
     return f", and the GPU waits {late} of the time for the host" if late != told else ""
@@ -205,7 +206,6 @@ def _with_waste(given: Sequence[Advisory], waste: str) -> tuple[Advisory, ...]:
 def split_silenced(
     given: Iterable[Advisory], silenced: Collection[str]
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
-    """Advice to give and advice that was silenced, each in the order given."""
     every = tuple(given)
     shown = tuple(one for one in every if one.kind not in silenced)
     return shown, tuple(one for one in every if one.kind in silenced)

@@ -4,8 +4,6 @@ Pure functions of two estimates; the command line and the screen show what comes
 where both sides know their steps, else as shares of the wall, which cannot say how much faster.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -243,7 +241,6 @@ def _part(rows: tuple[KernelRow, ...], family: str) -> float:
 
 
 def _precision(rows: tuple[KernelRow, ...]) -> str | None:
-    """Precision of most of the time in products and convolutions."""
     time: dict[str, int] = {}
     for row in rows:
         if row.family.startswith(("gemm", "conv", "attention")) and row.precision:

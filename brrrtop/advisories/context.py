@@ -4,8 +4,6 @@ A saving of device time is simulated, as kernels that take less of it; a saving 
 only as far as the device idled for it.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 
@@ -68,6 +66,8 @@ _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 """A range that an inference engine names. Its kernels may be called as those of an update are."""
 _SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
 _OF_TORCH = re.compile(r"\bat::|\bc10::|\btriton_(poi|red|per|tem)_")
+LATE_HOST = ("launch", "sync", "host", "unknown")
+"""Causes of idle time in which the host may be late for its next launch."""
 
 
 class Context(Struct, frozen=True):
@@ -94,7 +94,6 @@ class Context(Struct, frozen=True):
 
     @property
     def run(self) -> Run | None:
-        """The run that the window is a sample of."""
         return self.sampled_run.run if self.sampled_run is not None else None
 
     @property
@@ -214,12 +213,10 @@ class Context(Struct, frozen=True):
 
     @property
     def steps(self) -> float | None:
-        """Steps that the account covers; None when unknown."""
         return self.estimate.steps_covered
 
     @property
     def kernels(self) -> int:
-        """Kernels in the window."""
         return int(self.facts.kernels.sum())
 
     @property
@@ -237,13 +234,11 @@ class Context(Struct, frozen=True):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability, at least: from the kernels' names when the device is unknown."""
         window = self.facts.window
         names = (window.names[i] for i in used(window.activities.name_ids))
         return self.estimate.device.capability or least_capability(names) or (0, 0)
 
     def share(self, time_ns: float) -> float:
-        """Part of the wall."""
         return time_ns / self.wall_ns
 
     def spent(self, rows: Bool) -> float:
@@ -256,10 +251,19 @@ class Context(Struct, frozen=True):
             return self.sampled_run.idle(*causes)
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
 
+    def loop_idle(self, *causes: str) -> float:
+        """The same in the phase alone whose steps were traced."""
+        of = self.sampled_run
+        return self.idle(*causes) if of is None else of.loop_idle(*causes)
+
+    @property
+    def host_idle_in_loop(self) -> float:
+        return self.loop_idle(*LATE_HOST)
+
     @property
     def host_idle(self) -> float:
         """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
-        return self.idle("launch", "sync", "host", "unknown")
+        return self.idle(*LATE_HOST)
 
     @property
     def away(self) -> float:
@@ -283,11 +287,9 @@ class Context(Struct, frozen=True):
         return sum(part for part in parts if part >= LEAST_PART) * self.away
 
     def marked(self, kind: MarkClass) -> Occurrences:
-        """Marks of a class in the window."""
         return occurrences(self.facts, self.facts.window.marks, kind)
 
     def called(self, kind: CallClass) -> Occurrences:
-        """Driver calls of a class in the window."""
         return occurrences(self.facts, self.facts.window.calls, kind)
 
     def a_step(self, amount: float) -> float:
@@ -296,7 +298,6 @@ class Context(Struct, frozen=True):
 
     @property
     def per(self) -> str:
-        """What `a_step` amounts are per."""
         return "a step" if self.steps else "in this window"
 
     def device_side(self, saved_ns: float) -> float:
@@ -314,7 +315,6 @@ class Context(Struct, frozen=True):
         return self.share(spent_ns) + self.idle("launch") * min(part, 1.0)
 
     def worth(self, saves: float) -> bool:
-        """Whether a bound is worth showing at all."""
         return saves >= max(WORTH_SHARE, self.share(WORTH_STEP_NS * (self.steps or 1)))
 
 
@@ -343,22 +343,22 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def priced(analysis: Analysis, usual_ns: float | None, before: Context | None) -> Context:
+def priced(
+    analysis: Analysis, sample: Analysis, usual_ns: float | None, before: Context | None
+) -> Context:
     """The context of a judged window, as long as the run's usual step stays that of `before`."""
     if before is None:
-        return context_of(analysis, usual_ns)
+        return context_of(analysis, sample, usual_ns)
     if usual_ns is None or abs(usual_ns / (before.usual_ns or 1) - 1) < SAME_PACE:
         return before
-    simulated = before.simulated and simulate_edits(analysis, usual_ns)
+    simulated = before.simulated and simulate_edits(sample, usual_ns)
     return replace(before, simulated=simulated, usual_ns=usual_ns)
 
 
-def context_of(analysis: Analysis, usual_ns: float | None = None) -> Context:
-    """The context of a judged window that is all there is.
-
-    Args:
-        usual_ns: The run's usual step; None: unknown.
-    """
+def context_of(
+    analysis: Analysis, sample: Analysis | None = None, usual_ns: float | None = None
+) -> Context:
+    """The context of a judged window that is all there is, with edits simulated on a sample of it."""
     seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -367,7 +367,9 @@ def context_of(analysis: Analysis, usual_ns: float | None = None) -> Context:
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if analysis.estimate.shared else simulate_edits(analysis, usual_ns),
+        simulated=None
+        if analysis.estimate.shared
+        else simulate_edits(sample or analysis, usual_ns),
         usual_ns=usual_ns,
         facts=seen,
         attention=attention,

@@ -5,14 +5,12 @@ longer and wins nothing. What an edit takes away that the ledger measured (waits
 the ledger says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.model.account import IDLE_CAUSES
+from brrrtop.model.account import IDLE_CAUSES, Account
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Phase, Run
@@ -56,14 +54,23 @@ class Sampled(Struct, frozen=True):
 
     def idle(self, *causes: str) -> float:
         """Share of the run in which the GPU idles for these causes."""
-        idle_ns = sum(self.run.account.idle_ns.get(cause, 0) for cause in causes)
-        return idle_ns / max(1, self.run.duration_ns)
+        return _idle(self.run.account, causes) / max(1, self.run.duration_ns)
+
+    def loop_idle(self, *causes: str) -> float:
+        """Share of the run in which it idles for these causes in the phase whose steps were traced."""
+        phase = self.phase or self.run
+        return _idle(phase.account, causes) / max(1, self.run.duration_ns)
+
+
+def _idle(account: Account, causes: Iterable[str]) -> int:
+    return sum(account.idle_ns.get(cause, 0) for cause in causes)
 
 
 def sampled(run: Run, loaders: Sequence[LoaderRow], window: Window) -> Sampled:
     """What the traced steps are a sample of."""
     traced = [one for one in run.phases if one.traced_ns]
-    phase = run.train or max(traced, key=lambda one: one.duration_ns, default=None)
+    loop = run.loop_in(window.observed or ())
+    phase = loop[0] if loop else max(traced, key=lambda one: one.duration_ns, default=None)
     workers = max((row.workers or 0 for row in loaders), default=0)
     waits = (phase.waits_share or 0.0) if phase is not None and workers else 0.0
     risk = risk_of_run(phase, window) if phase is not None and phase.steps else None
@@ -121,8 +128,7 @@ def _row(edit: str, causes: tuple[str, ...], most: float, line: str, of: Sampled
     saves, of_step = min(of.idle(*causes), 0.99), 0.0
     step_ns = float(of.run.duration_ns)
     if of.phase is not None and of.phase.duration_ns:
-        idle_ns = sum(of.phase.account.idle_ns[cause] for cause in causes)
-        of_step = min(idle_ns / of.phase.duration_ns, 0.99)
+        of_step = min(_idle(of.phase.account, causes) / of.phase.duration_ns, 0.99)
         step_ns = float(of.phase.step_ns or of.phase.duration_ns)
     return WhatIf(
         edit=edit,

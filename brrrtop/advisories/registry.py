@@ -5,8 +5,6 @@ decorators in one of them, or in a new one. `python -m brrrtop.advisories.regist
 `ADVISORIES.md`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -26,8 +24,6 @@ WORTH = f"wins {WORTH_SHARE:.0%} and {WORTH_STEP_NS / 1e6} ms a step or more".re
 
 
 class Finding(Struct, frozen=True):
-    """What a rule says of one window."""
-
     message: str
     suggests: str
     confidence: float
@@ -59,8 +55,6 @@ Check = Callable[..., Any]
 
 
 class Rule(Struct, frozen=True):
-    """One piece of advice."""
-
     kind: str
     """The published id."""
     title: str
@@ -150,7 +144,6 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def page(rules: Iterable[Rule]) -> str:
-    """The page, Markdown."""
     lines, rules = [_HEAD], tuple(rules)
     for group in GROUPS:
         lines += ["", f"## {group}", "", "| id | what | given when | silent for |"]

@@ -3,8 +3,6 @@
 A pure state machine: `update` takes what one window says, `shown` is what a screen shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -46,8 +44,6 @@ class _Seen(Struct, frozen=True):
 
 
 class Steady:
-    """Hysteresis over the advice of consecutive windows."""
-
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._before: dict[str, _Seen] = {}

@@ -1,7 +1,5 @@
 """What `brrrtop try` measured of a program takes the place of what is predicted for it, from then on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

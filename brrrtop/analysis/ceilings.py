@@ -4,8 +4,6 @@
 the NVML name, first hit wins. All tensor figures are dense (no structured sparsity).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The method's table of contents: a window in, an estimate out."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,7 +24,6 @@ class Analysis(Struct, frozen=True, eq=False):
 
 
 def facts_of(window: Window) -> Facts:
-    """The window's records joined with their launches."""
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
     return Facts(window, call_rows, ceilings_for(window.device))
 

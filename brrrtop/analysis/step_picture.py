@@ -1,7 +1,5 @@
 """The step that a window's picture shows: its bars, and every gap with its cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

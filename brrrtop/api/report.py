@@ -54,13 +54,11 @@ class Report:
 
     @property
     def estimate(self) -> Estimate:
-        """Facts about the GPU that the report speaks of."""
         assert self.snapshot.estimate is not None, "a finished file is judged or refused"
         return self.snapshot.estimate
 
     @property
     def regime(self) -> Regime:
-        """`compute`, `memory`, `overhead`, `mixed` or `unknown`."""
         return self.estimate.regime
 
     @property
@@ -79,7 +77,6 @@ class Report:
 
     @property
     def account(self) -> Account:
-        """Where every nanosecond went."""
         return self.estimate.account
 
     @property
@@ -90,12 +87,10 @@ class Report:
 
     @property
     def kernels(self) -> tuple[KernelRow, ...]:
-        """By total time, largest first."""
         return self.estimate.kernels
 
     @property
     def advisories(self) -> tuple[Advisory, ...]:
-        """What to try, best first."""
         return self.snapshot.advisories
 
     @property

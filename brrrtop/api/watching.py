@@ -65,7 +65,6 @@ class Watch:
         """Why nothing is watched; None: nothing is wrong."""
 
     def start(self) -> Watch:
-        """Begins in the background; returns at once."""
         if self._thread is None:
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name="brrrtop-watch", daemon=True)
@@ -98,7 +97,6 @@ class Watch:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """The newest report as plain data (`brrrtop.report/2`); None: none has come yet."""
         line = self._line
         if not line:
             return None

@@ -123,8 +123,6 @@ examples:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """argparse's help, 80 columns at most, without importing shutil to learn the width."""
-
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=_width())
 
@@ -149,7 +147,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown_verb(word: str) -> UsageError:
-    """What somebody meant who typed `word` where a verb belongs."""
     message = f"there is no `brrrtop {word}`"
     if word.isdecimal():
         return UsageError(message, f"to watch process {word}: `brrrtop attach {word}`")

@@ -6,8 +6,6 @@
 Shares are written `30%` or `0.3`. A field nobody measured makes a condition neither true nor false.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re
@@ -51,8 +49,6 @@ class Condition:
 
 @dataclass
 class Gate:
-    """One `--fail-if`. Trips when all its conditions hold for `hold_s` without a break."""
-
     text: str
     conditions: tuple[Condition, ...]
     hold_s: float = 0.0

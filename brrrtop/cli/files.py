@@ -100,9 +100,6 @@ def read(path: str, options: Options, *, trimmed: bool = False, worst: bool = Fa
 
     `trimmed`: without what lies outside its whole steps, to be compared with another. `worst`: with the
     picture of the longest step.
-
-    Raises:
-        BadInput: The file cannot be used; says why.
     """
     with closing(open_source(path, options.force)) as source:
         if options.record:
@@ -122,11 +119,7 @@ def convert(source: Source, path: str) -> None:
 
 
 def baseline(options: Options) -> Baseline | None:
-    """What `--baseline` names, judged whole; None when nothing was. A file is read once.
-
-    Raises:
-        BrrrtopError: The file cannot be used; says why.
-    """
+    """What `--baseline` names, judged whole; None when nothing was. A file is read once."""
     if options.baseline is None:
         return None
     whole = _baseline(options.baseline, options.force)
@@ -142,7 +135,6 @@ def _baseline(path: str, force: bool) -> Baseline:
 
 
 def compare(snapshot: Snapshot, before: Baseline | None) -> Snapshot:
-    """A whole source's snapshot, beside the baseline."""
     if before is None or snapshot.estimate is None:
         return snapshot
     from brrrtop.session.baseline import compared_whole

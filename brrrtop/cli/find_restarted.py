@@ -1,7 +1,5 @@
 """Who takes an ended trainer's place: same user, same command line, same folder, started after it."""
 
-from __future__ import annotations
-
 import copy
 import time
 from pathlib import Path
@@ -73,7 +71,6 @@ class RestartedProcesses:
         return not one.not_because and same_rank
 
     def enter(self, pid: int) -> Controller:
-        """Opens `pid` as its predecessor was opened; a recording goes on in a new file."""
         options = copy.copy(self._options)
         if options.record is not None:
             options.record = free_name(Path(options.record))
@@ -91,7 +88,6 @@ class RestartedProcesses:
         return controller
 
     def close(self) -> None:
-        """Takes the agent out of every successor that was entered."""
         while self._attached:
             self._attached.pop().leave()
 

@@ -7,8 +7,6 @@ A page of another site has neither, whatever its name resolves to. The page load
 anywhere else: the host of a trainer may have no internet, and no font server need know who watches what.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -2,8 +2,6 @@
 
 Of a job all ranks, running or just started, with an agent in each, are one screen or one report."""
 
-from __future__ import annotations
-
 import copy
 import os
 import time
@@ -55,12 +53,7 @@ OWN = {
 
 
 def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: str) -> Controller:
-    """What watches a trainer with (or, `agent` None, without) an agent in it.
-
-    Raises:
-        UsageError: The file of `--record` exists.
-        CollectorError: The agent has gone already; no file was begun.
-    """
+    """What watches a trainer with (or, `agent` None, without) an agent in it."""
     if agent is not None and options.trace_graphs is not False:
         leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
@@ -149,9 +142,6 @@ def watch(
 
     Args:
         successors: Who the screen may go on with when the trainer ends; reports and gates do not.
-
-    Raises:
-        GateTripped: A gate held for long enough.
     """
     reports = options.once or options.json or bool(options.gates)
     on_screen = not reports and show.on_a_terminal()
@@ -160,11 +150,7 @@ def watch(
 
 
 def show_driver(driver: Live, options: Options, label: str) -> int:
-    """A driver in the way the options and the terminal ask for; closed at the end.
-
-    Raises:
-        GateTripped: A gate held for long enough.
-    """
+    """A driver in the way the options and the terminal ask for; closed at the end."""
     try:
         if not options.once and (options.json or options.gates):
             return _lines(driver, options)
@@ -177,7 +163,6 @@ def show_driver(driver: Live, options: Options, label: str) -> int:
 
 
 def detach(driver: Live) -> None:
-    """Lets go of the trainer, and says what became of the recording."""
     driver.close()
     for outcome in driver.recordings:
         output.say(f"brrrtop: {outcome}")
@@ -263,7 +248,6 @@ LOOK_S = 0.5
 
 
 def rank_options(options: Options, rank: int | None, pid: int) -> Options:
-    """The options of one rank: a recording of its own."""
     own = copy.copy(options)
     if options.record is not None:
         path = Path(options.record)
@@ -276,7 +260,6 @@ def open_rank(
     client: Client, pid: int, rank: int | None, options: Options, cmdline: str,
     device_id: int | None = None,
 ) -> Member:  # fmt: skip
-    """A rank with what watches it, or with the reason why it is not."""
     try:
         controller = open_live(client, pid, rank_options(options, rank, pid), cmdline)
     except (CollectorError, BrrrtopError) as fault:
@@ -305,7 +288,6 @@ class JobProcesses:
         return [self._open(candidate) for candidate in candidates]
 
     def newcomers(self) -> list[Member]:
-        """Ranks that started since."""
         fresh = [
             rank for rank in ranks_of(self._pid) if rank.pid not in self._known and rank.on_gpu
         ]
@@ -327,8 +309,6 @@ class JobProcesses:
 
 
 class LaunchedRanks:
-    """The ranks of a command that `run` started: each has an agent, which connects as it appears."""
-
     def __init__(self, launched: Launched, options: Options) -> None:
         self._launched = launched
         self._options = options
@@ -341,7 +321,6 @@ class LaunchedRanks:
         return Live(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
 
     def newcomers(self) -> list[Member]:
-        """Ranks whose agents appeared since."""
         fresh = sorted(set(self._launched.sockets()) - self._known)
         self._known.update(fresh)
         return [self._open(pid) for pid in fresh]

@@ -86,7 +86,6 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_verb(options: Options) -> int:
-    """Runs the verb's module and returns the exit code."""
     from brrrtop.cli import signals
 
     with signals.without_interrupts():
@@ -165,7 +164,6 @@ def _end_undisturbed(code: int) -> None:
 
 
 def _report_failure(fault: Exception) -> int:
-    """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
     sentence, code = _error_text(fault)
@@ -179,7 +177,6 @@ def _report_failure(fault: Exception) -> int:
 
 
 def _error_text(fault: Exception) -> tuple[str, int]:
-    """The text for stderr and the exit code."""
     message = getattr(fault, "message", None) or str(fault)
     action, code = getattr(fault, "action", ""), FAILURE
     if isinstance(fault, BrrrtopError) or _is_collectors_own(fault):

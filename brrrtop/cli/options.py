@@ -74,18 +74,13 @@ class Options:
 
     @cached_property
     def gates(self) -> tuple[Gate, ...]:
-        """What `fail_if` asks for.
-
-        Raises:
-            UsageError: One of them is not understood, or would never trip or never fail to.
-        """
+        """What `fail_if` asks for."""
         from brrrtop.cli.fail_if import parse_all
 
         return parse_all(self.fail_if, self.hold_s)
 
     @property
     def silenced(self) -> frozenset[str]:
-        """Ids of advice not to be given."""
         return frozenset(kind for kinds in self.silence for kind in kinds)
 
     def __init__(self, **given: object) -> None:

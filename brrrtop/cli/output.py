@@ -1,7 +1,5 @@
 """Snapshots to stdout (data) and sentences to stderr (narration)."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap
@@ -33,7 +31,6 @@ def report(snapshot: Snapshot, options: Options) -> None:
 
 
 def write_fitting(lines: Iterable[str], options: Options) -> None:
-    """Data to stdout, in signs that it takes."""
     from brrrtop.views.text import in_ascii
 
     text = "\n".join(lines)
@@ -41,7 +38,6 @@ def write_fitting(lines: Iterable[str], options: Options) -> None:
 
 
 def only_ascii(options: Options) -> bool:
-    """It was asked for, or stdout's encoding cannot carry the signs of the report."""
     return options.ascii or not _carries("–█·", sys.stdout)
 
 

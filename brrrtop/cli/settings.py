@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 def path() -> Path:
-    """Where the file is, or would be."""
     return (
         own_folder(Path(platformdirs.user_config_dir("brrrtop")), ".config/brrrtop") / "config.toml"
     )
@@ -66,7 +65,6 @@ def load() -> Settings:
 
 
 def save(settings: Settings) -> None:
-    """For the next time; where nothing can be written, not."""
     lines = [] if settings.theme is None else [f'theme = "{settings.theme}"']
     listed = ", ".join(f'"{name}"' for name in settings.hidden)
     lines += [f"hidden = [{listed}]", f'zoomed = "{settings.zoomed}"']

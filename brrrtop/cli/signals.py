@@ -1,7 +1,5 @@
 """What `^C` does while there is nothing to put right yet, and where an import would swallow it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

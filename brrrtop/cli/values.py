@@ -119,7 +119,6 @@ def edits(text: str) -> tuple[str, ...]:
 
 
 def gpu(text: str) -> int:
-    """A device number."""
     value: int = _number(int, text, "a GPU number")
     if value < 0:
         raise ArgumentTypeError("GPUs are numbered from 0")
@@ -127,7 +126,6 @@ def gpu(text: str) -> int:
 
 
 def pid(text: str) -> int:
-    """A process id."""
     listed = "`brrrtop` alone lists the trainers of this host"
     value: int = _number(int, text, f"a process id; {listed}")
     if not 0 < value < 1 << 31:

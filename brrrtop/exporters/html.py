@@ -1,7 +1,5 @@
 """The report as one page: pictures and tables, nothing loaded from anywhere, no script."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from html import escape
@@ -59,22 +57,16 @@ LEGEND = '<p class="muted">' + " ".join(
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
-    """A page at `path`.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """A page at `path`."""
     with path.open("x", encoding="utf-8") as file:
         file.write(page(snapshot))
 
 
 def page(snapshot: Snapshot) -> str:
-    """A whole document."""
     return document(f"brrrtop: {snapshot.source.label}", body(snapshot))
 
 
 def document(title: str, inside: str) -> str:
-    """A page of that body."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     )
@@ -83,7 +75,6 @@ def document(title: str, inside: str) -> str:
 
 
 def body(snapshot: Snapshot) -> str:
-    """What a page or a notebook's cell shows, with its style."""
     inside = "".join(_sections(snapshot))
     return f'<style>{STYLE}</style><div class="brrrtop">{inside}</div>'
 

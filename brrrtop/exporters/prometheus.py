@@ -4,8 +4,6 @@ Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `h
 `pod`), so that a board can join them with its series. What nobody measured has no sample.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

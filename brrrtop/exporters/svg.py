@@ -1,7 +1,5 @@
 """Pictures of a report as SVG: no script, no font, no file beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -20,7 +18,6 @@ _LANE_HEIGHT, _LANE_GAP = 26, 8
 
 
 def hue(kind: str) -> str:
-    """The class that colours a side, bucket or cause (`html.STYLE`)."""
     if kind.startswith("idle"):
         return "idle"
     return kind.removeprefix("exposed_")
@@ -64,7 +61,6 @@ def card(lines: Sequence[str], parts: Sequence[tuple[str, float]], style: str) -
 
 
 def account(estimate: Estimate) -> str:
-    """Where the time went: a bar a bucket."""
     whole = estimate.account.duration_ns
     rows = sorted(((ns, key) for key, ns in phrases.buckets(estimate.account) if ns), reverse=True)
     drawn = []
@@ -78,7 +74,6 @@ def account(estimate: Estimate) -> str:
 
 
 def step(picture: StepPicture) -> str:
-    """One step: host, launches, device and gaps above each other."""
     span, scale = picture.span, (WIDTH - _LEFT) / max(1, picture.span.duration_ns)
     drawn = []
     for place, lane in enumerate(picture.lanes):
@@ -151,7 +146,6 @@ def _intensity(row: KernelRow) -> float:
 
 
 def memory(use: MemoryUse) -> str:
-    """What was in use over time, with its peak."""
     height, first = 150, use.times_ns[0]
     length = max(1, use.times_ns[-1] - first)
     points = [

@@ -3,8 +3,6 @@
 What a report can be written as. A new format is one module and one line here.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import os
@@ -102,17 +100,11 @@ def _plain(value: Any) -> Any:
 
 
 def _columns_of(rows: list[Row]) -> list[str]:
-    """Keys of all rows, in order of appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
-    """A folder at `path` with a file a table.
-
-    Raises:
-        BrrrtopError: Parquet without pyarrow.
-        OSError: The folder cannot be made, or a file in it.
-    """
+    """A folder at `path` with a file a table."""
     arrow = _arrow() if format_id == "parquet" else None
     path.mkdir()
     for name, rows in tables_of(snapshot).items():

@@ -4,8 +4,6 @@ GEMM names are those of CUTLASS's profiler, cuBLAS and cuDNN; work per thread is
 CUDALoops.cuh, checked against recorded shapes on H100, H200 (torch 2.11) and B200 traces.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

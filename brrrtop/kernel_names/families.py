@@ -6,8 +6,6 @@ public traces from V100 to B200 at most 0.17 % of the time has no family (Novemb
 are those of its fusions in HLO.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Device function names as people read them: without return type, arguments and namespaces."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Knows names only; time and launches are joined elsewhere (`brrrtop.analysis.facts.joined`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag

@@ -54,8 +54,6 @@ _HOST = {
 
 
 class Burst(Struct, frozen=True, eq=False):
-    """One traced stretch; of whole steps where it holds some."""
-
     span: Span
     account: Account
     steps: int
@@ -148,7 +146,6 @@ def _launches(window: Window, steps: int) -> tuple[int, ...]:
 
 
 def account_of(known: PhaseSums) -> Account:
-    """All the time of a phase."""
     whole = [one for one in known.bursts if one.steps]
     if whole and known.steps and known.key[0] is PhaseKind.TRAIN:
         return _by_steps(known, whole)

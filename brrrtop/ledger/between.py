@@ -4,8 +4,6 @@ The step at the end takes its usual time; the rest is what samples found there t
 hardly ever, go through. Marks know lengths better than samples do, so these decide as far as they contradict.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """All that is known of a stretch of the run without tracing: marks, samples and the GPU's own counter."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 
@@ -59,8 +57,6 @@ class Samples(Struct, frozen=True, eq=False):
 
 
 class Evidence(Struct, frozen=True, eq=False):
-    """Of one span. Times in ns, sorted."""
-
     span: Span
     names: tuple[str, ...]
     step_ends: I8

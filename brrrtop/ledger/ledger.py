@@ -1,7 +1,5 @@
 """The run so far. What is old is kept as sums, so a run of days takes as much memory as one of minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +15,7 @@ from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step
 from brrrtop.ledger.verdict import unseen
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
-from brrrtop.model.tables import Span
+from brrrtop.model.tables import Marks, Span
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
 
@@ -52,6 +50,7 @@ class Ledger:
         self._begun = False
         """Nothing that is still to come can be the first mark."""
         self._open_ns = 0
+        self._step_places: tuple[str, ...] = ()
         self._last_key: Key | None = None
         """Of the last closed stretch."""
         self._stretches: list[tuple[Span, Key]] = []
@@ -73,7 +72,7 @@ class Ledger:
             self._close(timeline, device_id, self._open_ns + most_ns, now_ns)
         span = Span(self._open_ns, now_ns)
         marks = timeline.marks_between(span)
-        evidence = gather(timeline, marks, span, device_id)
+        evidence = self._gather(timeline, marks, span, device_id)
         phases = find_phases(evidence)
         every = self._with_closed(self._sums(timeline, evidence, phases, span, device_id))
         run = self._made(every, evidence, phases, Span(self._begin_ns, now_ns))
@@ -97,6 +96,14 @@ class Ledger:
         """To be called at the end: nothing that bursts lack is still to come."""
         self._bursts = Bursts()
 
+    def _gather(
+        self, timeline: Timeline, marks: Marks, span: Span, device_id: int | None
+    ) -> Evidence:
+        """What is known of the span. Where no optimizer stepped in it, the loop is the one of before."""
+        evidence = gather(timeline, marks, span, device_id)
+        self._step_places = evidence.step_places or self._step_places
+        return replace(evidence, step_places=self._step_places)
+
     def _sums(
         self,
         timeline: Timeline,
@@ -118,7 +125,7 @@ class Ledger:
         if not len(marks):  # asleep, or the clock jumped
             later = timeline.marks_between(Span(until_ns, now_ns - self._kept_open_ns)).starts_ns
             until_ns = cut_ns = int(later[0]) if len(later) else now_ns - self._kept_open_ns
-        evidence = gather(timeline, marks, Span(self._open_ns, until_ns), device_id)
+        evidence = self._gather(timeline, marks, Span(self._open_ns, until_ns), device_id)
         phases = find_phases(evidence)
         inside = phases.starts < cut_ns
         if inside.any() and int(phases.ends[inside][-1]) <= until_ns - self._closed_at_once_ns // 2:

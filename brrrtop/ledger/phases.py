@@ -5,8 +5,6 @@ distance are training. A distance above the usual one holds something else where
 stood in a function, or at a line, that no usual step goes through. Without an optimizer batches are steps.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.ledger.between import between, cut_at_steps, usual_frames, within_steps
-from brrrtop.ledger.evidence import Evidence
+from brrrtop.ledger.evidence import FEW_STEPS, Evidence
 from brrrtop.ledger.places import Frame, Key, Place, foreign_frame, place_of
 from brrrtop.model import intervals
 from brrrtop.model.run import PhaseKind
@@ -27,15 +25,13 @@ OFTEN = 0.01
 
 
 class Phases(Struct, frozen=True, eq=False):
-    """Stretches in order of time, without holes: `[starts, ends)` of phase `keys[rows]`."""
-
     starts: I8
     ends: I8
     rows: I8
     keys: tuple[Key, ...]
 
     def of(self, row: int) -> tuple[I8, I8]:
-        """The stretches of one phase, merged."""
+        """Starts and ends of the stretches of one phase, merged."""
         of_phase = self.rows == row
         return intervals.merge(self.starts[of_phase], self.ends[of_phase])
 
@@ -69,7 +65,7 @@ def find_phases(evidence: Evidence) -> Phases:
         others = [layer for layer in others if layer[0][0] is not PhaseKind.DATA] or others
         main = others[-1][0] if others else main
     others += within_steps(evidence, places, steps)
-    layers += [*others, (main, np.array([span.t0_ns]), np.array([span.t1_ns]))]
+    layers += [*others, *_loops(evidence, places, main)]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
     return _in_order([key for key, _, _ in layers], painted)
 
@@ -111,6 +107,31 @@ def _loop_frame(evidence: Evidence, places: Mapping[int, Place], rows: Bool) -> 
     if evidence.step_places:
         return place_of(evidence.step_places[-1]).functions[-1]
     return _main_frame(evidence, places, frozenset(), rows)
+
+
+def _loops(evidence: Evidence, places: Mapping[int, Place], main: Key) -> list[tuple[Key, I8, I8]]:
+    """The rest of the span: of the loop, or of each of several that train one after the other. Functions
+    that take turns within a few steps are one loop."""
+    span, samples, ends = evidence.span, evidence.samples, evidence.step_ends
+    calls = tuple(dict.fromkeys(place_of(name).functions[-1] for name in evidence.step_places))
+    inner = {i: _innermost(calls, place) for i, place in places.items()}
+    at = np.array([inner[i] for i in samples.name_ids.tolist()], np.int64)
+    times, at = samples.times_ns[at >= 0], at[at >= 0]
+    if len(calls) < 2 or not len(at):
+        return [(main, np.array([span.t0_ns]), np.array([span.t1_ns]))]
+    first = np.flatnonzero(np.diff(at, prepend=-1))
+    steps = np.diff(np.searchsorted(ends, times[np.append(first, len(at) - 1)]))
+    first = first[steps > FEW_STEPS] if (steps > FEW_STEPS).any() else first[:1]
+    starts = times[first]
+    starts[0] = span.t0_ns
+    stops = np.append(starts[1:], span.t1_ns)
+    alone = [(at[first] == i, (main[0], calls[i])) for i in dict.fromkeys(at[first].tolist())]
+    return [(key, *intervals.merge(starts[rows], stops[rows])) for rows, key in alone]
+
+
+def _innermost(calls: Sequence[Frame], place: Place) -> int:
+    """The number of the last of these functions that the place is in; -1: in none."""
+    return next((calls.index(f) for f in place.functions[::-1] if f in calls), -1)
 
 
 def _in_order(keys: Sequence[Key], painted: Sequence[tuple[I8, I8]]) -> Phases:

@@ -1,7 +1,5 @@
 """Where a sample found the training thread, and what the program does there, by the user's own names."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -59,7 +57,6 @@ class Place(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """`(file, function)` of each frame, outermost first."""
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 

@@ -55,7 +55,6 @@ class Pace(Struct, frozen=True):
         return self.first_wait_ns + self.between_ns + self.last_wait_ns
 
     def joined(self, later: Pace) -> Pace:
-        """With what follows: the step across the seam is a whole one."""
         seam_ns = self.after_ns + later.before_ns
         if not later.marks:
             name = "after_ns" if self.marks else "before_ns"
@@ -72,7 +71,6 @@ class Pace(Struct, frozen=True):
 
 
 def mean_step(paces: Iterable[Pace]) -> int | None:
-    """None where no whole step is known."""
     known = [one for one in paces if one.steps]
     steps = sum(one.steps for one in known)
     return round(sum(one.steps_ns for one in known) / steps) if steps else None
@@ -118,7 +116,6 @@ class PhaseSums(Struct, frozen=True, eq=False):
 
     @property
     def account(self) -> Account:
-        """All of its time."""
         return account_of(self)
 
     @property
@@ -288,7 +285,6 @@ def code_lines(evidence: Evidence) -> tuple[CodeLine, ...]:
 
 
 def joined(bursts: Sequence[Burst]) -> tuple[Burst, ...]:
-    """The sum of bursts with whole steps, and the sum of others."""
     groups = ([b for b in bursts if b.steps], [b for b in bursts if not b.steps])
     return tuple(
         Burst(

@@ -1,7 +1,5 @@
 """The verdict on a run: the estimate of what was traced, with the account of all of the run's time in it."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from brrrtop.analysis.account import regimes

@@ -4,8 +4,6 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not me
 measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -69,8 +67,6 @@ class Account(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """The three-way split of wall time plus what nobody knows; adds up to 1."""
-
     compute: float
     memory: float
     overhead: float

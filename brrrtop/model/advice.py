@@ -4,8 +4,6 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not me
 measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -121,15 +119,12 @@ NOISE = 0.02
 
 
 class Change(Struct, frozen=True):
-    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
-
     name: str
     before_ns: float
     after_ns: float
 
     @property
     def won_ns(self) -> float:
-        """What the change saved; negative: it cost."""
         return self.before_ns - self.after_ns
 
 
@@ -148,7 +143,6 @@ class PromiseResult(Struct, frozen=True):
 
     @property
     def kept_share(self) -> float | None:
-        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
         if self.won_share is None or not self.promised_share or self.is_noise:
             return None
         return self.won_share / self.promised_share

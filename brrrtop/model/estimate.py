@@ -4,8 +4,6 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not me
 measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -37,8 +35,6 @@ class Regime(StrEnum):
 
 
 class Launch(Struct, frozen=True):
-    """How far the host runs ahead. All `None` without launch records."""
-
     lead_p50_ns: int | None = None
     share_under_10us: float | None = None
     rho: float | None = None
@@ -48,8 +44,6 @@ class Launch(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """Training iterations in the window."""
-
     count: int | None = None
     """Whole steps."""
     step_ns: int | None = None
@@ -111,8 +105,6 @@ class Neighbours(Struct, frozen=True):
 
 
 class Roofs(Struct, frozen=True):
-    """The rates this device cannot exceed, for the roofline view."""
-
     flop_per_s: Mapping[str, float]
     """By precision; a missing key means that nobody says."""
     bytes_per_s: float | None

@@ -5,8 +5,6 @@ Computes nothing. Times are integer nanoseconds; device times are summed over ke
 may overlap. `None` is "not recorded".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,8 +61,6 @@ NO_MEMORY = MemoryEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class HostDetails(Struct, frozen=True, eq=False):
-    """Everything of the host that a table can be made of."""
-
     names: tuple[str, ...]
     signatures: Mapping[int, tuple[str, Any]]
     """Name and input shapes of each call."""
@@ -78,8 +74,6 @@ class HostDetails(Struct, frozen=True, eq=False):
 
 
 class OpRow(Struct, frozen=True):
-    """Calls of one op, or of one op with the same input shapes."""
-
     name: str
     count: int
     cpu_total_ns: int
@@ -100,8 +94,6 @@ class OpRow(Struct, frozen=True):
 
 
 class ModuleRow(Struct, frozen=True):
-    """Calls of one `nn.Module`."""
-
     name: str
     parent: str | None
     depth: int
@@ -119,8 +111,6 @@ class ModuleRow(Struct, frozen=True):
 
 
 class FrameRow(Struct, frozen=True):
-    """A Python function of the user's own."""
-
     place: str
     device_total_ns: int
     device_self_ns: int
@@ -128,8 +118,6 @@ class FrameRow(Struct, frozen=True):
 
 
 class StallRow(Struct, frozen=True):
-    """Where the host was while the device idled."""
-
     place: str
     """The innermost function of the user's own, `train.py(12): fetch`, or an op without frames."""
     inside: str | None
@@ -162,8 +150,6 @@ class WorkersNeeded(Struct, frozen=True):
 
 
 class LoaderRow(Struct, frozen=True):
-    """How the training loop waited for the batches of one loader."""
-
     name: str
     """As it was made, `DataLoader(num_workers=2, …)`, or the range that a trace has of it."""
     count: int
@@ -194,7 +180,6 @@ class LoaderRow(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of the time, spent in waiting."""
         return self.total_ns / self.of_ns if self.of_ns else 0.0
 
     @property
@@ -204,8 +189,6 @@ class LoaderRow(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """How many launches waited on a stream when the next one was made."""
-
     length_p50: int
     length_p95: int
     length_max: int

@@ -4,8 +4,6 @@ All arrays are int64 of shape (n,). "Sorted" means by start. "Merged" means sort
 not touching. A `Nest` tells which of many intervals holds which, thread by thread.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +35,7 @@ def merge_unsorted(starts: I8, ends: I8) -> tuple[I8, I8]:
 
 
 def clip(starts: I8, ends: I8, low: int, high: int) -> tuple[I8, I8]:
-    """Each interval's part in `[low, high)`; those outside become empty, none is dropped."""
+    """Starts and ends of each part in `[low, high)`; intervals outside become empty, none is dropped."""
     clipped = np.clip(starts, low, high)
     return clipped, np.maximum(np.clip(ends, low, high), clipped)
 
@@ -51,7 +49,6 @@ def holders(starts: I8, ends: I8, times: I8) -> I8:
 
 
 def total(starts: I8, ends: I8) -> int:
-    """Summed length."""
     return int((ends - starts).sum())
 
 
@@ -63,7 +60,6 @@ class Cover:
         self._before = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int64)
 
     def up_to(self, times: I8) -> I8:
-        """Covered length before each time, shape of `times`."""
         if not len(self.starts):
             return np.zeros(np.shape(times), np.int64)
         at = np.searchsorted(self.starts, times, "right")
@@ -78,7 +74,6 @@ class Cover:
         return np.where(lengths > 0, self.starts[at] + wanted - self._before[at], times)
 
     def between(self, lows: I8, highs: I8) -> I8:
-        """Covered length within each `[low, high)`."""
         return self.up_to(highs) - self.up_to(lows)
 
 

@@ -4,8 +4,6 @@ Times are integer nanoseconds; clocks are the reference rank's, the first one th
 `None` is "not measured"; a measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -45,8 +43,6 @@ class Parallelism(StrEnum):
 
 
 class RankRow(Struct, frozen=True):
-    """One rank, beside the others."""
-
     rank: int | None
     label: str
     """File name or `pid 4711`."""
@@ -114,8 +110,6 @@ class CollectiveRow(Struct, frozen=True):
 
 
 class WaitedFor(Struct, frozen=True):
-    """The rank that the others wait for."""
-
     rank: int
     late_ns: float
     """A step where steps are known, else in all."""
@@ -172,5 +166,4 @@ class JobSnapshot(Struct, frozen=True, eq=False):
     """What a reader must know: ranks that are missing, out of step, or not recorded together."""
 
     def row(self, key: str | None) -> RankRow | None:
-        """The row of one key."""
         return next((row for row in self.ranks if row.key == key), None)

@@ -6,7 +6,7 @@ integer nanoseconds on the trainer's CLOCK_REALTIME; shares are 0..1; `None` is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,8 +19,6 @@ MOVED = 0.05
 
 
 class PhaseKind(StrEnum):
-    """What the program does."""
-
     TRAIN = "train"
     EVALUATION = "evaluation"
     GENERATION = "generation"
@@ -76,7 +74,6 @@ class Phase(Struct, frozen=True):
 
     @property
     def waits_share(self) -> float | None:
-        """Of the phase; None for an empty one."""
         return self.waits_ns / self.duration_ns if self.duration_ns else None
 
 
@@ -108,8 +105,6 @@ class Unseen(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """One stretch of one phase, for a history."""
-
     span: Span
     phase: int
     """Row of `Run.phases`."""
@@ -255,3 +250,20 @@ class Run(Struct, frozen=True, eq=False):
     def train(self) -> Phase | None:
         """The phase with most time in which an optimizer steps."""
         return next((p for p in self.phases if p.kind is PhaseKind.TRAIN), None)
+
+    def loop_in(self, traced: Sequence[Span]) -> tuple[Phase, Span | None] | None:
+        """The training phase with most time of those that traced spans lie in, and where its part of them
+        lies; no span where all of them are of one phase. None: nothing trains."""
+        loops = {row for row, one in enumerate(self.phases) if one.kind is PhaseKind.TRAIN}
+        held: dict[int, list[Span]] = {}
+        for one in self.stretches if len(loops) > 1 else ():
+            span = one.span
+            if one.phase in loops and any(
+                span.t0_ns < t.t1_ns and t.t0_ns < span.t1_ns for t in traced
+            ):
+                held.setdefault(one.phase, []).append(span)
+        if not held:
+            return (self.phases[min(loops)], None) if loops else None
+        spans = held[min(held)]
+        whole = Span(min(one.t0_ns for one in spans), max(one.t1_ns for one in spans))
+        return self.phases[min(held)], whole if len(held) > 1 else None

@@ -1,7 +1,5 @@
 """What a person chose for the screen, kept from one time to the next. Computes nothing."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 PANES = ("figures", "history", "advice", "loader", "step", "kernels", "side")

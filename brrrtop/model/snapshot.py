@@ -4,8 +4,6 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not me
 measured zero is 0. Shares are 0..1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -38,8 +36,6 @@ class HistoryPoint(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """One line of the regime-shift log."""
-
     t_ns: int
     kind: str
     """`regime`, `stall`, `recompile`, `throttle`, `trainer`, `profiler`, …"""
@@ -49,8 +45,6 @@ class Event(Struct, frozen=True):
 
 
 class Overhead(Struct, frozen=True):
-    """What watching costs this run."""
-
     step_cost_share: float | None = None
     step_cost_error_share: float | None = None
     monitor_cpu_share: float | None = None
@@ -58,8 +52,6 @@ class Overhead(Struct, frozen=True):
 
 
 class SourceInfo(Struct, frozen=True):
-    """Where the frames come from."""
-
     kind: str
     """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`,
     `jax`."""
@@ -120,8 +112,6 @@ class StepPicture(Struct, frozen=True, eq=False):
 
 
 class Once(StrEnum):
-    """What a trace holds once, and a run hardly ever."""
-
     START_UP = "start-up"
     ODD_STEP = "odd-step"
     CHECKPOINT = "checkpoint"

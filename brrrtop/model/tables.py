@@ -4,8 +4,6 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME. Columns are numpy
 length per table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -46,13 +44,12 @@ class Span(Struct, frozen=True):
 
 
 def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
-    """Starts and ends of spans."""
+    """Starts and ends."""
     pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
 def spans_of(starts: I8, ends: I8) -> tuple[Span, ...]:
-    """Spans from their starts and ends."""
     return tuple(Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
 
 
@@ -74,8 +71,6 @@ def percentile(ordered: Sequence[int] | I8, share: float) -> int:
 
 
 class Device(Struct, frozen=True):
-    """What is known of one GPU; `None` where nobody said."""
-
     device_id: int
     name: str | None = None
     sm_count: int | None = None
@@ -88,7 +83,6 @@ class Device(Struct, frozen=True):
 
     @property
     def is_amd(self) -> bool:
-        """By its name, which begins with its maker."""
         return (self.name or "").startswith("AMD")
 
 
@@ -99,7 +93,6 @@ class Columns(Struct, frozen=True, eq=False):
         return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: Any) -> Any:
-        """The same table with only `rows` (an index array, mask or slice)."""
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
@@ -201,7 +194,6 @@ class Samples(Columns, frozen=True, eq=False):
     """This and what follows: shares of peak 0..1, NaN where not sampled. SMs with a warp on them."""
     tensor: F8
     dram: F8
-    issue: F8
     """Instructions issued over what the SMs can issue."""
 
 

@@ -3,8 +3,6 @@
 Shares are of the time per unit of work and 0..1; `None` is "not measured".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -56,8 +54,6 @@ class Facts(Struct, frozen=True):
 
 
 class Header(Struct, frozen=True):
-    """The process that steps."""
-
     pid: int
     cwd: str
     cmdline: tuple[str, ...]
@@ -140,8 +136,6 @@ class BasePace(Struct, frozen=True):
 
 
 class TrialReport(Struct, frozen=True):
-    """All of `brrrtop try`."""
-
     schema: str
     base: BasePace | None
     edits: tuple[TriedEdit, ...]

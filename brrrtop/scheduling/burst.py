@@ -1,7 +1,5 @@
 """One burst from its order on: what it was to be, and what the agent has reported of it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.model import intervals
@@ -48,7 +46,6 @@ class Burst:
         self._seen_ns = now_ns
 
     def add_records(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Kernels and copies of it."""
         self.records += len(starts_ns)
         self._busy.append((starts_ns, ends_ns))
 
@@ -61,11 +58,10 @@ class Burst:
         return self.over
 
     def whole(self, now_ns: int) -> tuple[int, int]:
-        """Its span; where nothing ran, until now, no longer than it may take."""
+        """Start and end; where nothing ran until now, no longer than it may take."""
         return self.span or (self.asked_ns, min(now_ns, self.asked_ns + self.longest_ns))
 
     def busy_ns(self) -> int:
-        """Of its span, the time in which a kernel or copy ran."""
         if self.span is None or not self._busy:
             return 0
         starts, ends = (np.concatenate(side) for side in zip(*self._busy, strict=True))

@@ -5,8 +5,6 @@ cost, and the next one comes when the debt is paid. What it costs is measured in
 (`step_cost`); until then a burst is taken to cost what the worst loop on an H200 cost.
 """
 
-from __future__ import annotations
-
 import math
 
 from msgspec.structs import replace
@@ -87,17 +85,14 @@ class Governor:
         self._stage: Stage | None = None
 
     def add_steps(self, ends_ns: I8) -> None:
-        """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
         if self._first_burst.stepped_ns is None and len(ends_ns):
             self._first_burst.stepped_ns = int(ends_ns.min())
 
     def add_waits(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Waits for loaders that have workers."""
         self._slack.add_waits(starts_ns, ends_ns)
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
-        """A span that the agent reports as traced."""
         if self.continuous or self._continuous_sent or end_ns <= start_ns:
             return
         if self._last is None or self._last.over:
@@ -106,7 +101,6 @@ class Governor:
             self._last.add_span(start_ns, end_ns, self._clock_ns or end_ns)
 
     def add_records(self, starts_ns: I8, ends_ns: I8) -> None:
-        """Kernels and copies that arrived."""
         if self._under_way and self._last is not None:
             self._last.add_records(starts_ns, ends_ns)
 
@@ -251,11 +245,9 @@ class Governor:
         return self._first_burst.stage(now_ns)
 
     def add_compiling(self, on: bool) -> None:
-        """torch.compile is at work, or no more."""
         self._first_burst.compiling = on
 
     def describe(self) -> str:
-        """One sentence: what is being done, and why."""
         if self.continuous:
             return "tracing every step, as asked: the overhead limit does not apply"
         if not self._able:
@@ -293,7 +285,6 @@ class Governor:
 
     @property
     def tracing(self) -> bool:
-        """A burst is under way, or everything is traced."""
         return self._under_way or self._continuous_sent
 
     @property

@@ -1,7 +1,5 @@
 """The limits that bursts of tracing keep to, and the orders they lead to."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from msgspec import Struct
@@ -15,8 +13,6 @@ UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off
 
 
 class Limits(Struct, frozen=True):
-    """What the governor keeps to."""
-
     max_overhead: float = 0.01
     metered: float = 0.5
     """Of the limit, the part that bursts and upkeep may take by our own account. A launch-bound
@@ -96,16 +92,12 @@ class Why(StrEnum):
 
 
 class Act(Enum):
-    """What to tell the agent."""
-
     BURST = "burst"
     CONTINUOUS_ON = "continuous on"
     CONTINUOUS_OFF = "continuous off"
 
 
 class Decision(Struct, frozen=True):
-    """One order for the agent, and why."""
-
     act: Act
     message: str
     steps: int = 0

@@ -4,8 +4,6 @@ A phase here is the function that the training thread is in besides the loop tha
 samples differ from the place of the step, within two seconds, and forgotten with the monitor. No clock.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -101,7 +99,6 @@ class PhaseWatch:
     # --- in -------------------------------------------------------------------
 
     def add_names(self, names: Mapping[int, str]) -> None:
-        """Of the wire; those of places are kept."""
         self._places.update(
             (name_id, _functions(name)) for name_id, name in names.items() if ".py:" in name
         )
@@ -153,7 +150,6 @@ class PhaseWatch:
 
     @property
     def unseen(self) -> bool:
-        """No burst was of what goes on now."""
         phase = self._phases.get(self.key or "")
         return phase is not None and not phase.looks
 
@@ -238,7 +234,6 @@ class PhaseWatch:
 
 
 def _functions(name: str) -> tuple[str, ...]:
-    """`main.py:238 fetch < main.py:88 main > a.py:1 f | x` → its user frames, outermost first."""
     frames = name.partition(" | ")[0].partition(" > ")[0]
     return tuple(reversed(frames.split(" < ")))
 

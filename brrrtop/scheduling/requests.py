@@ -1,7 +1,5 @@
 """What is asked of the agent besides tracing: the shapes of one step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

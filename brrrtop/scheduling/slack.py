@@ -6,8 +6,6 @@ safety; a stretch at whose end nothing is owed cost nothing. Loaders without wor
 what they do is done by the training thread itself.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 

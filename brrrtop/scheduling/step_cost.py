@@ -6,8 +6,6 @@ cancels. Very long steps (checkpoint, evaluation) are cut off at the same length
 that they cannot decide the comparison, and equal distributions still give zero on average.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -37,8 +35,6 @@ _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2
 
 
 class BurstCost(Struct, frozen=True):
-    """What one burst added to the steps it touched."""
-
     start_ns: int
     end_ns: int
     steps: int
@@ -50,8 +46,6 @@ class BurstCost(Struct, frozen=True):
 
 
 class CostEstimate(Struct, frozen=True):
-    """What watching added, as a share of the time it watched."""
-
     share: float
     error_share: float
     """Half width of the 95 % interval."""
@@ -116,7 +110,6 @@ class StepCost:
 
     @property
     def last_step_ns(self) -> int | None:
-        """When the newest step ended."""
         return int(self._ends[-1]) if len(self._ends) else None
 
     @property
@@ -129,7 +122,6 @@ class StepCost:
         return int(((self._ends >= start_ns) & (self._ends <= end_ns)).sum())
 
     def untraced(self, most: int) -> I8:
-        """Durations of the newest untraced steps, oldest first."""
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
         return np.diff(ends)[~self._is_traced(ends)][-most:]
 

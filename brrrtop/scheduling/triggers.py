@@ -3,8 +3,6 @@ when the first is worth its cost, whether it showed enough), and cheap signals t
 differently. No clock, no I/O.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -109,7 +107,6 @@ class MonitorPace:
         self._spent_ns += share * SECOND
 
     def on_burst(self, now_ns: int) -> None:
-        """What it makes of one takes its time."""
         self._spent_ns, self._since_ns = 0.0, now_ns
 
     def is_busy(self, now_ns: int, rested_ns: int) -> bool:

@@ -1,7 +1,5 @@
 """What the agent says of itself: its state, and what keeps it from tracing kernels."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -53,12 +51,10 @@ class AgentState:
 
     @property
     def cannot_trace(self) -> bool:
-        """And will not soon."""
         return self.state in CANNOT
 
     @property
     def stage(self) -> Stage | None:
-        """It loads: it has not touched its GPU yet."""
         return Stage.LOADING if self.state == "waiting" and not self._gpuless else None
 
     @property

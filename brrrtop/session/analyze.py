@@ -1,7 +1,5 @@
 """A finished source as a whole: one snapshot of everything in it, for `analyze`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -138,7 +136,6 @@ def _in_own_span(timeline: Timeline, analysis: Analysis) -> Analysis:
 
 
 def read(source: Source) -> Timeline:
-    """All of a source from where it stands."""
     timeline = Timeline()
     for frame in source.frames():
         timeline.add(frame)

@@ -1,7 +1,5 @@
 """A baseline, and what is compared with it as a session goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 
@@ -56,11 +54,7 @@ class BaselineTracker:
         self.comparison: Comparison | None = None
 
     def mark(self, snapshot: Snapshot, part: Part, label: str | None = None) -> str:
-        """Makes what is shown the baseline, by its whole steps; says so.
-
-        Raises:
-            BrrrtopError: Nothing is judged yet.
-        """
+        """Makes what is shown the baseline, by its whole steps; says so."""
         baseline = baseline_of(snapshot, label or _mark_label(snapshot), here=True)
         devices = tuple(trimmed(one, part) for one in baseline.devices)
         kept = replace(baseline, estimate=trimmed(baseline.estimate, part), devices=devices)

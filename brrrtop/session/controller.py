@@ -3,8 +3,6 @@
 Owns the governor and the requests. A source brings the frames; nothing else gives orders to an agent.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -52,13 +50,11 @@ class Controller:
 
     @property
     def tier(self) -> str:
-        """`continuous`, `bursts`, or `nvml` without an agent that can trace."""
         if not self.source.link.there or self._agent_state.cannot_trace:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
     def continuous(self, on: bool) -> str:
-        """Traces without pauses, or in bursts again; says what was done."""
         if on:
             self._require_tracing()
         self.governor.want_continuous(on)

@@ -27,8 +27,6 @@ REACH_NS = 30_000_000_000
 
 
 class Member(Struct, eq=False):
-    """One rank of the job."""
-
     key: str
     label: str
     rank: int | None
@@ -93,7 +91,6 @@ class Driver:
 
     @property
     def watched(self) -> list[tuple[Member, Session]]:
-        """Members that can be, with their sessions."""
         return [(one, one.session) for one in self.members if one.session is not None]
 
     @property
@@ -104,7 +101,6 @@ class Driver:
 
     @property
     def session(self) -> Session:
-        """Of the rank shown."""
         return self._shown[1]
 
     def select_rank(self, key: str) -> None:

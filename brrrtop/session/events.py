@@ -5,8 +5,6 @@ saw, a person's marks and what came of them among them. A line is told by its nu
 told again replaces itself, once it is known how long a regime lasted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -105,7 +103,6 @@ class EventLog:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Oldest first."""
         return tuple(sorted(self.lines.values(), key=lambda event: event.t_ns))
 
     def until(self, now_ns: int) -> tuple[Event, ...]:
@@ -165,12 +162,10 @@ class EventLog:
         self._since_ns = min(self._since_ns, now_ns)
 
     def marked(self, t_ns: int, message: str) -> None:
-        """A person marked a baseline."""
         self._changes = _Row()
         self._add(t_ns, "baseline", message)
 
     def compared(self, comparison: Comparison, t_ns: int) -> None:
-        """Tells once what has changed in kind since the baseline, when it stays changed."""
         counted = self._changes.add(comparison.changes, t_ns)
         if not counted or not comparison.changes or self._changes.count != STEADY:
             return

@@ -1,7 +1,5 @@
 """What each window added: points of the graph."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -30,7 +28,6 @@ class History:
         """Of bursts since the last point of the run."""
 
     def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
-        """Points that a playhead at `now_ns` has passed, oldest first; it may have been further before."""
         return tuple(point for point in self._points if point.t_ns <= now_ns)
 
     def clear_points(self) -> None:

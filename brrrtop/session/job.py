@@ -1,7 +1,5 @@
 """Several sessions of one job's ranks, shown as one: each rank's own picture, and all of them together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 
@@ -22,8 +20,6 @@ ONE_RUN = "name the files of one run of one job, one a rank"
 
 
 class RankView(Struct, frozen=True, eq=False):
-    """What is known of one rank at one time."""
-
     key: str
     label: str
     rank: int | None

@@ -3,8 +3,6 @@
 A session each; the bursts of several ranks come all at once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,12 +84,10 @@ class Live(Driver):
 
     @property
     def live(self) -> list[tuple[Member, Controller]]:
-        """Ranks that are watched."""
         return [(one, one.controller) for one in self.members if one.controller is not None]
 
     @property
     def shown(self) -> Controller:
-        """Of the rank shown."""
         controller = self._shown[0].controller
         assert controller is not None
         return controller
@@ -107,7 +103,6 @@ class Live(Driver):
 
     @property
     def ended(self) -> str | None:
-        """Why nothing more comes of any rank; None while something may."""
         reasons = [one.ended for one, _ in self.live]
         return reasons[0] if reasons and all(reasons) else None
 
@@ -177,7 +172,6 @@ class Live(Driver):
                 tee.add(Frame(Kind.END, {"reason": one.ended}, self.last_ns))
 
     def pause(self) -> None:
-        """The picture stands still; watching goes on behind it."""
         if self._frozen is None:
             self._frozen = self.advance()
 
@@ -197,7 +191,6 @@ class Live(Driver):
     # --- ranks that come and go -------------------------------------------------------
 
     def lose(self, key: str, why: str) -> None:
-        """Lets go of one rank; its row says why."""
         for one, controller in self.live:
             if one.key == key:
                 one.session, one.controller, one.why = None, None, why
@@ -242,7 +235,6 @@ class Live(Driver):
         one.controller, one.noted, self._frozen = controller, {}, None
 
     def close(self) -> None:
-        """Lets go of all ranks at once, whatever happens to one of them: each may take seconds."""
         sources = [controller.source for _, controller in self.live]
         with ThreadPoolExecutor(max(len(sources), 1)) as pool:
             faults = [fault for fault in pool.map(_close, sources) if fault is not None]
@@ -302,7 +294,6 @@ class Live(Driver):
         return self._of_all(lambda one: one.continuous(on))
 
     def burst(self) -> str:
-        """Has a few steps of all ranks traced now; says so."""
         return self._of_all(Controller.burst)
 
     def _of_all(self, ask: Callable[[Controller], str]) -> str:

@@ -5,8 +5,6 @@ slowed down until somebody can watch them; the speed shown is the true one. A so
 a window is judged as a whole, whatever the playhead has passed: all that it can say is known.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 
@@ -91,7 +89,6 @@ class Replay(Driver):
         return replace(snapshot, paused=self._paused, speed=self._speed)
 
     def _at(self, now_ns: int) -> Snapshot:
-        """With the playhead there."""
         if self.of_job:
             whole = self.combine({m.key: s.advance(now_ns - m.shift_ns) for m, s in self.watched})
             played = (now_ns - self.span.t0_ns) / max(self.span.duration_ns, 1)

@@ -35,8 +35,6 @@ class RestartedProcess(Struct, frozen=True):
 
 
 class RestartedProcesses(Protocol):
-    """Finds and opens who takes an ended trainer's place."""
-
     agreed: bool
     """A yes was given beforehand, to every successor."""
     how: str
@@ -45,11 +43,7 @@ class RestartedProcesses(Protocol):
     def find(self) -> RestartedProcess | None: ...
 
     def enter(self, pid: int) -> Controller:
-        """What watches the successor, its agent in it where there was one before.
-
-        Raises:
-            BrrrtopError: It cannot be entered; says why.
-        """
+        """What watches the successor, its agent in it where there was one before."""
         ...
 
 

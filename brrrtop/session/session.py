@@ -103,7 +103,6 @@ class Session:
         """How many there were: a span is judged again when more is known of it."""
 
     def select_device(self, device_id: int | None) -> None:
-        """The device that the next snapshots speak of; None: the busiest."""
         if device_id != self.device_id:
             self.device_id = device_id
             self._history = History()
@@ -120,7 +119,6 @@ class Session:
 
     @property
     def baseline(self) -> Baseline | None:
-        """What is compared with."""
         return self._marking.baseline
 
     def succeeded_by(self, source: Source) -> Session:

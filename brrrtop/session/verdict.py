@@ -2,8 +2,6 @@
 for a file as a whole. What differs between them (which span, what is steady, how old) is theirs.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,19 +18,18 @@ from brrrtop.timeline.timeline import Timeline
 
 
 class Verdict(Struct, frozen=True, eq=False):
-    """What is made of the analysis of one span."""
-
     advice: Advice
     tables: HostTables
     picture: StepPicture | None
     """Of the last whole step."""
+    sample: Analysis | None = None
+    """The steps that edits are simulated on."""
 
 
 NOTHING = Verdict(Advice(), NO_TABLES, None)
 
 
 def analyses(timeline: Timeline, span: Span, with_kernels: bool = True) -> tuple[Analysis, ...]:
-    """Of each GPU that was at work in the span, busiest first."""
     ids = timeline.active_devices(span)
     return tuple(estimate(timeline.window(span, i), with_kernels) for i in ids)
 
@@ -58,14 +55,24 @@ def verdict(
     """
     usual_ns = timeline.usual_step_ns() if run is not None else None
     if before is not None:
-        advice = advise(shown, run, before.advice.priced, usual_ns)
+        advice = advise(shown, run, before.sample, before.advice.priced, usual_ns)
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
-    recorded, advice = (
-        timeline.recorded_step(shown.estimate.device.device_id),
-        advise(shown, run, usual_ns=usual_ns),
-    )
+    sample = _of_one_loop(timeline, shown, run)
+    recorded = timeline.recorded_step(shown.estimate.device.device_id)
+    advice = advise(shown, run, sample, usual_ns=usual_ns)
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
-    return Verdict(advice, tables, step_picture(shown))
+    return Verdict(advice, tables, step_picture(sample), sample)
+
+
+def _of_one_loop(timeline: Timeline, shown: Analysis, run: Run | None) -> Analysis:
+    """The part of the analysis that lies in one training loop, where the run has several: the steps of two
+    are no steps of one."""
+    window = shown.facts.window
+    held = run.loop_in(window.observed or ()) if run is not None else None
+    if held is None or held[1] is None:
+        return shown
+    low, high = max(window.span.t0_ns, held[1].t0_ns), min(window.span.t1_ns, held[1].t1_ns)
+    return estimate(timeline.window(Span(low, high), shown.estimate.device.device_id))
 
 
 def showing(

@@ -51,11 +51,9 @@ class AgentLink:
 
     @property
     def there(self) -> bool:
-        """There is one, and it is not lost."""
         return self._agent is not None and self.lost is None
 
     def frames(self) -> list[Frame]:
-        """What has arrived; `fault` says if it could not be read to the end."""
         if self._agent is None or self.lost is not None:
             return []
         frames: list[Frame] = []
@@ -85,7 +83,6 @@ class AgentLink:
             self._hung_up_ns = self._now_ns()
 
     def order(self, op: Op, a: int = 0, b: int = 0) -> bool:
-        """Tells the agent something; False: there is nobody to tell."""
         if self._agent is None or self.lost is not None:
             return False
         try:

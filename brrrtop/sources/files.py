@@ -7,8 +7,6 @@ traces and recordings hold 3 to 30 times their own size.
 Memory that was freed, given back to the system.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
@@ -72,11 +70,7 @@ class Budget:
         self._most_resident: float | None = None
 
     def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same blocks.
-
-        Raises:
-            BadInput: They are more than the file may take.
-        """
+        """The same blocks."""
         for block in blocks:
             self.text_bytes += len(block)
             if not self._force:
@@ -111,31 +105,18 @@ class Budget:
 
 
 def _memory() -> tuple[int, int]:
-    """Bytes that this process has, and that are free for it."""
-    resident, free = _of_proc() or _of_elsewhere()
-    with contextlib.suppress(OSError, ValueError):  # ValueError: `max`, no limit
-        most = int((_CGROUP / "memory.max").read_text())
-        free = min(free, most - int((_CGROUP / "memory.current").read_text()))
-    return resident, max(free, 0)
-
-
-def _of_proc() -> tuple[int, int] | None:
-    """The same from /proc; None: no Linux."""
+    """Bytes that this process has, and that are free for it; without limit where /proc does not say."""
     try:
         pages = int(_PROC.joinpath("self/statm").read_text().split()[1])
         lines = _PROC.joinpath("meminfo").read_text().splitlines()
         available = next(line for line in lines if line.startswith("MemAvailable:"))
-        return pages * os.sysconf("SC_PAGE_SIZE"), int(available.split()[1]) << 10
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
-
-
-def _of_elsewhere() -> tuple[int, int]:
-    """The most that it has had, and the rest of the machine's memory: others' share is not known."""
-    import resource
-
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return resident, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - resident
+    except (OSError, IndexError, StopIteration):
+        return 0, MOST_TEXT_BYTES
+    free = int(available.split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError):  # ValueError: `max`, no limit
+        most = int((_CGROUP / "memory.max").read_text())
+        free = min(free, most - int((_CGROUP / "memory.current").read_text()))
+    return pages * os.sysconf("SC_PAGE_SIZE"), max(free, 0)
 
 
 def malloc_trim() -> None:

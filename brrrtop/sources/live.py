@@ -152,16 +152,13 @@ class LiveSource:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is gathered."""
         return self._closed or self._end is not None
 
     @property
     def over(self) -> str | None:
-        """Why its trainer, or its agent alone, is gone."""
         return self._end or self.link.lost
 
     def gather(self, now_ns: int, hear: Hear) -> None:
-        """Takes in what has arrived, without letting anything out."""
         try:
             for frame in self.link.frames():
                 self._take(frame, now_ns, None, hear)
@@ -175,7 +172,6 @@ class LiveSource:
             self._take(frame, now_ns, carried, hear)
 
     def put(self, kind: Kind, body: Any, now_ns: int) -> None:
-        """A frame of our own."""
         self._pending.append(Frame(kind, body, now_ns))
 
     def say(self, status: dict[str, Any], now_ns: int) -> None:
@@ -188,7 +184,6 @@ class LiveSource:
             self.put(Kind.STATUS, fresh, now_ns)
 
     def end(self, reason: str, now_ns: int) -> None:
-        """The trainer has ended: nothing comes after that."""
         if self._end is None:
             self._end = reason
             self.put(Kind.END, {"reason": reason}, now_ns)
@@ -210,7 +205,6 @@ class LiveSource:
     def _take(
         self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None, hear: Hear
     ) -> None:
-        """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
             self.link.hang_up(str(frame.body.get("reason", "the agent ended")))
             return
@@ -258,8 +252,6 @@ class LiveSource:
 
 
 class Feeds:
-    """Started samplers; what a property is of one is in `SamplerFeed`."""
-
     def __init__(self, feeds: Sequence[SamplerFeed]) -> None:
         self._feeds = list(feeds)
         self._uuids: dict[int, str] = {}

@@ -113,7 +113,6 @@ class RecordingWriter:
             )
 
     def flush_if_due(self) -> None:
-        """To be called now and then while no frame comes. Raises as `write` does."""
         waited_s = time.monotonic() - self._flushed_s
         if self._pending_bytes and (self._pending_bytes >= _FLUSH_BYTES or waited_s >= _FLUSH_S):
             self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
@@ -122,7 +121,6 @@ class RecordingWriter:
             self._has_frames = True
 
     def close(self) -> None:
-        """Ends the stream and the file. Raises as `write` does."""
         try:
             if self.stopped is None:
                 if self._greeted and not self._finished:
@@ -133,7 +131,6 @@ class RecordingWriter:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Closes the file, which may be where a remote disk says that it is full."""
         before, self.stopped = self.stopped, self.stopped or "closed"
         try:
             self._file.close()
@@ -248,11 +245,7 @@ class RecordingSource:
 
     @property
     def span(self) -> Span | None:
-        """From the first frame to the last there was when it was first asked for.
-
-        Raises:
-            BadInput: It is too large without `force`.
-        """
+        """From the first frame to the last there was when it was first asked for."""
         if self._span is None and not self._closed:
             stamps = _Stamps()
             low = high = 0
@@ -269,11 +262,7 @@ class RecordingSource:
         return self._ahead is None
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames with `sent_ns <= until_ns`.
-
-        Raises:
-            BadInput: There is more in it than may be read without `force`.
-        """
+        """The next frames with `sent_ns <= until_ns`."""
         while (frame := self._ahead) is not None:
             if until_ns is not None and frame.sent_ns > until_ns:
                 return
@@ -408,10 +397,6 @@ def convert(source: Source, path: str | Path) -> None:
     Args:
         source: Read from where it stands to its end.
         path: Must not exist.
-
-    Raises:
-        UsageError: `path` exists.
-        BrrrtopError: The source or the file fails.
     """
     frames = list(source.frames())
     facts: dict[str, Any] = {

@@ -3,8 +3,6 @@
 An importer is a row here: what tells its files, and the class that reads them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from importlib import import_module

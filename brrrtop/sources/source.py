@@ -1,7 +1,5 @@
 """The one seam behind which frames come from: a live socket, a recording, a trace, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -40,9 +38,7 @@ class Source(Protocol):
         ...
 
     @property
-    def ended(self) -> bool:
-        """No further frame will come."""
-        ...
+    def ended(self) -> bool: ...
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
         """The next frames with `sent_ns <= until_ns`; None: all there are right now.

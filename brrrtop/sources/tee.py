@@ -1,7 +1,5 @@
 """Writes every frame to the file of `--record`, in a thread: a slow disk does not stop the screen."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
@@ -21,7 +19,6 @@ CLOSE_S = 10.0
 
 
 def frame_bytes(frame: Frame) -> int:
-    """About what a frame takes in memory."""
     nbytes = getattr(frame.body, "nbytes", None)
     if nbytes is not None:
         return int(nbytes) + _FRAME_BYTES
@@ -53,7 +50,6 @@ class WriterThread:
             self._thread.start()
 
     def add(self, frame: Frame) -> None:
-        """Leaves a frame to be written; does nothing once stopped."""
         if self._sink is None or self.stopped is not None:
             return
         with self._lock:
@@ -66,7 +62,6 @@ class WriterThread:
 
     @property
     def size(self) -> str | None:
-        """How large the file is, and how much that is an hour; None without one."""
         if self._sink is None:
             return None
         took_s = max(time.monotonic() - self._began_s, 1.0)

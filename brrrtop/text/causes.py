@@ -1,15 +1,11 @@
 """One table of what time can go into: the words of every view for a bucket of the account."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 
 class Words(Struct, frozen=True):
-    """What a bucket is called."""
-
     badge: str
     """What holds a run back whose largest bucket it is, in capitals."""
     names: tuple[str, ...]

@@ -1,7 +1,5 @@
 """The figures of a run in one line: how fast it steps, how well it uses the GPU, what it takes. No colour."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from brrrtop.model.estimate import Estimate, Side
@@ -62,7 +60,6 @@ def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
 
 
 def mean_step_ns(snapshot: Snapshot) -> float | None:
-    """Of all steps of the run; of the traced ones where the run is not known."""
     if snapshot.run is not None and snapshot.run.step_ns:
         return snapshot.run.step_ns
     return snapshot.estimate.mean_step_ns if snapshot.estimate else None
@@ -108,7 +105,6 @@ def throttle(reasons: float | None) -> str | None:
 
 
 def alarms(snapshot: Snapshot) -> list[tuple[str, bool]]:
-    """What is wrong with the GPU, and whether somebody chose it."""
     gauges = snapshot.gauges
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     found = [(f"throttled: {reason}", reason in AT_LIMITS)] if reason not in (None, "none") else []

@@ -1,7 +1,5 @@
 """The verdict for one who never read about regimes: what the GPU does, why, and what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory

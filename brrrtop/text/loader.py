@@ -1,7 +1,5 @@
 """The loader that the training loop waits for, in words: the same on the main screen and on its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 
@@ -34,7 +32,6 @@ _HELPS = {
 
 
 def kind(row: LoaderRow) -> str:
-    """`DataLoader of Images`; the range's name where a trace has no more."""
     match = _KIND.match(row.name)
     if match is None:
         return "DataLoader" if "DataLoader" in row.name else row.name
@@ -62,7 +59,6 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
 
 
 def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:
-    """How many there are, and what /proc says that they do."""
     if row.workers == 0:
         return "none: the training loop makes each batch itself"
     alive = gauges.get(Metric.LOADER_WORKERS)
@@ -98,7 +94,6 @@ def price(snapshot: Snapshot) -> WhatIf | None:
 
 
 def enough(row: LoaderRow) -> str:
-    """How many workers would keep up; empty where they are not what is short, or nobody knows."""
     if row.needed is None:
         return ""
     count = row.needed.count
@@ -109,7 +104,6 @@ def enough(row: LoaderRow) -> str:
 
 
 def line(workers: int = 4) -> str:
-    """What to write for so many workers; a few, where it is not known how many would keep up."""
     return f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
 
 

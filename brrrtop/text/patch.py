@@ -3,8 +3,6 @@
 What cannot be told from the file alone is refused with the reason, never guessed.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re
@@ -26,8 +24,6 @@ class CannotEdit(Exception):
 
 
 class Patch(Struct, frozen=True):
-    """A file's change."""
-
     line: int
     """The first changed line, of the old file."""
     diff: str
@@ -35,8 +31,6 @@ class Patch(Struct, frozen=True):
 
 
 class _File:
-    """A source with its tree, and the changes to it."""
-
     def __init__(self, source: str, near: int) -> None:
         self.lines = source.splitlines(keepends=True)
         self.near = near
@@ -61,18 +55,15 @@ class _File:
         self._changes.append((begin, end, text))
 
     def insert(self, line: int, text: str) -> None:
-        """Whole lines, behind that one."""
         at = self.offset(line + 1, 0)
         self._changes.append((at, at, text if self.lines[line - 1].endswith("\n") else f"\n{text}"))
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Calls of something that is called so, in the order of the file."""
         nodes = (one for one in ast.walk(self.tree) if isinstance(one, ast.Call))
         wanted = [one for one in nodes if self.text(one.func).rpartition(".")[2] in names]
         return sorted(wanted, key=lambda one: (one.lineno, one.col_offset))
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> None:
-        """Gives an argument, or another constant for it."""
         given = {one.arg: one.value for one in call.keywords}
         if None in given:
             raise CannotEdit(
@@ -94,7 +85,6 @@ class _File:
         self._changes.append((at, at, f", {name}={value}"))
 
     def result(self) -> str:
-        """The source with all changes."""
         data = "".join(self.lines).encode()
         for begin, end, text in sorted(self._changes, key=lambda one: one[:2], reverse=True):
             data = data[:begin] + text.encode() + data[end:]

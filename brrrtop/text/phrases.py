@@ -1,7 +1,5 @@
 """The words the views use for what a snapshot says. No colour, no layout."""
 
-from __future__ import annotations
-
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor
@@ -116,7 +114,6 @@ def badge(snapshot: Snapshot) -> str:
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:
-    """The rank that holds its job back, where that is the first thing to do."""
     first = snapshot.advisories[0].kind if snapshot.advisories else ""
     return snapshot.job.waited_for if snapshot.job is not None and first == LATE_RANK else None
 
@@ -199,7 +196,6 @@ def _seen_at(estimate: Estimate, line: Line) -> str:
 
 
 def a_step(run: Run | None) -> str:
-    """What a step is called: of training, where the run does other things as well."""
     others = run is not None and run.train is not None and run.train.share < 1 - LEAST_SHARE
     return "a training step" if others else "a step"
 

@@ -1,7 +1,5 @@
 """Sentences about the ranks of a job: who waits for whom, and why. No colour, no layout."""
 
-from __future__ import annotations
-
 from brrrtop.model.ranks import JobSnapshot, Lateness, Parallelism, RankRow, WaitedFor
 from brrrtop.text import units
 
@@ -52,21 +50,18 @@ PARALLEL = {
 
 
 def because(waited: WaitedFor) -> str:
-    """Why a rank is late, as a clause."""
     if waited.place:
         return f"its main thread is at {waited.place}"
     return _CAUSES.get(waited.cause, "the cause is not known")
 
 
 def fix(waited: WaitedFor) -> str:
-    """What to try for a slow rank."""
     return _FIXES.get(
         waited.cause, f"look at that rank by itself: {waited.cause.replace('_', ' ')}"
     )
 
 
 def sentence(job: JobSnapshot) -> str:
-    """Who waits for whom in one sentence, without its full stop."""
     waited = job.waited_for
     if waited is None:
         if job.missing and job.matched:
@@ -110,11 +105,9 @@ def transfer(job: JobSnapshot) -> str:
 
 
 def parallel(job: JobSnapshot) -> str:
-    """How the work is divided; empty where nothing tells."""
     names = " + ".join(PARALLEL[one] for one in job.parallelism)
     return names + (f", bubble {units.share(job.bubble)}" if job.bubble is not None else "")
 
 
 def name(row: RankRow) -> str:
-    """`rank 3`, or what it is called where nobody says its number."""
     return f"rank {row.rank}" if row.rank is not None else row.label

@@ -3,8 +3,6 @@
 Python frames as torch.profiler names them: `/a/b/train.py(12): fetch`, `<built-in function sleep>`.
 """
 
-from __future__ import annotations
-
 import re
 
 UNMEASURED = "–"
@@ -81,7 +79,6 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def size(value_bytes: float | None) -> str:
-    """150109880320 → `140 GiB`."""
     if value_bytes is None:
         return UNMEASURED
     scaled = float(value_bytes)
@@ -101,7 +98,6 @@ def figure(value: float) -> str:
 
 
 def count(value: int | None) -> str:
-    """19370 → `19,370`."""
     return UNMEASURED if value is None else f"{value:,}"
 
 

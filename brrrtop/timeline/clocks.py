@@ -6,8 +6,6 @@ offset the shares of the kernels in each interval explain its readings best. Wit
 kernels their edges tell; without any, the passages from one kernel to another do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -48,12 +46,6 @@ MOST_INTERVALS = 1 << 14
 """From the first sample to the last: a burst has a few thousand."""
 PIECE_NS = 1_000_000_000
 """What is traced without pauses is placed in pieces of this length."""
-REACH_NS = 10_000_000_000
-"""An offset of one burst holds for others this near that show none of their own."""
-LEAST_SCATTER_NS = 10_000.0
-"""Clocks are not taken to run straighter than this."""
-MOST_DRIFT = 200e-6
-"""Between a GPU's clock and a host's; steeper is a wrong match."""
 _MOST_KEPT = 512
 _RIDGE = 1e-3
 _TINY = 1e-4
@@ -62,8 +54,6 @@ _TINY = 1e-4
 class Shift(Struct, frozen=True):
     """What to add to the GPU's clock within one traced span."""
 
-    at_ns: int
-    """Middle of the samples, on the GPU's clock."""
     offset_ns: int
     error_ns: float
 
@@ -107,8 +97,7 @@ def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
     at, error = _vertex(scores[best - 1 : best + 2], step)
     if fits[best] < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
         return None
-    at_ns = int((samples.starts_ns[0] + samples.ends_ns[-1]) // 2)
-    return Shift(at_ns, first + round((best + at) * step), error * INFLATION)
+    return Shift(first + round((best + at) * step), error * INFLATION)
 
 
 def _leads(scores: F8) -> bool:
@@ -176,7 +165,7 @@ def _columns(samples: Samples) -> F8:
     """Readings that move, shape (n, c)."""
     columns = [
         column
-        for column in (samples.sm, samples.tensor, samples.dram, samples.issue)
+        for column in (samples.sm, samples.tensor, samples.dram)
         if len(column) and np.isfinite(column).all() and column.std() > 0.01
     ]
     return np.column_stack(columns) if columns else np.empty((len(samples), 0))
@@ -239,16 +228,16 @@ class SampleClock:
             self._shift(samples.take(group_rows), acts, piece)
             for group_rows, piece in zip(rows, pieces, strict=True)
         ]
-        line = _Line([shift for shift in shifts if shift is not None])
-        for group_rows, shift in zip(rows, shifts, strict=True):
-            at = (samples.starts_ns[group_rows] + samples.ends_ns[group_rows]) // 2
-            if shift is not None and line.agrees(shift):
-                drifted = np.rint(line.drift * (at - shift.at_ns)).astype(np.int64)
-                offsets[group_rows] = shift.offset_ns + drifted
-                errors[group_rows] = shift.error_ns
-            elif len(at) and line.reaches(int(at[0])):
-                offsets[group_rows] = line.at(at)
-                errors[group_rows] = line.scatter_ns
+        known = [shift for shift in shifts if shift is not None]
+        if (
+            known
+        ):  # the clocks run alike: most bursts outvote a wrong match, and speak for the others
+            found = np.array([shift.offset_ns for shift in known])
+            offset = int(np.median(found))
+            error = float(np.median([shift.error_ns for shift in known]))
+            for group_rows in rows:
+                offsets[group_rows] = offset
+                errors[group_rows] = max(error, 1.5 * float(np.median(np.abs(found - offset))))
         return replace(samples, offsets_ns=offsets, errors_ns=errors)
 
     def _shift(self, samples: Samples, acts: Activities, piece: Span) -> Shift | None:
@@ -281,45 +270,3 @@ def _rows(guess: I8, piece: Span) -> slice:
     """Samples that may lie in the piece."""
     low = int(np.searchsorted(guess, piece.t0_ns - NEAR_NS))
     return slice(low, int(np.searchsorted(guess, piece.t1_ns + NEAR_NS)))
-
-
-class _Line:
-    """A straight line through the offsets of several bursts; wrong matches do not bend it."""
-
-    def __init__(self, shifts: Sequence[Shift]) -> None:
-        self._at = np.array([shift.at_ns for shift in shifts], np.int64)
-        self._origin = int(self._at[0]) if len(shifts) else 0
-        base = self._base = shifts[0].offset_ns if shifts else 0
-        x = (self._at - self._origin).astype(np.float64)
-        y = np.array([shift.offset_ns - base for shift in shifts])
-        self.drift = _slope(x, y)
-        rest = y - self.drift * x
-        self._level = float(np.median(rest)) if len(shifts) else 0.0
-        spread = np.median(np.abs(rest - self._level)) if len(shifts) else 0.0
-        self.scatter_ns = max(LEAST_SCATTER_NS, 1.5 * float(spread))
-
-    def at(self, times: I8) -> I8:
-        """The offset at times of the GPU's clock."""
-        drifted = np.rint(self._level + self.drift * (times - self._origin))
-        rows: I8 = self._base + drifted.astype(np.int64)
-        return rows
-
-    def agrees(self, shift: Shift) -> bool:
-        """Whether an offset is not a wrong match; one or two cannot outvote each other."""
-        away = abs(int(self.at(np.array([shift.at_ns]))[0]) - shift.offset_ns)
-        return len(self._at) < 3 or away < 5 * max(self.scatter_ns, shift.error_ns)
-
-    def reaches(self, at_ns: int) -> bool:
-        """Whether some burst that showed an offset is near."""
-        return len(self._at) > 0 and int(np.abs(self._at - at_ns).min()) < REACH_NS
-
-
-def _slope(x: F8, y: F8) -> float:
-    """Median of the slopes between any two points (Theil and Sen); 0 with fewer than three."""
-    if len(x) < 3:
-        return 0.0
-    i, j = np.triu_indices(len(x), 1)
-    apart = np.abs(x[j] - x[i]) > 1e8
-    slopes = (y[j] - y[i])[apart] / (x[j] - x[i])[apart]
-    slopes = slopes[np.abs(slopes) < MOST_DRIFT]
-    return float(np.median(slopes)) if len(slopes) else 0.0

@@ -3,8 +3,6 @@
 A table that grows a chunk at a time, and is asked for what lies between two times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -70,7 +68,6 @@ def _product(sizes: Any) -> I8:
 
 
 def kernels(rows: Records, names: Translate) -> Activities:
-    """Kernel records as activities."""
     none = np.zeros(len(rows), np.uint8)
     return Activities(
         starts_ns=_long(rows["start_ns"]),
@@ -93,7 +90,6 @@ def kernels(rows: Records, names: Translate) -> Activities:
 
 
 def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities:
-    """Copy and memset records as activities; `name_of` interns a name for a triple of kinds."""
     kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
     triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
     unique, inverse = np.unique(triples, return_inverse=True)
@@ -123,7 +119,6 @@ def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities
 
 
 def calls(rows: Records, names: Translate) -> Calls:
-    """Call records as a table."""
     return Calls(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["correlation"]),
         _long(rows["tid"]), names(rows["name_id"]), rows["call_class"].astype(np.int32),
@@ -131,7 +126,6 @@ def calls(rows: Records, names: Translate) -> Calls:
 
 
 def marks(rows: Records, names: Translate) -> Marks:
-    """Mark records as a table."""
     return Marks(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["value"]),
         _long(rows["tid"]), names(rows["name_id"]), rows["mark_class"].astype(np.int32),
@@ -139,12 +133,10 @@ def marks(rows: Records, names: Translate) -> Marks:
 
 
 def links(rows: Records) -> Links:
-    """Link records as a table."""
     return Links(_long(rows["correlation"]), _long(rows["op_id"]))
 
 
 def gauges(rows: Records) -> Gauges:
-    """Gauge records as a table, without those that are no number."""
     rows = rows[np.isfinite(rows["value"])]
     return Gauges(
         _long(rows["time_ns"]), rows["device"].astype(np.int32),
@@ -153,11 +145,10 @@ def gauges(rows: Records) -> Gauges:
 
 
 def samples(rows: Records) -> Samples:
-    """Counter samples as a table."""
     return Samples(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
         rows["device"].astype(np.int32), np.full(len(rows), np.nan),
-        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
+        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram")),
     )  # fmt: skip
 
 
@@ -172,7 +163,6 @@ def device(buffered: Device | None, device_id: int, facts: dict[str, Any]) -> De
 
 
 def signature(row: Any) -> OpSignature:
-    """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
     _, name, dims, types, concrete, *strides = row
     return OpSignature(
         str(name), _freeze(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),
@@ -187,7 +177,6 @@ def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
 
 
 def concat(tables: list[Table], empty: type[Table]) -> Table:
-    """Tables of one kind, one after the other."""
     if len(tables) == 1:
         return tables[0]
     fields = empty.__struct_fields__

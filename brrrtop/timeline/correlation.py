@@ -5,8 +5,6 @@ A kernel of another step is the same call as a recorded one where name, geometry
 its equals in the step agree, and where the step has as many of them. All else stays without an op.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -51,8 +49,6 @@ def _of_its_span(
 
 
 class Launched(Columns, frozen=True, eq=False):
-    """Kernels whose launch is known, shape (n,) each."""
-
     rows: I8
     """Into the activities."""
     keys: U8

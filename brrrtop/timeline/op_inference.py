@@ -4,8 +4,6 @@ The recorder gives names and shapes; element types and constants are missing. A 
 the type. An op whose type nobody knows, or whose output cannot be worked out, is no evidence.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

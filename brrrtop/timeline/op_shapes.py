@@ -1,7 +1,5 @@
 """The one step whose ops were recorded with shapes: its ops, what it lets us say, what it disturbed."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
@@ -42,7 +40,6 @@ class RecordedStep(Struct, frozen=True, eq=False):
     def details(
         self, acts: Activities, calls: Calls, ops: Mapping[int, OpSignature]
     ) -> HostDetails:
-        """The ops as a table, and what each launched."""
         marks = self.marks
         nest = Nest(self.tids, marks.starts_ns, marks.ends_ns)
         here = launches_in_order(acts, calls)
@@ -90,7 +87,6 @@ class StepShapes:
     # --- in -------------------------------------------------------------------
 
     def add(self, marks: Marks) -> bool:
-        """Takes marks of both kinds; True: the cuts are others than before."""
         recorded = marks.classes == MarkClass.RECORDED_OP
         if recorded.any():
             self._ops.append(marks.take(recorded))
@@ -231,7 +227,6 @@ def _busiest(tids: I8) -> list[int]:
 
 
 def insert(spans: list[Span], new: Span) -> None:
-    """Adds the time of `new` to sorted, disjoint spans, in place."""
     low = bisect_left(spans, new.t0_ns, key=lambda span: span.t1_ns)
     high = bisect_right(spans, new.t1_ns, key=lambda span: span.t0_ns)
     if low < high:

@@ -1,7 +1,5 @@
 """Frames → bounded columns of the last minutes. Knows shapes, judges nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +49,6 @@ WATCH_NS = 60_000_000_000
 
 
 class Timeline:
-    """What a source has said so far, at most `keep_ns` of it."""
-
     def __init__(self, keep_ns: int | None = None) -> None:
         self._keep_ns = keep_ns
         self.traced: list[Span] | None = None
@@ -261,7 +257,6 @@ class Timeline:
         return self._frozen_names
 
     def active_devices(self, span: Span) -> list[int]:
-        """Devices with activity in the span, busiest first."""
         acts = self._activities.between(span.t0_ns, span.t1_ns)
         inside = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns)
         ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
@@ -269,13 +264,11 @@ class Timeline:
         return [int(ids[i]) for i in np.argsort(-busy, kind="stable")]
 
     def activity_count(self, span: Span) -> int:
-        """About how many activities the span holds, counted by whole chunks."""
         return sum(
             len(t) for a, b, t in self._activities.chunks if b >= span.t0_ns and a < span.t1_ns
         )
 
     def rows_in(self, span: Span) -> int:
-        """How many activities and marks touch the span: of the same ones nothing more is to be told."""
         acts = self._activities.between(span.t0_ns, span.t1_ns)
         inside = (acts.ends_ns >= span.t0_ns) & (acts.starts_ns < span.t1_ns)
         return int(inside.sum()) + len(self.marks_between(span))
@@ -463,7 +456,6 @@ class Timeline:
         return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
 
     def marks_between(self, span: Span, *mark_classes: MarkClass) -> Marks:
-        """Marks that touch the span, sorted by start; of these classes, or of all."""
         marks = self._marks.between(span.t0_ns, span.t1_ns)
         keep = (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns)
         if mark_classes:
@@ -471,7 +463,6 @@ class Timeline:
         return in_order(marks, keep, marks.starts_ns)
 
     def gauges_between(self, span: Span) -> Gauges:
-        """Gauge readings of all devices in the span, sorted by time."""
         table = self._gauges.between(span.t0_ns, span.t1_ns)
         keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
         return in_order(table, keep, table.times_ns)

@@ -4,8 +4,6 @@ The program as it is runs first, after each third edit and last, so that an edit
 before and after it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -38,8 +36,6 @@ class Runs(Protocol):
 
 
 class Plan(Struct, frozen=True):
-    """What was asked for."""
-
     seconds: float
     budget_s: float
     workers: int
@@ -209,7 +205,6 @@ class Trials:
         return [("loader-workers", more[0])] if names == ["loader-workers"] and more else []
 
     def result(self) -> TrialReport:
-        """What was measured so far, best first."""
         rows = sorted(
             self._rows, key=lambda row: -(row.measured if row.measured is not None else -99)
         )

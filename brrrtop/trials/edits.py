@@ -1,7 +1,5 @@
 """The edits that can be made from outside: which apply to a program, their lines, what foretells them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -15,8 +13,6 @@ MOSTLY_WAITS = 0.9
 
 
 class Edit(Struct, frozen=True):
-    """One edit that a trial can make."""
-
     line: str
     """Of code, to write by hand."""
     family: str
@@ -175,7 +171,6 @@ def reasons_against(facts: Facts, base: Pace, on_gpu: bool) -> dict[str, str]:
 
 
 def line_of(name: str, facts: Facts, workers: int) -> str:
-    """The line to write for an edit of this program: an argument of its trainer, where that has one."""
     optimizer = facts.optimizers[0].name if facts.optimizers else "AdamW"
     trainer = facts.models[0].trainer if facts.models else None
     line = ARGUMENTS.get(trainer or "", {}).get(name, EDITS[name].line)

@@ -1,7 +1,5 @@
 """From the lines that a trial writes to the pace of its steady steps, and the comparison of two paces."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +47,6 @@ class Trace:
         self._path: Path | None = None
 
     def update(self) -> None:
-        """Reads what is new; of several ranks that of rank 0."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -94,8 +91,6 @@ class Trace:
 
 
 class Window(Struct, frozen=True):
-    """Marks between which steps are steady."""
-
     first: int
     last: int
     complete: bool
@@ -156,7 +151,6 @@ def _agree(clock: Any, steps: Any, first: int, warm_ns: float) -> bool:
 
 
 def pace(trace: Trace, window: Window) -> Pace | None:
-    """The pace between two marks; None where fewer than two steps ended between them."""
     marks, header = trace.marks, trace.header
     if header is None:
         return None

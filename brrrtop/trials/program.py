@@ -1,7 +1,5 @@
 """Starts a person's program with edits in it, reads its steps, and ends it without a trace."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -57,8 +55,6 @@ _chain(%r)
 
 
 class Outcome(Struct, frozen=True):
-    """What came of one run of the program."""
-
     pace: Pace | None
     header: Header | None
     fault: str | None
@@ -244,9 +240,6 @@ def _unchanged(header: Header | None, edits: Sequence[str]) -> str | None:
 def guarded_folder() -> Iterator[Path]:
     """A private folder. Whatever becomes of us, a guardian ends the programs that belong to it and
     removes it.
-
-    Raises:
-        NotWritable: It cannot be made.
     """
     folder = run_folders.make()
     watcher = subprocess.Popen(

@@ -54,7 +54,6 @@ def _opening(module: str, pane: str) -> Callable[[BrrrtopApp], None]:
 
 
 def _next(every: Sequence[T], shown: T | None, by: int) -> T:
-    """The one behind the shown one, or before it; from the ends round, the first where none is shown."""
     at = every.index(shown) if shown in every else -by
     return every[(at + by) % len(every)]
 
@@ -277,7 +276,6 @@ class BrrrtopApp(ThemedApp[int]):
         self.ask("speed", lambda d: d.faster() if direction > 0 else d.slower())
 
     def action_device(self, by: int) -> None:
-        """The next device with activity, or the one before."""
         ids = sorted(e.device.device_id for e in self.snapshot.devices)
         if len(ids) < 2 and self.snapshot.job is not None:
             self.action_rank(by)
@@ -292,7 +290,6 @@ class BrrrtopApp(ThemedApp[int]):
         self._feed.ask(lambda d: d.select_device(device_id))
 
     def action_ranks(self) -> None:
-        """All ranks of the job."""
         if self.snapshot.job is None:
             self.say("one rank by itself: name or attach to all ranks of the job", failed=True)
             return
@@ -301,7 +298,6 @@ class BrrrtopApp(ThemedApp[int]):
         self._open(RankTable())
 
     def action_rank(self, by: int) -> None:
-        """The next rank by number, or the one before."""
         job = self.snapshot.job
         if job is None:
             self.action_ranks()
@@ -351,7 +347,6 @@ class BrrrtopApp(ThemedApp[int]):
         self.ask("follow", lambda d: d.follow())
 
     def action_save(self) -> None:
-        """Asks for a name, and writes what its end says."""
         from brrrtop.tui.screens.save import SaveDialog, save
 
         self.forget_toast()
@@ -359,7 +354,6 @@ class BrrrtopApp(ThemedApp[int]):
         self.push_screen(dialog, lambda name: save(self, name) if name else None)
 
     def action_theme(self, name: str = "") -> None:
-        """The theme of that name, else the next."""
         self.take_theme(name)
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
@@ -368,13 +362,11 @@ class BrrrtopApp(ThemedApp[int]):
                 screen.redraw()
 
     def choose(self, settings: Settings) -> None:
-        """Keeps what somebody chose, for the next time too."""
         self.settings = settings
         if self._remember is not None:
             self._remember(settings)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """All that can be done, by name, with its key."""
         for binding in (*BrrrtopApp.BINDINGS, *MainView.BINDINGS):
             if (
                 isinstance(binding, Binding)
@@ -427,23 +419,19 @@ class BrrrtopApp(ThemedApp[int]):
     action_whatif = _opening("whatif", "EditTable")
 
     def open_kernel(self, kernel: KernelRow) -> None:
-        """One kernel in depth."""
         from brrrtop.tui.screens.kernel import KernelPane
 
         self._open(KernelPane(kernel))
 
     def silence(self, kind: str) -> None:
-        """Has such advice not given any more, or given again."""
         self._feed.ask(lambda d: d.silence(kind))
 
     def action_copy(self) -> None:
-        """What the first advice says to try."""
         if self.snapshot.advisories:
             self.copy(self.snapshot.advisories[0])
         else:
             self.say("there is no advice to copy", failed=True)
 
     def copy(self, advisory: Advisory) -> None:
-        """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
         self.say(f"copied: {advisory.suggests}")

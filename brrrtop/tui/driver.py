@@ -4,8 +4,6 @@ Every method is called from one thread, the feed's, never from the screen's. Wha
 `CANNOT` is called where that is in `capabilities`; the rest works everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The thread that owns the driver: advances it, posts snapshots, carries out requests; its messages."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,15 +29,11 @@ class SnapshotReady(Message):
 
 @dataclass
 class FeedFailed(Message):
-    """The driver cannot go on."""
-
     fault: BaseException
 
 
 @dataclass
 class RequestAnswered(Message):
-    """What came of a request: a sentence to show."""
-
     message: str
     failed: bool = False
 
@@ -67,16 +61,13 @@ class Feed(Thread):
         self._stopping = False
 
     def seen(self) -> None:
-        """The screen has drawn the last snapshot."""
         self._seen.set()
 
     def ask(self, request: Request) -> None:
-        """Has `request` carried out on the feed's thread, then a snapshot taken."""
         self._requests.put(request)
         self._wake.set()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Ends the thread and closes the driver; returns when both are done or time is up."""
         self._stopping = True
         self._wake.set()
         self._seen.set()

@@ -1,7 +1,5 @@
 """Keys: the bindings of the screens say all there is to say of them; help and the last line read it there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from textual.binding import Binding, BindingType
@@ -53,7 +51,6 @@ def name_of(key: str) -> str:
 
 
 def sign_of(binding: Binding) -> str:
-    """What the last line calls it."""
     return binding.key_display or name_of(binding.key.split(",")[0])
 
 

@@ -76,15 +76,12 @@ magenta and greys after IBM's palette: nothing hangs on red against green.
 
 
 class Theme(Struct, frozen=True, eq=False):
-    """One set of colours."""
-
     name: str
     colours: Mapping[str, str]
     """By role, `#rrggbb`."""
 
     @property
     def dark(self) -> bool:
-        """Whether text on its background is the lighter one."""
         return luminance(self.colours["background"]) < luminance(self.colours["text"])
 
 
@@ -135,8 +132,6 @@ ASCII_FOR = {ord(glyph): sign for sign, glyphs in _GLYPHS.items() for glyph in g
 
 
 class Palette(Struct, frozen=True, eq=False):
-    """One way of drawing: in which theme, in colour or not, all of Unicode or ASCII."""
-
     theme: str = "dark"
     colour: bool = True
     ascii: bool = False
@@ -151,25 +146,20 @@ class Palette(Struct, frozen=True, eq=False):
         return THEMES[self.theme]
 
     def with_theme(self, name: str = "") -> Palette:
-        """The same in that theme; in the next one where none is named."""
         names = tuple(THEMES)
         name = name or names[(names.index(self.theme) + 1) % len(names)]
         return Palette(name, self.colour, self.ascii)
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
-        """Text in the hue of a bucket or role; without colour only the weight stays."""
         return self._style(hue if self.colour else None, None, bold)
 
     def text(self, words: str, hue: str = "text", *, bold: bool = False) -> Text:
-        """The beginning of a line, in the hue of a bucket or role."""
         return Text.styled(words, self.style(hue, bold=bold))
 
     def filled(self, bucket: str) -> Style:
-        """Text on a field of the bucket's hue; without colour, plain."""
         return self._style("on_fill", bucket) if self.colour else Style.null()
 
     def boundary(self, below: str, above: str) -> Style:
-        """The lower part of a cell in one hue, the rest in another."""
         return self._style(below, above)
 
     def _style(self, text: str | None, ground: str | None, bold: bool = False) -> Style:
@@ -182,11 +172,9 @@ class Palette(Struct, frozen=True, eq=False):
 
     @property
     def cursor(self) -> Style:
-        """Lies under the chosen row."""
         return Style(bgcolor=self.palette["cursor"]) if self.colour else Style(reverse=True)
 
     def fill(self, bucket: str) -> str:
-        """The character that fills a bar where colour is not to carry the meaning."""
         mark = MARKS[bucket]
         return mark.ascii_fill if self.ascii else mark.fill
 

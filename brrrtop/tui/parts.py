@@ -40,8 +40,6 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
 
 
 class BucketTime(Struct, frozen=True):
-    """One bucket of the account."""
-
     bucket: str
     spent_ns: int
     share: float
@@ -66,7 +64,6 @@ def reason(source: SourceInfo) -> str | None:
 
 
 def booked(account: Account) -> tuple[BucketTime, ...]:
-    """The non-empty buckets: device work, then idle by cause (largest first), then unknown."""
     total = account.duration_ns or 1
     entries = [BucketTime(key, ns, ns / total) for key, ns in phrases.buckets(account) if ns]
     return tuple(sorted(entries, key=_place))
@@ -92,19 +89,16 @@ def rank_order(row: RankRow) -> tuple[int, str]:
 
 
 def waits_for_loader(snapshot: Snapshot) -> bool:
-    """Whether the verdict's cause is the loader, and there is something to show of it."""
     estimate = snapshot.estimate
     return estimate is not None and estimate.cause == "input" and bool(snapshot.tables.loaders)
 
 
 def shapes_outcome(snapshot: Snapshot) -> Event | None:
-    """What the log says last of recording shapes."""
     outcomes = [event for event in snapshot.events if event.kind == "shapes"]
     return outcomes[-1] if outcomes else None
 
 
 def jitter(estimate: Estimate) -> float | None:
-    """Longest step over the median, minus one; None below three steps."""
     spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
     if len(spans) < 3 or not step_ns:
         return None
@@ -112,21 +106,18 @@ def jitter(estimate: Estimate) -> float | None:
 
 
 def intensity(kernel: KernelRow) -> float | None:
-    """FLOP per byte moved; None when either rate is not known."""
     if kernel.flop_per_s is None or not kernel.bytes_per_s:
         return None
     return kernel.flop_per_s / kernel.bytes_per_s
 
 
 def roof_of(kernel: KernelRow, roofs: Roofs | None) -> float | None:
-    """The compute ceiling of the kernel's precision; None when either is not known."""
     if roofs is None or kernel.precision is None:
         return None
     return roofs.flop_per_s.get(kernel.precision)
 
 
 def ridge(kernel: KernelRow, roofs: Roofs | None) -> float | None:
-    """FLOP per byte at which the kernel's two roofs meet."""
     top = roof_of(kernel, roofs)
     if roofs is None or top is None or not roofs.bytes_per_s:
         return None
@@ -154,5 +145,4 @@ def sureness(confidence: float) -> str:
 
 
 def evidence(levels: str) -> str:
-    """`L2+L3` → what these levels of evidence are."""
     return " and ".join(EVIDENCE.get(level, level) for level in levels.split("+"))

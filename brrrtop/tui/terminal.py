@@ -6,8 +6,6 @@ it starts another such thread, while it is leaving too. Here the reader ends wit
 never waited for longer than a moment, and only what was paused goes on.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -3,8 +3,6 @@
 What every line goes through last, on its way to the terminal: nothing to obey, colours, glyphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, TypeVar
@@ -26,8 +24,6 @@ Result = TypeVar("Result")
 
 
 class ThemedApp(App[Result]):
-    """An app that draws in a palette."""
-
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
 
     def __init__(self, palette: Palette | None) -> None:
@@ -63,13 +59,11 @@ class ThemedApp(App[Result]):
         return filters
 
     def take_theme(self, name: str = "") -> None:
-        """Draws in the theme of that name, else in the next."""
         self.palette = self.palette.with_theme(name)
         self.theme = textual_name(self.palette)
 
 
 def textual_name(palette: Palette) -> str:
-    """What Textual calls the palette's theme."""
     return f"brrrtop-{palette.theme}"
 
 

@@ -1,7 +1,5 @@
 """The report in thirty lines at most: what a person or a language model needs to act."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The user's own files with the time of each line, and the edits that can be made in them. No colour."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -34,8 +32,6 @@ _DOES = (
 
 
 class CodeFile(Struct, frozen=True):
-    """A file with time in it."""
-
     path: str
     """The last parts of its path, as samples name it."""
     name: str
@@ -77,7 +73,6 @@ class Change(Struct, frozen=True):
 
 
 def files(snapshot: Snapshot) -> list[CodeFile]:
-    """The files in which the training thread was, most time first."""
     hot: dict[str, dict[int, CodeLine]] = {}
     for one in snapshot.run.lines if snapshot.run is not None else ():
         if match := _PLACE.match(one.place):
@@ -98,7 +93,6 @@ def does(line: CodeLine) -> tuple[str, tuple[str, ...]]:
 
 
 def changes(snapshot: Snapshot, among: list[CodeFile]) -> list[Change]:
-    """Every edit that is worth it, as a patch of the first of the files in which it can be made."""
     return [
         _change(row.edit, whatif.speeds(row)[0], row.line, among)
         for row in whatif.ordered(snapshot)

@@ -1,7 +1,5 @@
 """Before and after in words: the same on the screen, in a report and in JSON. No colour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +32,6 @@ def averaged(steps: float | None) -> str:
 
 
 def promise(one: PromiseResult) -> str:
-    """What one advisory promised, and what came of it."""
     won = "not measured" if one.won_share is None else units.share(one.won_share)
     if one.won_share is not None and one.is_noise:
         won = f"no change beyond noise ({units.within(one.won_share, one.noise_share)})"
@@ -51,12 +48,10 @@ def promise(one: PromiseResult) -> str:
 
 
 def promises(comparison: Comparison) -> tuple[str, ...]:
-    """All promises of a size, as sentences."""
     return tuple(promise(one) for one in comparison.promises if one.promised_share is not None)
 
 
 def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
-    """The comparison in 80 columns, the sentence first."""
     yield from wrap(comparison.says, "")
     yield ""
     yield from _sides(comparison, before_label, after_label)
@@ -71,7 +66,6 @@ def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterat
 
 
 def badges(comparison: Comparison) -> list[str]:
-    """What held the run back before and after, in capitals."""
     sides = zip(comparison.regimes, comparison.causes, strict=True)
     return [phrases.badge_of(regime, cause) for regime, cause in sides]
 

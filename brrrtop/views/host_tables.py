@@ -1,7 +1,5 @@
 """What the records hold beyond kernels as tables: ops, modules, stalls, copies, memory; and as JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -123,7 +121,6 @@ def _alive(use: MemoryUse | None) -> tuple[list[Any], str]:
 
 
 def queue_words(tables: HostTables) -> str:
-    """How many launches waited on a stream; empty where none did."""
     queue = tables.queue
     if queue is None or queue.length_max < 2:
         return ""

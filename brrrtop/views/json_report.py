@@ -4,8 +4,6 @@ The JSON's keys are a contract: fields may be added, none changes its meaning wi
 schema number. What nobody measured is `null`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,7 +48,6 @@ _KERNEL = (
 
 
 def to_json(snapshot: Snapshot, indent: int | None = None) -> str:
-    """One object as text; on one line unless `indent` is given."""
     return json.dumps(document(snapshot), indent=indent, allow_nan=False)
 
 
@@ -99,7 +96,6 @@ def pick(row: object | None, names: str) -> dict[str, Any]:
 def _of_device(
     snapshot: Snapshot, estimate: Estimate | None, advice: Sequence[Advisory] | None
 ) -> dict[str, Any]:
-    """One device's report. `advice` None: this device was not asked about, so it is null."""
     account = estimate.account if estimate else None
     steps = estimate.steps if estimate else Steps()
     unseen = snapshot.run.unseen if snapshot.run and not estimate else None
@@ -151,56 +147,41 @@ def _of_device(
 
 
 def _run(run: Run | None) -> dict[str, Any]:
-    """`run` and `now` of the JSON report."""
     if run is None:
         return {"run": None, "now": None}
     witness, now = run.witness, run.now
     return {
         "run": {
-            "duration_ns": run.duration_ns,
-            "traced_ns": run.traced_ns,
-            "steps": run.steps,
-            "step_ms": _ms(run.step_ns),
-            "samples_per_s": run.samples_per_s,
+            **pick(run, "duration_ns traced_ns steps"),
+            **_in_ms(run, "step"),
+            **pick(run, "samples_per_s"),
             "phases": [_phase(one) for one in run.phases],
             "witness": {
-                "active_counter": witness.active_counter,
-                "active_account": witness.active_account,
+                **pick(witness, "active_counter active_account"),
                 "step_ms_marks": _ms(witness.step_ns_marks),
                 "step_ms_traced": _ms(witness.step_ns_traced),
-                "waits_ledger": witness.waits_ledger,
-                "waits_account": witness.waits_account,
+                **pick(witness, "waits_ledger waits_account"),
             },
         },
-        "now": None
-        if now is None
-        else {
-            "duration_ns": now.duration_ns,
+        "now": now
+        and {
+            **pick(now, "duration_ns"),
             "split": pick(now.split, _SPLIT),
-            "phase": now.phase,
-            "where": now.where,
-            "step_ms": _ms(now.step_ns),
-            "active": now.active,
+            **pick(now, "phase where"),
+            **_in_ms(now, "step"),
+            **pick(now, "active"),
         },
     }
 
 
 def _phase(phase: Phase) -> dict[str, Any]:
     return {
-        "kind": phase.kind,
-        "where": phase.where,
-        "share": phase.share,
-        "duration_ns": phase.duration_ns,
-        "count": phase.count,
-        "longest_ns": phase.longest_ns,
-        "steps": phase.steps,
-        "step_ms": _ms(phase.step_ns),
+        **pick(phase, "kind where share duration_ns count longest_ns steps"),
+        **_in_ms(phase, "step"),
         "waits_for_data": phase.waits_share,
         "waits_for_data_most": max(phase.waits_most_ns, phase.waits_ns) / max(1, phase.duration_ns),
-        "traced_steps": phase.traced_steps,
-        "traced_ns": phase.traced_ns,
-        "active": phase.active,
-        "split": None if phase.split is None else pick(phase.split, _SPLIT),
+        **pick(phase, "traced_steps traced_ns active"),
+        "split": phase.split and pick(phase.split, _SPLIT),
     }
 
 
@@ -268,7 +249,6 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _of_job(job: JobSnapshot) -> dict[str, Any]:
-    """The fields about ranks."""
     waited, message = job.waited_for, words.sentence(job)
     return {
         "ranks": [_rank(row) for row in job.ranks],
@@ -326,7 +306,6 @@ def _rank(row: RankRow) -> dict[str, Any]:
 
 
 def _in_ms(row: object, names: str) -> dict[str, float | None]:
-    """Times of a row, named without their unit, in milliseconds."""
     times = {name: getattr(row, f"{name}_ns") for name in names.split()}
     return {f"{name}_ms": None if ns is None else ns / 1e6 for name, ns in times.items()}
 

@@ -1,7 +1,5 @@
 """What a run's GPU time went into, and what could be won of it: a slip for a team's channel. Plain text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -68,7 +66,6 @@ def totals(every: list[Estimate]) -> tuple[int, Counter[str]]:
 
 
 def shares(snapshot: Snapshot) -> list[tuple[str, float]]:
-    """What the time of all GPUs went into, most first; empty without a verdict."""
     whole_ns, spent = totals(estimates(snapshot))
     return [(bucket, ns / whole_ns) for bucket, ns in spent.most_common()]
 

@@ -1,7 +1,5 @@
 """A table as the screen, the report in text and the page draw it: rows, and columns that say how."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,7 +40,6 @@ class Column(Struct, frozen=True):
     """Shortens what has no room; None: cut at the end."""
 
     def text(self, row: Any, cells: int) -> str:
-        """What the cell says; figures are never cut."""
         value = self.value(row)
         shown = units.UNMEASURED if value is None else self.form(value)
         return shown if self.fit is None else str(self.fit(shown, cells))

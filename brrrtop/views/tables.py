@@ -1,7 +1,5 @@
 """The tables of a report: kernels, phases, edits, ranks, ops and so on, as every view draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +70,6 @@ def _calls(value: float) -> str:
 
 
 def _rate(row: KernelRow) -> str:
-    """The rate that its side of the roof is about."""
     if row.side is Side.MEMORY or row.flop_per_s is None:
         return units.rate(row.bytes_per_s, "B/s")
     return units.rate(row.flop_per_s, "FLOP/s")
@@ -102,7 +99,6 @@ def account(account: Account, run: Run | None, step_ns: float | None = None) -> 
 
 
 def phases(run: Run | None) -> Table:
-    """What the program did, most time first; of one phase only a training that waits."""
     rows = [row for row in run.phases if row.share >= _WORTH] if run is not None else []
     waiting = (row.kind != "other" and (row.waits_share or 0) >= _WORTH for row in rows)
     if len(rows) < 2 and not any(waiting):
@@ -123,7 +119,6 @@ def phases(run: Run | None) -> Table:
 
 
 def edits(snapshot: Snapshot) -> Table:
-    """Each edit that was simulated, in the order of the advice."""
     rows = whatif.ordered(snapshot)
     steps = snapshot.estimate is not None and snapshot.estimate.steps.count
     title = phrases.a_step(snapshot.run) if steps else "now → then"
@@ -167,7 +162,6 @@ def edit_parts(row: WhatIf, run: Run | None) -> Table:
 
 
 def changes(comparison: Comparison) -> list[Table]:
-    """Before and after: by bucket, by family of kernels, by kernel."""
     columns = _change_columns("", comparison.before_ns, comparison.after_ns)
     wall = Change("the whole", comparison.before_ns, comparison.after_ns)
     per = "per step, mean" if comparison.per_step else "per second"
@@ -180,7 +174,6 @@ def changes(comparison: Comparison) -> list[Table]:
 
 
 def _bucket_of(change: Change) -> str:
-    """The bucket that a comparison calls `idle: input` or `exposed comm`."""
     return change.name.replace("idle: ", "idle_").replace("exposed ", "exposed_")
 
 
@@ -204,7 +197,6 @@ def _change_columns(title: str, before_ns: float, after_ns: float) -> tuple[Colu
 
 
 def ranks(job: JobSnapshot | None) -> Table:
-    """All ranks of a job, the odd one first."""
     if job is None:
         return Table("ranks", "Ranks", (), ())
     waited = job.waited_for
@@ -262,7 +254,6 @@ def _part(name: str) -> Callable[[Estimate], float]:
 
 
 def meetings(job: JobSnapshot) -> Table:
-    """What the ranks of a job meet in, by time."""
     columns = (
         Column("collective", 0, collective_name, words=True, most=40),
         Column("ranks", 5, lambda row: len(row.ranks)),
@@ -281,7 +272,6 @@ def collective_name(row: Any) -> str:
 
 
 def devices(snapshot: Snapshot) -> Table:
-    """Each GPU of several."""
     columns = (
         Column("GPU", 0, lambda row: f"GPU {row.device.device_id} {phrases.cause_badge(row)}",
                words=True, most=40),

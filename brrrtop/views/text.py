@@ -1,7 +1,5 @@
 """A snapshot as a plain report for people: verdict first, 80 columns, no escape codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from brrrtop.model.account import Split
@@ -43,14 +41,12 @@ _KINDS = {
 
 
 def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
-    """The report, ending in a newline."""
     signs = _ASCII_SIGNS if ascii_only else _SIGNS
     text = "\n".join(line.rstrip() for line in _lines(snapshot, signs)) + "\n"
     return in_ascii(text) if ascii_only else text
 
 
 def in_ascii(text: str) -> str:
-    """The report without anything beyond ASCII."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
@@ -87,7 +83,6 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 
 
 def job_facts(job: JobSnapshot) -> list[str]:
-    """What the job is, most telling first."""
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
     if job.together_ns:
@@ -102,7 +97,6 @@ def job_facts(job: JobSnapshot) -> list[str]:
 
 
 def job_lines(job: JobSnapshot) -> Iterator[str]:
-    """The job as text of 80 columns, the odd rank on top."""
     yield from wrap(" · ".join(job_facts(job)), "", "  ")
     yield ""
     sentence = words.sentence(job)
@@ -190,7 +184,6 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
 
 
 def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
-    """`width` characters divided among the four shares; whatever is there gets at least its rounding."""
     bar, reached = "", 0.0
     for name, sign in signs.items():
         reached += getattr(split, name)

@@ -1,7 +1,5 @@
 """What `brrrtop try` prints for people. Computes nothing but the scale: times as fast."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 
@@ -33,7 +31,6 @@ def base_line(base: BasePace) -> str:
 
 
 def rows(row: TriedEdit) -> Iterator[str]:
-    """One edit: its figures, and below them what else is to be known."""
     predicted = units.UNMEASURED if row.predicted is None else _times(row.predicted)
     measured, between = units.UNMEASURED, ""
     if row.measured is not None:

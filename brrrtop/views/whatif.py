@@ -1,7 +1,5 @@
 """What-if in words: the same on the screen and in a report. No colour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from brrrtop.model.advice import Advisory, WhatIf
@@ -41,7 +39,6 @@ def speeds(row: WhatIf) -> tuple[str, str]:
 
 
 def hue(row: WhatIf) -> str:
-    """Good where even the low end wins, an alarm where even the high end costs."""
     if row.saves_low > 0:
         return "good"
     if row.saves_high < 0:
@@ -50,17 +47,14 @@ def hue(row: WhatIf) -> str:
 
 
 def times(row: WhatIf) -> str:
-    """`4.46 ms → 2.88 ms`."""
     return f"{units.duration(row.present_ns)} → {units.duration(row.step_ns)}"
 
 
 def last(pair: WhatIf) -> str:
-    """The edit that a pair ends with."""
     return pair.edit.rsplit("+", maxsplit=1)[-1]
 
 
 def first(pair: WhatIf) -> str:
-    """The edit that a pair begins with."""
     return pair.edit.split("+", maxsplit=1)[0]
 
 

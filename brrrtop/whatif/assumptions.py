@@ -5,8 +5,6 @@ half of `benchmarks/gains` that tunes in view where its models speak of them (ge
 layouts, launches), else as guesses. What comes of them, and how often the range holds, is in `docs/gains.md`.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """What shapes tell of convolutions that a layout depends on."""
 
-from __future__ import annotations
-
 from brrrtop.model.tables import OpSignature
 
 _IMAGE_AND_WEIGHT = {
@@ -26,7 +24,6 @@ def keeps_layout(op: OpSignature) -> bool:
 
 
 def in_groups(op: OpSignature) -> bool:
-    """A convolution in groups of more than one channel."""
     shapes = _shapes(op)
     return shapes is not None and shapes[0][1] > shapes[1][1] > 1
 

@@ -1,8 +1,6 @@
 """Which whole steps stand for a window: some that follow each other, as long as its steps are; and the host's
 part of them: what it does between two calls, and in them."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 

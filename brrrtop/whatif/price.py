@@ -38,8 +38,6 @@ GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
 
 
 class Edit(Struct, frozen=True):
-    """Something that one can change in a step."""
-
     line: str
     """Of code."""
     make: Callable[[Step, Roofs, Assumptions], Step | None]
@@ -242,8 +240,6 @@ def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
 
 
 class PresentStep(Struct, frozen=True):
-    """The step as it is."""
-
     times_ns: tuple[float, ...]
     """Under each guess."""
     step: Step

@@ -1,8 +1,6 @@
 """What edits ask: forward and backward of a step (their nodes, where they begin, the pace of launches, what
 they move), and what the device can do."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 
@@ -17,8 +15,6 @@ USUAL_MEMORY = 0.7
 
 
 class Roofs(Struct, frozen=True):
-    """Rates of one GPU."""
-
     ceilings: Ceilings | None
     bytes_per_s: float
 
@@ -29,12 +25,10 @@ class Roofs(Struct, frozen=True):
         return capability is None or capability >= (7, 0)
 
     def flop_per_s(self, precision: str) -> float | None:
-        """Peak of the tensor cores, or of what stands in for them."""
         return self.ceilings.rate(precision, True) if self.ceilings else None
 
 
 def roofs_of(ceilings: Ceilings | None) -> Roofs | None:
-    """The device's roofs; None where its bandwidth is unknown."""
     if ceilings is None or not ceilings.bytes_per_s:
         return None
     return Roofs(ceilings, ceilings.bytes_per_s)

@@ -4,8 +4,6 @@ A simulated step has the kernels of the one that was recorded. Where steps diffe
 CUDA graph is captured again and again, which no simulation of one step shows.
 """
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 
@@ -46,8 +44,6 @@ TIMED_STEPS = 30
 
 
 class Risk(Enum):
-    """Why an edit may cost more than it saves."""
-
     KERNELS_DIFFER = "kernels-differ"
     """Each step launches other kernels: layers that are dropped at random, control flow."""
     SHAPES_DIFFER = "shapes-differ"

@@ -10,8 +10,6 @@ with shapes makes launch-bound loops 1.5 to 1.9 times as long, the agent's burst
 untraced steps give the true time; a trace has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +32,6 @@ _HALVINGS = 9
 
 
 def period_ns(step: Step) -> float:
-    """Time of one step in the steady state."""
     if not len(step):
         return 0.0
     whole = _product(*_segments(step))

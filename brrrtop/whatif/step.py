@@ -120,13 +120,11 @@ class Kernels(Struct, frozen=True, eq=False):
         return Kernels(*(getattr(self, name)[kept] for name in self.__struct_fields__))
 
     def is_role(self, *roles: Role) -> Bool:
-        """Nodes of these roles."""
         wanted = np.zeros(max(Role) + 2, np.bool_)  # the last place is of -1
         wanted[[int(role) for role in roles]] = True
         return np.asarray(wanted[self.roles])
 
     def has(self, trait: int) -> Bool:
-        """Nodes whose name states any of `trait`."""
         return np.asarray((self.traits & int(trait)) != 0)
 
 
@@ -188,7 +186,6 @@ class Step(Struct, frozen=True, eq=False):
         ).take(kept)
 
     def take(self, kept: Bool | I8) -> Step:
-        """Only these nodes; the host's time before those left out is gone with them."""
         if kept.dtype == np.bool_:
             kept = np.flatnonzero(kept)
         columns = {n: c[kept] for n, c in asdict(self).items() if isinstance(c, np.ndarray)}

@@ -64,7 +64,6 @@ class Control:
         self._reported: dict[Any, Any] = {}
 
     def hook(self) -> None:
-        """Put every probe in place, as far as what it needs has been imported."""
         with self._lock:
             self.hooked = not self.ended
             if self.hooked:

@@ -29,7 +29,6 @@ _PROPERTIES = {
 
 
 def hello() -> dict[str, Any]:
-    """The HELLO frame; what is not known is left out."""
     facts = {
         "wire": WIRE,
         "agent": VERSION,

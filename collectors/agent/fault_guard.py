@@ -33,7 +33,6 @@ class FaultGuard:
         self.last[place] = f"{type(fault).__name__}: {fault}"[:200]
 
     def spent(self, place: str) -> bool:
-        """True when that probe has failed too often to stay."""
         return self.faults.get(place, 0) >= _PROBE_LIMIT or self.tripped
 
     @property
@@ -111,6 +110,6 @@ def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
     for value in frame.f_locals.values():
         if value is interrupted:
             return True
-        if type(value) is tuple and any(one is interrupted for one in value):
+        if type(value) is tuple and any(argument is interrupted for argument in value):
             return True
     return False

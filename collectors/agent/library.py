@@ -80,7 +80,6 @@ class Native:
         self._names.clear()
 
     def frame(self, kind: int, body: Any) -> int:
-        """Send one JSON frame; negative: it was not taken."""
         payload = to_json(body)
         return int(self._frame(kind, payload, len(payload), 0))
 

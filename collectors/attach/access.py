@@ -1,7 +1,5 @@
 """Why a process cannot be entered: what is known before anything is tried, and the kernel's refusal."""
 
-from __future__ import annotations
-
 import errno
 import os
 
@@ -71,7 +69,6 @@ def _python(process: Process, need_torch: bool) -> CollectorError | None:
 
 
 def debugged(process: Process) -> NotPermitted | None:
-    """That a debugger holds the process right now; None: none does."""
     tracer = int(proc.status(process.pid).get("TracerPid") or 0)
     if not tracer:
         return None

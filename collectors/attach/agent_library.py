@@ -34,11 +34,7 @@ class CLibrary:
     """What is left to do without a library or another machine, as the end of an action."""
 
     def path(self) -> Path:
-        """The library for this machine, compiled on first use where the package brought none.
-
-        Raises:
-            CollectorError: There is no library and none can be built here; the action says what helps.
-        """
+        """The library for this machine, compiled on first use where the package brought none."""
         self.check_machine()
         bundled = self.bundled_in / self.file_name
         if bundled.is_file() and self.is_current(bundled):
@@ -140,7 +136,7 @@ class CLibrary:
             check=False,
             env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary},
         )
-        full = next((one for one in _FULL if one in result.stderr), None)
+        full = next((reason for reason in _FULL if reason in result.stderr), None)
         if result.returncode != 0 and full is not None:
             raise NotWritable(
                 f"the {self.subject} cannot be compiled into {target.parent}: {full}",
@@ -251,20 +247,12 @@ def library() -> CLibrary:
 
 
 def library_path() -> Path:
-    """The library for this machine, compiled on first use where the package brought none.
-
-    Raises:
-        CollectorError: There is no library and none can be built here; the action says what helps.
-    """
+    """The library for this machine, compiled on first use where the package brought none."""
     return library().path()
 
 
 def agent_files() -> AgentFiles:
-    """What goes into a trainer: the agent's folder and its library.
-
-    Raises:
-        CollectorError: As `library_path`.
-    """
+    """What goes into a trainer: the agent's folder and its library."""
     from collectors.attach.files import AgentFiles
 
     return AgentFiles(folder=AGENT_DIR, library=library_path())

@@ -9,8 +9,6 @@ where an exception that one of the user's signal handlers raises meanwhile is lo
 a handler that raises up to five times a millisecond, 18 of 300 entries lost one; by pending call none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -76,7 +74,6 @@ class Attached:
 
     @property
     def stopped_ns(self) -> int:
-        """For how long threads of the trainer were held, all attempts together."""
         return sum(attempt.stopped_ns for attempt in self.attempts)
 
     def leave(self, limit_s: float = 2.0) -> bool:
@@ -113,11 +110,7 @@ class Attached:
 
 
 def find_agent(process: Process) -> Client | None:
-    """A connection to an agent that another monitor put there, or that started with the trainer.
-
-    Raises:
-        PeerTooOld, PeerTooNew: There is one, of another wire version.
-    """
+    """A connection to an agent that another monitor put there, or that started with the trainer."""
     try:
         paths = client.listening_sockets(process.pid)
     except OSError:
@@ -297,7 +290,6 @@ class _Entry:
 
 
 def why_refused(place: Place) -> str:
-    """Why the agent did not start, as it told; empty: it did not."""
     name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
     try:
         target = os.readlink(name.encode(), dir_fd=place.handle)

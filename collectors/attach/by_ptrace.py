@@ -5,8 +5,6 @@ What can be found out from files is found out here, before anything is stopped; 
 done by the short-lived process of `collectors.attach.ptrace.worker`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

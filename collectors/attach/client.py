@@ -1,7 +1,5 @@
 """Connects to an agent's socket and turns bytes into frames. Knows nothing of what they mean."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select
@@ -46,18 +44,13 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """The agent is gone, or either side hung up; frames read before are still good."""
         return self._closed
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def frames(self) -> list[Frame]:
-        """The frames that have arrived, in order; none is no sign of an end.
-
-        Raises:
-            WireError: What the agent sent makes no sense.
-        """
+        """The frames that have arrived, in order; none is no sign of an end."""
         frames, self._first = self._first, []
         with self._lock:
             self._push()
@@ -217,7 +210,6 @@ def _connect_by_path(
 
 
 def is_listening(path: str) -> bool:
-    """Somebody still answers at `path`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
         try:
             _connect_by_path(connection, path)
@@ -249,11 +241,7 @@ def _other_version(fault: wire.WireError) -> PeerTooNew | PeerTooOld:
 
 
 def listening_sockets(pid: int) -> list[str]:
-    """Paths of the Unix sockets on which process `pid` listens, as it sees them.
-
-    Raises:
-        OSError: We may not look into the process.
-    """
+    """Paths of the Unix sockets on which process `pid` listens, as it sees them."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -6,8 +6,6 @@ libc, every symbol an object), this 17 ms.
 Source of the layouts: System V ABI, "Object Files" (ELF-64), sections 4-7.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct
@@ -29,8 +27,6 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A PT_LOAD header: where a piece of the file lies in memory, before the bias."""
-
     flags: int
     offset: int
     address: int
@@ -39,8 +35,6 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The part of an ELF file that looking up addresses takes."""
-
     machine: str
     fixed: bool
     """ET_EXEC: linked for one address, so its bias is 0."""

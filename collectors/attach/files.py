@@ -10,8 +10,6 @@ container, its rights are ours: there every step goes by handles from the contai
 folder, and through no link, because an absolute one leads to the host's files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -69,11 +67,6 @@ class Place:
         return f"/proc/self/fd/{self.handle}/{SOCKET_NAME}"
 
     def write(self, name: str, text: str) -> None:
-        """A new file that only the trainer's user may read.
-
-        Raises:
-            OSError: It is there already, or there is no room.
-        """
         run_as(self.uid, self.gid, lambda: _write(self.handle, name, text.encode()))
 
     def remove(self) -> None:
@@ -90,7 +83,6 @@ def _write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
 
 
 def _remove(folder: int, name: str) -> None:
-    """Removes the folder of that handle, which was called `name`, and what is in it."""
     _empty(folder)
     above = os.open("..", _HANDLE, dir_fd=folder)
     try:
@@ -185,11 +177,7 @@ def prepare(process: Process, files: AgentFiles) -> Place:
 
 
 def _handle(root: str | None, path: str) -> int:
-    """A handle of the folder `path`, in a container of the one that its processes see.
-
-    Raises:
-        OSError: There is no such folder, or a link leads there from inside a container.
-    """
+    """A handle of the folder `path`, in a container of the one that its processes see."""
     if root is None:
         return os.open(path, _HANDLE)
     handle = os.open(root, _HANDLE)
@@ -364,6 +352,6 @@ def _matching(folder: Path, inside: str = "") -> list[Path]:
     pattern = f"{inside}/{_CUPTI_FILE}" if inside else _CUPTI_FILE
     try:
         paths = sorted(folder.glob(pattern), reverse=True)
-        return [one.resolve() for one in paths if ";" not in str(one)]
+        return [path.resolve() for path in paths if ";" not in str(path)]
     except OSError:
         return []

@@ -4,8 +4,6 @@ The command keeps its terminal, its standard streams, its process group and its 
 added is one folder at the head of PYTHONPATH; see `collectors.attach.bootstrap` for what lies there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -59,7 +57,6 @@ class Launched:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell would say it: 128 + n when signal n ended it; None: it still runs."""
         code = self.process.poll()
         return code if code is None or code >= 0 else 128 - code
 
@@ -67,11 +64,6 @@ class Launched:
         return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
-        """A connection to the agent of process `pid`.
-
-        Raises:
-            CollectorError: As `collectors.attach.client.connect`.
-        """
         path = self.sockets().get(pid, f"{self.folder}/{pid}.{attach_files.SOCKET_NAME}")
         uid = processes.read(pid).uid
         return client.connect(path, pid=pid, uid=uid, limit_s=limit_s)
@@ -135,7 +127,6 @@ class Launched:
                 signal.signal(number, handler)
 
     def remove(self) -> None:
-        """Takes the folder away. Processes that still run keep what they have loaded."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -243,9 +234,6 @@ def _begin(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
 def listening(own: AgentFiles) -> Iterator[None]:
     """The agent loaded and listening. One that this brought is taken out again, with its folder: a
     monitor does that when it leaves, unless it never came or was killed.
-
-    Raises:
-        CollectorError: It cannot be loaded; says why.
     """
     process = processes.read(os.getpid())
     there = attach.find_agent(process)

@@ -1,7 +1,5 @@
 """What a way into a running interpreter is: it makes it run a text, or says why not. And its own door."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

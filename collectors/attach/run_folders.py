@@ -8,8 +8,6 @@ the folder stays, so that it can still be attached to.
 Every Python that the command starts imports from here, so no other user may be able to replace it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -73,9 +71,8 @@ def note_command(folder: Path, pid: int) -> None:
 
 
 def sockets(folder: Path) -> dict[int, str]:
-    """Processes that have had an agent in `folder` → its socket."""
     try:
-        names = sorted(one.name for one in folder.iterdir())
+        names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return {}
     matches = ((_SOCKET.fullmatch(name), name) for name in names)
@@ -83,9 +80,8 @@ def sockets(folder: Path) -> dict[int, str]:
 
 
 def sweep(base: Path) -> None:
-    """Removes our user's folders that nobody uses any more; never anything else."""
     try:
-        names = [one.name for one in base.iterdir()]
+        names = [path.name for path in base.iterdir()]
     except OSError:
         return
     here = (_boot(), files.pid_namespace())

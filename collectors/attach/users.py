@@ -11,8 +11,6 @@ system calls are made directly. Only the effective ids change: with root's real 
 thread can be neither signalled nor traced by the user.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

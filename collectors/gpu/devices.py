@@ -9,8 +9,6 @@ so it coexists with nsys, ncu and DCGM (NVIDIA/DCGM issue 62). A reading is the 
 samples of the driver.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math
@@ -32,8 +30,6 @@ _CORES_PER_SM_SINCE_8_6 = 128
 
 @dataclass(frozen=True, slots=True)
 class NvmlDevice:
-    """One GPU."""
-
     index: int
     """NVML's number."""
     handle: Any
@@ -44,7 +40,7 @@ class NvmlDevice:
 
 
 def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
-    """Every GPU in NVML's order; and what could not be read."""
+    """Every GPU in NVML's order, and what could not be read."""
     questions = Questions(nvml)
     count = questions.get("nvmlDeviceGetCount") or 0
     devices: list[NvmlDevice] = []
@@ -96,7 +92,7 @@ def visible_to(
             if one is None:
                 break  # CUDA stops reading at the first name it does not know
             chosen.append(one)
-    if any(one.sliced for one in chosen) or (wanted or "").startswith("MIG-"):
+    if any(device.sliced for device in chosen) or (wanted or "").startswith("MIG-"):
         return {}, "a MIG device: no counters of it"
     caveat = None
     by_number = wanted is None or not any(c.isalpha() for c in wanted)
@@ -124,7 +120,6 @@ def _device_by_name(devices: Sequence[NvmlDevice], name: str) -> NvmlDevice | No
 
 
 def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
-    """Devices by the trainer's number, for those whose UUID is known here."""
     known = {bare_uuid(device.uuid): device for device in devices}
     by_number = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
     return {number: device for number, device in by_number.items() if device is not None}
@@ -304,7 +299,6 @@ class GpmSampler:
 
     @property
     def metrics(self) -> frozenset[Metric]:
-        """What this device answers, as far as is known."""
         return (
             frozenset(METRICS[metric][0] for metric in self._wanted)
             if self.supported
@@ -312,7 +306,6 @@ class GpmSampler:
         )
 
     def sample(self) -> list[tuple[Metric, float]]:
-        """The means since the call before; empty for the first, a refused or a too early one."""
         if not self.supported:
             return []
         if self._previous_ns and time.monotonic_ns() - self._previous_ns < LEAST_WINDOW_NS:
@@ -352,7 +345,7 @@ class GpmSampler:
                 metric, unit = METRICS[metric_id]
                 value = round(one.value) * unit if unit >= 1 else rounded_share(one.value * unit)
                 readings.append((metric, value))
-        self._wanted = [one for one in self._wanted if one not in unsupported]
+        self._wanted = [metric for metric in self._wanted if metric not in unsupported]
         return readings
 
     def close(self) -> None:

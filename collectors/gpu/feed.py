@@ -1,7 +1,5 @@
 """The interface of a sampler beside the monitor; a sampler overrides what it needs."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -47,7 +45,6 @@ class SamplerFeed:
 
     @property
     def worker(self) -> int | None:
-        """A process of its own in which it reads; None: it has none."""
         return None
 
     def drain(self) -> list[Frame]:
@@ -90,7 +87,6 @@ class SamplerThread(SamplerFeed):
         self._thread.start()
 
     def close(self, wait_s: float = 1.0) -> bool:
-        """Stops reading; False if the driver holds the thread beyond `wait_s`."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(wait_s)

@@ -5,8 +5,6 @@ question: one that is not supported here is asked once and never again, and none
 than `DUTY_SHARE` of wall time inside the driver, however slow this machine turns out to be.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections import deque
@@ -113,8 +111,6 @@ def code_of(fault: BaseException) -> int:
 
 
 class Questions:
-    """Asks about one device, and remembers what needs no further asking."""
-
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._not_before_ns: dict[str, int] = {}
@@ -128,7 +124,6 @@ class Questions:
         """Why the whole device no longer answers."""
 
     def may(self, key: str) -> bool:
-        """Whether `key` would be asked right now."""
         if self.lost is not None or key in self.absent:
             return False
         return time.monotonic_ns() >= self._not_before_ns.get(key, 0)
@@ -187,13 +182,12 @@ class Fields:
         self._fields = list(fields)
 
     def values(self, without: Collection[int] = ()) -> dict[int, float]:
-        """What the fields say now; those without an answer are left out."""
         due = [one for one in self._fields if one not in without and self._ask.may(_key(one))]
         if not due:
             return {}
         scoped = [(field_id, _SCOPES.get(field_id, 0)) for field_id in due]
         got = self._ask.get("nvmlDeviceGetFieldValues", self._board, scoped, key=self._key)
-        values = {int(one.fieldId): self._value(one) for one in got or ()}
+        values = {int(value.fieldId): self._value(value) for value in got or ()}
         return {field: value for field, value in values.items() if value is not None}
 
     def _value(self, one: Any) -> float | None:

@@ -3,8 +3,6 @@
 `fast` is how active the GPU is, due a few times a second; `sample` everything else, each at its own pace.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -91,7 +89,6 @@ class DeviceSampler:
         return self.gpm.sample() if self.gpm.supported else self._utilisation()
 
     def sample(self) -> list[Reading]:
-        """Everything else that is due and answers."""
         readings = [*self._usage(), *self._board_state()]
         readings += [*self._links_now(), *self._xid()]
         if self._is_due("steady", STEADY_EVERY_NS):
@@ -182,7 +179,6 @@ class DeviceSampler:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of these gauges must know."""
         lines = [
             self.questions.lost,
             self.gpm.message,
@@ -192,7 +188,6 @@ class DeviceSampler:
 
     @property
     def facts(self) -> frozenset[str]:
-        """The same for programs: what of `collectors.vocabulary` holds."""
         return frozenset({MPS} if self.tenants and self.tenants.mps else ())
 
     def close(self) -> None:
@@ -212,7 +207,6 @@ class NvmlSampler:
         return self._gather(DeviceSampler.fast)
 
     def sample(self) -> npt.NDArray[np.void]:
-        """The rest, as an array of `wire.GAUGE`."""
         return self._gather(DeviceSampler.sample)
 
     def _gather(self, read: Callable[[DeviceSampler], list[Reading]]) -> npt.NDArray[np.void]:
@@ -229,13 +223,11 @@ class NvmlSampler:
 
     @property
     def remarks(self) -> list[str]:
-        """Caveats, each once, in the order of the devices."""
         return list(dict.fromkeys(line for one in self._devices.values() for line in one.remarks))
 
     @property
     def facts(self) -> frozenset[str]:
-        """What holds of any of the devices."""
-        return frozenset().union(*(one.facts for one in self._devices.values()))
+        return frozenset().union(*(device.facts for device in self._devices.values()))
 
     def close(self) -> None:
         for device in self._devices.values():

@@ -1,7 +1,5 @@
 """Samples NVML beside the monitor's own work, so that a driver that hangs only stops the gauges."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping
@@ -86,7 +84,6 @@ class GaugeThread(_NvmlThread):
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader must know, as sentences."""
         if self.unavailable is not None:
             return self._missing
         silent_ns = time.monotonic_ns() - self._alive_ns
@@ -156,4 +153,4 @@ class GaugeThread(_NvmlThread):
 
 def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
     listed = Questions(nvml).get("nvmlDeviceGetComputeRunningProcesses", device.handle)
-    return pid in {int(one.pid) for one in listed or ()}
+    return pid in {int(process.pid) for process in listed or ()}

@@ -3,10 +3,8 @@
 Which trainers of this host are ranks of one job.
 """
 
-from __future__ import annotations
-
-import ipaddress
 import os
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,8 +35,6 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A process with torch or a GPU context in it."""
-
     process: Process
     job: int
     """The outermost ancestor that belongs to the same job: all ranks of a torchrun share it."""
@@ -65,7 +61,6 @@ def short_name(command: str) -> str:
 
 
 def running() -> dict[int, Process]:
-    """All processes of this host but ourselves and the kernel's, by pid."""
     result = {}
     for pid in processes.pids():
         with suppress(NoSuchProcess):
@@ -155,7 +150,7 @@ def candidates(
     asked = [
         candidate for candidate in everyone.values() if matching is None or matching(candidate)
     ]
-    facts = {one.pid: _uses(one, compute_pids) for one in asked}
+    facts = {process.pid: _uses(process, compute_pids) for process in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
     result = []
     for pid in known:
@@ -215,6 +210,7 @@ def _rank(process: Process) -> tuple[int | None, int | None]:
     return ranks.get("RANK", ranks.get("SLURM_PROCID")), ranks.get("WORLD_SIZE")
 
 
+_LOOPBACK = re.compile(r"localhost(\.|$)|127\.|::1$")
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 """Ranks that have these in common meet each other (torch.distributed's `env://`)."""
 
@@ -294,14 +290,7 @@ def _rendezvous(process: Process) -> tuple[str, ...] | None:
         return None
     if not all(where) or where[-1] == "1":
         return None
-    return (*where, _network(process)) if _is_loopback(where[0]) else where
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost" or address.startswith("localhost.")
+    return (*where, _network(process)) if _LOOPBACK.match(where[0]) else where
 
 
 def _network(process: Process) -> str:

@@ -1,7 +1,5 @@
 """Says what the monitor itself costs the host, and how busy the trainer's CPU is."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter, deque
@@ -51,7 +49,6 @@ class CpuShare:
 
     @property
     def running(self) -> bool:
-        """Whether it is still the same process, and not a zombie."""
         now = self._stat()
         return now is not None and now[0] not in "ZX"
 
@@ -68,8 +65,6 @@ class CpuShare:
 
 
 class HostLoad:
-    """Gauges of this process and of the trainer."""
-
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
         self._own = {os.getpid(): CpuShare(os.getpid())}
@@ -84,7 +79,6 @@ class HostLoad:
 
     @property
     def trainer_running(self) -> bool | None:
-        """None when there is no trainer to look at."""
         if self._told_end is not None:
             return False
         return None if self._pid is None else self._trainer.running
@@ -102,7 +96,6 @@ class HostLoad:
 
     @property
     def trainer_end(self) -> str:
-        """That the trainer exited, and how as far as anybody can know, in words."""
         if self._told_end is not None:
             return self._told_end
         how = self._end.describe() if self._end is not None else None
@@ -110,7 +103,6 @@ class HostLoad:
 
     @property
     def status(self) -> dict[str, str | None]:
-        """What the trainer's loader workers do, for a status frame; empty without a trainer."""
         return {} if self._workers is None else {"workers": self._workers.message}
 
     def close(self) -> None:
@@ -141,9 +133,9 @@ class HostLoad:
         self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
         amounts: dict[Metric, list[float | None]] = {
             Metric.MONITOR_CPU_SHARE: [
-                one.share() if pid in known else None for pid, one in self._own.items()
+                share.share() if pid in known else None for pid, share in self._own.items()
             ],
-            Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
+            Metric.MONITOR_RSS_BYTES: [share.rss_bytes for share in self._own.values()],
         }
         return [
             (metric, sum(value for value in values if value is not None))
@@ -217,7 +209,6 @@ class LoaderWorkers:
 
     @property
     def message(self) -> str | None:
-        """`loader workers in disk wait`; None without workers, or while most do different things."""
         if len(self._seen) < LEAST_LOOKS:
             return None
         states = self._states

@@ -3,8 +3,6 @@
 Raises OSError or ValueError where the process is gone or may not be looked into, unless said otherwise.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -44,7 +42,6 @@ def has_ended(fields: list[str]) -> bool:
 
 
 def status(pid: int) -> dict[str, str]:
-    """/proc/PID/status; empty where it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
     except OSError:
@@ -53,12 +50,10 @@ def status(pid: int) -> dict[str, str]:
 
 
 def name_of(pid: int) -> str:
-    """What the kernel calls it; `?` where that cannot be read."""
     return printable(status(pid).get("Name", "?"))
 
 
 def cmdline(pid: int) -> tuple[str, ...]:
-    """The words it was started with; none of a zombie."""
     line = Path(f"/proc/{pid}/cmdline").read_bytes()
     return tuple(
         word.decode("utf-8", "replace") for word in line.rstrip(b"\0").split(b"\0") if line
@@ -77,7 +72,6 @@ def cpu_s(fields: list[str]) -> float:
 
 
 def age_s(start_ticks: int) -> float:
-    """Since a process was started, by the time of its start in ticks since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / TICKS_PER_S
 
 
@@ -211,7 +205,6 @@ class PythonBuild:
 
 
 def parse(text: str) -> tuple[Mapping, ...]:
-    """The mappings of a maps file; lines that make no sense are left out."""
     mappings = []
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -224,7 +217,6 @@ def parse(text: str) -> tuple[Mapping, ...]:
 
 
 def files(mappings: Iterable[Mapping]) -> tuple[str, ...]:
-    """Paths mapped from files, each once, in address order."""
     return tuple(dict.fromkeys(m.path for m in mappings if m.inode and m.path.startswith("/")))
 
 

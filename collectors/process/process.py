@@ -4,8 +4,6 @@ Facts are read once and frozen. A process number can be given to another process
 carries the start time, and `still_the_same` tells before anything is done to the process.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -56,7 +54,6 @@ class Process:
 
     @property
     def root(self) -> str:
-        """The process's `/` as a path of ours: works across mount namespaces."""
         return f"/proc/{self.pid}/root"
 
     @cached_property
@@ -83,7 +80,6 @@ class Process:
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """The environment it was started with; later changes do not show."""
         with _looking_into(self):
             return proc.environ(self.pid)
 
@@ -138,7 +134,6 @@ class Process:
         return ranks
 
     def outside(self, path: str) -> str:
-        """`path` as the process sees it, as a path that we can open, even when it was deleted."""
         joined = f"{self.root}{path}"
         if not path.endswith(" (deleted)") and os.path.exists(joined):
             return joined
@@ -242,7 +237,7 @@ def read(pid: int) -> Process:
 
 def mapped_bytes(process: Process, name: str) -> int:
     mapped = (mapping for mapping in process.maps if name in mapping.path)
-    return sum(one.end - one.start for one in mapped)
+    return sum(mapping.end - mapping.start for mapping in mapped)
 
 
 def pids() -> Iterator[int]:
@@ -250,7 +245,6 @@ def pids() -> Iterator[int]:
 
 
 def yama_scope() -> int | None:
-    """kernel.yama.ptrace_scope, None where the kernel has no Yama."""
     try:
         return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):

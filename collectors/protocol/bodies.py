@@ -4,8 +4,6 @@ What a type names is checked; what it does not name passes, so that a newer send
 Whoever takes a frame gets plain dicts and lists, and may rely on the types given here.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Annotated, Any
 
@@ -42,8 +40,6 @@ class Hello(Struct):
 
 
 class DeviceFacts(Struct):
-    """One GPU, by the field names of `brrrtop.model.tables.Device`."""
-
     device_id: _Id = 0
     name: str | None = None
     sm_count: _Small | None = None
@@ -98,8 +94,6 @@ class Status(Struct):
 
 
 class End(Struct):
-    """Why nothing follows."""
-
     reason: str = "ended"
 
 

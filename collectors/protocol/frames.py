@@ -12,8 +12,6 @@ Readers skip kinds they do not know. A `wire` number in the hello that is larger
 `WIRE_VERSION` is refused: layouts only change with that number.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -251,7 +249,6 @@ Turn = Callable[[int, bytes], bytes]
 
 
 def encode(frame: Frame, turned: Turn | None = None) -> bytes:
-    """The frame as bytes, header included; `turned` has the payload last."""
     if frame.kind in DTYPES:
         payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
     elif frame.kind == Kind.NAMES:

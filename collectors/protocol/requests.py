@@ -1,7 +1,5 @@
 """What a monitor may ask of the agent, as frames. Knows nothing of sockets."""
 
-from __future__ import annotations
-
 import struct
 import time
 from enum import IntEnum, IntFlag
@@ -36,8 +34,6 @@ class Op(IntEnum):
 
 
 class Wanted(IntFlag):
-    """What to trace, and at which risk. Several monitors: all that any of them wants."""
-
     DEFAULT = 15
     """Kernels, copies, launches and waits: traced in any case."""
     GRAPHS = 32

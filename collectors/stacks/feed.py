@@ -92,7 +92,6 @@ class _Places(Places):
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
     def _read(self, path: str) -> bytes:
-        """With the trainer's rights: it names the file."""
         process = self._process
         ours = process.outside(str(Path(process.cwd, path)))
         try:

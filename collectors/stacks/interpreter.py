@@ -7,8 +7,6 @@ Source of the layouts: `offsetof` in CPython's headers (3.11, 3.12), `_Py_DebugO
 `_PyRuntime` (3.13), `Objects/locations.md` (line tables).
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from dataclasses import dataclass, replace
@@ -88,8 +86,6 @@ def _published(head: bytes) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a code object says of itself."""
-
     co_filename: str
     co_qualname: str
     first_line: int
@@ -324,7 +320,6 @@ class Interpreter:
 
 
 def _addresses(process: Process, path: str) -> dict[str, int]:
-    """Of the symbols, in the process."""
     image = elf.read(process.outside(path), _SYMBOLS)
     mapping = next((m for m in process.maps if m.path == path and m.executable), None)
     if mapping is None or image.symbols.keys() != _SYMBOLS:

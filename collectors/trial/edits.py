@@ -80,7 +80,6 @@ class Edits:
         module.__call__ = call
 
     def settle(self) -> dict[str, Any]:
-        """No new model is expected from here on; returns what was changed and what the program has."""
         torch = self._torch
         if self._call is not None:
             torch.nn.Module.__call__, self._call = self._call, None
@@ -164,7 +163,7 @@ class Edits:
             for module in model.modules()
             if next(module.parameters(recurse=False), None) is not None
         )
-        hooks.extend(one.register_forward_pre_hook(see) for one in own)
+        hooks.extend(module.register_forward_pre_hook(see) for module in own)
 
     def _compile(self, model: Any, edit: str) -> bool:
         # `Module.compile` leaves modules of torch.nn itself, a Sequential say, as they are (torch 2.13).
@@ -257,7 +256,7 @@ class Edits:
                 kwargs.update(fused=True, foreach=None)
                 self.counts["fused-optimizer"] += 1
             begin(optimizer, *args, **kwargs)
-            if not any(one["id"] == id(optimizer) for one in self.optimizers):
+            if not any(known["id"] == id(optimizer) for known in self.optimizers):
                 fused = bool(optimizer.defaults.get("fused"))
                 kind = type(optimizer).__name__
                 self.optimizers.append({"id": id(optimizer), "class": kind, "fused": fused})
@@ -266,7 +265,6 @@ class Edits:
 
 
 def compiled_graphs() -> int:
-    """Graphs that torch.compile has made so far in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
@@ -328,8 +326,6 @@ class Forward:
 
 
 class Compiled(Forward):
-    """Compiled, with the arguments `way`."""
-
     def __init__(self, forward: Any, way: Any) -> None:
         super().__init__(forward, way)
         self._compiled = self.torch.compile(forward, **way)
@@ -367,8 +363,6 @@ class Autocast(Forward):
 
 
 class ChannelsLast(Forward):
-    """With its images in channels-last."""
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: self._converted(value) for name, value in kwargs.items()}
         return self._forward(*map(self._converted, args), **kwargs)

@@ -89,7 +89,6 @@ class Steps:
         module.train = self._around_train(module.train)
 
     def fail(self, message: str) -> None:
-        """Notes a fault of ours."""
         self._write({"fault": message})
 
     def on_model(self) -> None:

@@ -56,7 +56,7 @@ def parts(shown: Snapshot) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("path", [*EVERY, *LIVE], ids=name)
-def test_report_json_screen_and_replay_have_one_figure(path: Path) -> None:
+def test_report_json_screen_and_replay_have_one_figure(path):
     shown = read(path)
     given = json.loads(to_json(shown))
     report = " ".join(text.to_text(shown).split())
@@ -83,9 +83,7 @@ def test_report_json_screen_and_replay_have_one_figure(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=name)
-def test_what_may_lose_comes_last_a_bucket_in_use_is_no_waste_and_no_rate_beats_a_datasheet(
-    path: Path,
-) -> None:
+def test_what_may_lose_comes_last_a_bucket_in_use_is_no_waste_and_no_rate_beats_a_datasheet(path):
     shown = read(path)
     given = [one for one in shown.advisories if one.saves_low is not None]
     sure = [not one.may_lose for one in given]

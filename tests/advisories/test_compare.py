@@ -40,7 +40,7 @@ def of(scene: Scene) -> Estimate:
     return scene.judged().estimate
 
 
-def test_a_change_of_nothing_is_no_change() -> None:
+def test_a_change_of_nothing_is_no_change():
     comparison = compare(of(run()), of(run()))
     assert comparison.says == "no difference beyond noise (0% ±2%)"
     assert comparison.changes == ()
@@ -54,7 +54,7 @@ def scattered(estimate: Estimate, *lengths_ns: int) -> Estimate:
     return replace(estimate, steps=steps, account=replace(estimate.account, duration_ns=ends[-1]))
 
 
-def test_steps_that_scatter_hide_a_small_difference_and_an_even_run_does_not() -> None:
+def test_steps_that_scatter_hide_a_small_difference_and_an_even_run_does_not():
     """5 % longer in the mean both times: of five steps that differ by a half, and of even ones."""
     plain, given = of(run()), advise(run(wait=10_000.0).judged()).given
     wild = [
@@ -94,9 +94,7 @@ GIVEN = (
     ],
     ids=["a loader", "products in 16 bits", "compiled", "nothing"],
 )
-def test_only_advice_that_was_followed_is_credited(
-    before: Scene, after: Scene, kinds: list[str]
-) -> None:
+def test_only_advice_that_was_followed_is_credited(before, after, kinds):
     comparison = compare(of(before), of(after), GIVEN)
     followed = [one.kind for one in comparison.promises if one.kind != "cuda-graphs"]
     assert followed == kinds
@@ -104,7 +102,7 @@ def test_only_advice_that_was_followed_is_credited(
         assert "cuda-graphs" not in [one.kind for one in comparison.promises]
 
 
-def test_nothing_is_credited_across_gpus_or_programs() -> None:
+def test_nothing_is_credited_across_gpus_or_programs():
     mine = of(run(wait=10_000.0))
     other = of(run())
     moved = replace(other, device=replace(other.device, name="AMD Instinct MI300X"))
@@ -114,17 +112,17 @@ def test_nothing_is_credited_across_gpus_or_programs() -> None:
     assert images.promises == () and "two programs" in images.says
 
 
-def test_the_sentence_and_the_promise_measure_a_change_by_the_same_step() -> None:
+def test_the_sentence_and_the_promise_measure_a_change_by_the_same_step():
     """30 % faster is 23 % of a step: within a noise of 25 % neither is a change."""
     assert outcome(1.3, noise=0.25) is Outcome.SAME
     assert outcome(1 / 1.3, noise=0.25) is Outcome.SLOWER, "30 % of a step"
 
 
-def test_a_promise_is_not_broken_by_what_is_noise() -> None:
+def test_a_promise_is_not_broken_by_what_is_noise():
     assert "no change beyond noise (-2% ±3%)" in promise(PromiseResult("a", 0.1, -0.02, True, 0.03))
 
 
-def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps() -> None:
+def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps():
     plain = of(run())
     assert plain.steps.step_ns is not None
     ahead = tuple(Span(s.t0_ns, s.t0_ns + s.duration_ns // 10) for s in plain.steps.spans)
@@ -133,30 +131,30 @@ def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps() -
     assert compare(queued, queued).before_ns == pytest.approx(plain.steps.step_ns)
 
 
-def test_one_change_is_named() -> None:
+def test_one_change_is_named():
     comparison = compare(of(run(SGEMM, 900.0)), of(run()))
     assert len(comparison.changes) == 1 and "precision" in comparison.changes[0]
     assert "at once" not in comparison.says
 
 
-def test_several_changes_at_once_are_pointed_out() -> None:
+def test_several_changes_at_once_are_pointed_out():
     comparison = compare(of(run(SGEMM, 900.0, optimizer=FOREACH)), of(run(pointwise=TRITON)))
     assert len(comparison.changes) == 3
     assert "3 things changed at once" in comparison.says
 
 
-def test_a_larger_batch_shows_in_the_grids() -> None:
+def test_a_larger_batch_shows_in_the_grids():
     comparison = compare(of(run(blocks=2000)), of(run(blocks=4000)))
     assert any("2.00 times the blocks" in change for change in comparison.changes)
 
 
-def test_a_slower_run_is_called_slower() -> None:
+def test_a_slower_run_is_called_slower():
     comparison = compare(of(run()), of(run(us=400.0)))
     assert comparison.says.startswith("slower")
     assert comparison.families[0].name == "gemm" and comparison.families[0].won_ns < 0
 
 
-def test_without_steps_only_shares_are_compared() -> None:
+def test_without_steps_only_shares_are_compared():
     scene = Scene()
     for us in (10.0, 20.0, 35.0, 60.0, 90.0, 140.0, 300.0, 500.0, 900.0):
         scene.kernel(GEMM, us)
@@ -172,7 +170,7 @@ ADD_BEFORE = (
 )
 
 
-def test_kernels_whose_template_signature_changed_are_one_row() -> None:
+def test_kernels_whose_template_signature_changed_are_one_row():
     assert ADD != ADD_BEFORE
     pair = (of(run(pointwise=ADD_BEFORE)), of(run(pointwise=ADD)))
     rows = {row.name: row for row in compare(*pair).kernels}
@@ -186,7 +184,7 @@ def test_kernels_whose_template_signature_changed_are_one_row() -> None:
     )
 
 
-def test_frames_that_do_not_say_what_they_compute_are_not_taken_for_another() -> None:
+def test_frames_that_do_not_say_what_they_compute_are_not_taken_for_another():
     """Only the arguments tell what such a kernel does, and those are lambdas here."""
     frame = "void at::native::vectorized_elementwise_kernel<4, {}, std::array<char*, 2ul> >"
     pair = [of(run(pointwise=frame.format(lambda_))) for lambda_ in ("$_0", "$_1")]

@@ -153,7 +153,7 @@ def attention_written_out() -> Scene:
     return looped(lambda s: [attention(s, between=(MUL, ADD, SOFTMAX, MUL)) for _ in range(4)])
 
 
-def test_fused_attention_keeps_the_dropout_of_its_scores() -> None:
+def test_fused_attention_keeps_the_dropout_of_its_scores():
     dropout = (
         "void fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>(Params)"
     )

@@ -86,7 +86,7 @@ def an_update_for_each_parameter_in_a_range(s: Scene) -> None:
         ("optimizer", "torch.optim.AdamW(model.parameters(), lr, fused=True)"),
     ],
 )
-def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, text: str) -> None:
+def test_a_faster_update_is_named_of_the_same_optimizer(range_name, text):
     def body(s: Scene) -> None:
         small(s, 100)
         s.mark(MarkClass.OPTIMIZER, 120 * 14.0, range_name)

@@ -1,7 +1,5 @@
 """What the extractors count, with answers by hand."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
@@ -33,7 +31,7 @@ def of(scene: Scene) -> Context:
     return context_of(scene.judged())
 
 
-def test_a_run_costs_at_least_its_largest_kernel() -> None:
+def test_a_run_costs_at_least_its_largest_kernel():
     scene = Scene().kernel(GEMM, 100.0)
     for us in (40.0, 50.0, 60.0):
         scene.kernel(ADD, us)
@@ -41,7 +39,7 @@ def test_a_run_costs_at_least_its_largest_kernel() -> None:
     assert (result.count, result.kernels, result.total_ns) == (1, 3, 150_000)
 
 
-def test_a_product_breaks_a_run() -> None:
+def test_a_product_breaks_a_run():
     scene = Scene()
     for name in (ADD, GEMM, ADD, GEMM, ADD):
         scene.kernel(name, 50.0)
@@ -49,7 +47,7 @@ def test_a_product_breaks_a_run() -> None:
     assert result is not None and result.count == 0
 
 
-def test_streams_have_runs_of_their_own() -> None:
+def test_streams_have_runs_of_their_own():
     scene = Scene()
     for place in range(6):
         scene.kernel(ADD, 50.0, stream=7 + place % 2)
@@ -57,7 +55,7 @@ def test_streams_have_runs_of_their_own() -> None:
     assert result is not None and (result.count, result.kernels) == (2, 6)
 
 
-def test_attention_is_its_products_and_what_lies_between() -> None:
+def test_attention_is_its_products_and_what_lies_between():
     op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
     scene = Scene().kernel(GEMM, 500.0)
     scene.kernel(GEMM, 100.0, op=op).kernel(MUL, 30.0).kernel(SOFTMAX, 70.0)
@@ -67,7 +65,7 @@ def test_attention_is_its_products_and_what_lies_between() -> None:
     assert result.attention.shape == (8, 1024, 1024, 64)
 
 
-def test_attention_is_described_by_its_largest_scores() -> None:
+def test_attention_is_described_by_its_largest_scores():
     """A model of video attends along time, 8 places, before it does along 3137 places of space."""
     scene = Scene().kernel(GEMM, 500.0)
     for heads, places in ((37_632, 8), (96, 3_137), (37_632, 8)):
@@ -79,7 +77,7 @@ def test_attention_is_described_by_its_largest_scores() -> None:
     assert result is not None and result.shape == (96, 3_137, 3_137, 64)
 
 
-def test_copies_beside_a_kernel_are_hidden() -> None:
+def test_copies_beside_a_kernel_are_hidden():
     scene = Scene().kernel(GEMM, 1_000.0).copy("up", 1 << 20, 400.0, beside=True)
     scene.copy("up", 1 << 20, 300.0).copy("down", 8, 2.0, pageable=True)
     result = of(scene.kernel(GEMM, 10.0)).transfers
@@ -96,7 +94,7 @@ def test_copies_beside_a_kernel_are_hidden() -> None:
     assert both.pinned_up.exposed_ns == 300_000 and both.pinned_down.exposed_ns == 0
 
 
-def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
+def test_waits_are_counted_with_the_idle_time_they_lead_to():
     scene = Scene()
     for _ in range(3):
         scene.kernel(GEMM, 500.0).sync(400.0).kernel(GEMM, 10.0, late=90.0).kernel(GEMM, 500.0)
@@ -105,7 +103,7 @@ def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
     assert result.blocked_ns == 3 * 402_000
 
 
-def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
+def test_an_update_is_found_between_the_backward_pass_and_its_mark():
     scene = Scene()
     for _ in range(4):
         scene.kernel(ADD, 5.0, late=8.0).kernel(ADD, 5.0, late=8.0, tid=2)
@@ -116,7 +114,7 @@ def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
     assert (result.kernels, result.updates) == (40, None)
 
 
-def test_an_update_in_a_range_is_found_without_its_functors() -> None:
+def test_an_update_in_a_range_is_found_without_its_functors():
     scene = Scene().kernel(ADD, 5.0)
     scene.mark(MarkClass.OPTIMIZER, 100.0)
     for _ in range(6):
@@ -125,12 +123,12 @@ def test_an_update_in_a_range_is_found_without_its_functors() -> None:
     assert (result.kernels, result.updates) == (6, 1)
 
 
-def test_without_an_optimizer_there_is_none() -> None:
+def test_without_an_optimizer_there_is_none():
     assert of(Scene().kernel(GEMM, 5.0).kernel(ADD, 5.0)).optimizer is None
     assert of(Scene().kernel(GEMM, 5.0).kernel(FUSED_ADAM, 5.0)).optimizer is not None
 
 
-def test_a_forward_between_backward_work_was_recomputed() -> None:
+def test_a_forward_between_backward_work_was_recomputed():
     once, twice = Scene(), Scene()
     for scene, again in ((once, False), (twice, True)):
         for _ in range(4):
@@ -146,7 +144,7 @@ def test_a_forward_between_backward_work_was_recomputed() -> None:
     assert of(twice).recomputed_ns == 4 * 8 * 50_000
 
 
-def test_the_products_after_a_recomputed_norm_were_recomputed_too() -> None:
+def test_the_products_after_a_recomputed_norm_were_recomputed_too():
     """A block is product, norm, product, activation; its backward is products and a norm."""
     scene = Scene()
     block = ((GEMM, 300.0), (NORM, 20.0), (GEMM, 400.0), (MUL, 30.0))
@@ -163,7 +161,7 @@ def test_the_products_after_a_recomputed_norm_were_recomputed_too() -> None:
     assert result == pytest.approx(4 * 6 * 750_000, rel=0.05)
 
 
-def test_readings_are_means_and_reasons_shares() -> None:
+def test_readings_are_means_and_reasons_shares():
     scene = healthy().gauge(Metric.SMI_UTIL, 0.5, 1.0)
     result = of(scene.gauge(Metric.CLOCK_EVENT_REASONS, 0x4, 0x24, 0x0, 0x0)).readings
     assert result.mean(Metric.SMI_UTIL) == 0.75
@@ -172,21 +170,21 @@ def test_readings_are_means_and_reasons_shares() -> None:
     assert result.reason_shares["software thermal"] == 0.25
 
 
-def test_the_architecture_is_read_off_names_when_nobody_says() -> None:
+def test_the_architecture_is_read_off_names_when_nobody_says():
     for name, least in ((GEMM, (9, 0)), (SGEMM, (8, 0)), (ADD, (0, 0))):
         scene = Scene().kernel(name, 5.0)
         scene.device = replace(scene.device, capability=None)
         assert of(scene).capability == least
 
 
-def test_steps_covered_need_not_be_whole() -> None:
+def test_steps_covered_need_not_be_whole():
     scene = healthy(steps=4)
     estimate = scene.judged().estimate
     assert estimate.steps.count == 3
     assert estimate.steps_covered == pytest.approx(4.0, abs=0.01)
 
 
-def test_bursts_are_not_one_run() -> None:
+def test_bursts_are_not_one_run():
     """A forward pass cut by the end of a burst is no short run."""
     scene = Scene()
     scene.observed = []

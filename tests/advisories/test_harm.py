@@ -20,7 +20,7 @@ MEASURED = {folder: report.measured(sorted((GAINS / folder).glob("*.xz"))) for f
 
 
 @pytest.mark.parametrize(("folder", "name"), MODELS)
-def test_no_advice_does_harm_and_nothing_that_wins_is_denied(folder: str, name: str) -> None:
+def test_no_advice_does_harm_and_nothing_that_wins_is_denied(folder, name):
     measured, shown = MEASURED[folder][name], analyzed(GAINS / folder / f"{name}.brrr")
     gains = {edit: won for edit, won in measured.saves.items() if edit not in report.OFFERS}
     sure = [one for one in shown.advisories if "edit" in one.evidence and not one.may_lose]

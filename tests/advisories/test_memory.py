@@ -135,7 +135,7 @@ def weights_of_experts_gathered(s: Scene) -> None:
         s.kernel(GATHER, 200.0)
 
 
-def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
+def test_rows_that_are_only_read_are_not_told_of_sparse_gradients():
     result = weights_of_experts_gathered().advice()["embedding-sort"]
     assert "gathers rows" in result.says and "Sparse" not in str(result.suggests)
     result = indices_sorted_every_step().advice()["embedding-sort"]

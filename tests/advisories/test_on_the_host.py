@@ -35,7 +35,7 @@ def averaged(scene: Scene, op: str | None, copies: int = 4) -> None:
             scene.idle(8_000.0)
 
 
-def test_ops_on_what_was_copied_back_are_named_before_the_copies() -> None:
+def test_ops_on_what_was_copied_back_are_named_before_the_copies():
     given = looped(lambda s: (large(s), averaged(s, "aten::lerp_"))).advice()
     result = given["host-stall"]
     assert next(iter(given)) == "host-stall" and "readback-traffic" in given
@@ -43,7 +43,7 @@ def test_ops_on_what_was_copied_back_are_named_before_the_copies() -> None:
     assert result.saves_at_most is not None and result.saves_at_most > 0.7
 
 
-def test_a_host_that_works_on_what_it_copied_is_said_to() -> None:
+def test_a_host_that_works_on_what_it_copied_is_said_to():
     given = looped(lambda s: (large(s), averaged(s, None))).advice()
     result = given["host-stall"]
     assert next(iter(given)) == "host-stall"
@@ -51,7 +51,7 @@ def test_a_host_that_works_on_what_it_copied_is_said_to() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_ops_on_the_host_that_copy_nothing_are_named(count: int) -> None:
+def test_ops_on_the_host_that_copy_nothing_are_named(count):
     def body(s: Scene) -> None:
         large(s)
         for _ in range(count):
@@ -65,7 +65,7 @@ def test_ops_on_the_host_that_copy_nothing_are_named(count: int) -> None:
     assert "readback-traffic" not in given
 
 
-def test_an_op_that_launches_is_no_arithmetic_on_the_host() -> None:
+def test_an_op_that_launches_is_no_arithmetic_on_the_host():
     def body(s: Scene) -> None:
         large(s)
         s.copy("down", 4 << 20, 300.0, pageable=True)
@@ -90,7 +90,7 @@ def recorded(scene: Scene) -> Scene:
     return scene
 
 
-def test_a_profilers_part_of_a_loop_that_waits_for_launches_is_said() -> None:
+def test_a_profilers_part_of_a_loop_that_waits_for_launches_is_said():
     given = recorded(Scene()).advice()["monitor-cost"]
     assert given.saves_at_most is None
     assert 0.1 < given.evidence["profiler_share"] < 0.6
@@ -108,7 +108,7 @@ def ahead(scene: Scene) -> Scene:
     [looped(lambda s: [s.kernel(ADD, 14.0, late=20.0) for _ in range(300)]), ahead(Scene())],
     ids=["no ops", "a host that is ahead"],
 )
-def test_no_profiler_is_blamed_where_none_holds_launches_up(scene: Scene) -> None:
+def test_no_profiler_is_blamed_where_none_holds_launches_up(scene):
     assert "monitor-cost" not in scene.advice()
 
 
@@ -124,7 +124,7 @@ def waiting_for_batches() -> Scene:
     return looped(body)
 
 
-def test_a_profilers_step_is_simulated_as_recorded_and_the_range_holds_both() -> None:
+def test_a_profilers_step_is_simulated_as_recorded_and_the_range_holds_both():
     advice = advise(waiting_for_batches().judged())
     row = next(row for row in advice.whatif if row.edit == "loader-ready")
     estimate = waiting_for_batches().judged().estimate
@@ -140,7 +140,7 @@ def test_a_profilers_step_is_simulated_as_recorded_and_the_range_holds_both() ->
 # ---------------------------------------------------------------- updates
 
 
-def test_interpolation_beside_a_fused_update_is_the_models() -> None:
+def test_interpolation_beside_a_fused_update_is_the_models():
     def body(s: Scene) -> None:
         for _ in range(100):
             s.kernel(LERP, 2.0, late=10.0, blocks=4)
@@ -166,7 +166,7 @@ def first_launches(scene: Scene) -> Scene:
 @pytest.mark.parametrize(
     ("early", "text"), [(True, "when a model is moved"), (False, "pin_memory=True")]
 )
-def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, text: str) -> None:
+def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early, text):
     scene = Scene() if early else Scene().kernel(MUL, 5.0)
     for _ in range(16):
         scene.copy("up", 16 << 20, 3_000.0, pageable=True)
@@ -176,6 +176,6 @@ def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, text: st
     assert text in given["warming-up"].says
 
 
-def test_a_warm_up_without_uploads_tells_of_none() -> None:
+def test_a_warm_up_without_uploads_tells_of_none():
     given = first_launches(Scene().kernel(MUL, 5.0)).advice()
     assert "uploads" not in given["warming-up"].says

@@ -89,13 +89,13 @@ def rows_of(made: RunScene, step_ns: int = 100_000_000) -> dict[str, WhatIf]:
     return {row.edit: row for row in advise(made.judged(), run).whatif}
 
 
-def test_a_gain_of_a_step_counts_for_the_part_of_the_run_that_steps() -> None:
+def test_a_gain_of_a_step_counts_for_the_part_of_the_run_that_steps():
     alone = rows_of(scene(phase(PhaseKind.TRAIN, 100, 1000)))
     beside = rows_of(scene(phase(PhaseKind.TRAIN, 40, 400), phase(PhaseKind.ROLLOUT, 60)))
     assert beside["double-batch"].saves == pytest.approx(0.4 * alone["double-batch"].saves)
 
 
-def test_time_without_steps_is_no_part_of_a_step_and_waits_for_data_are() -> None:
+def test_time_without_steps_is_no_part_of_a_step_and_waits_for_data_are():
     whole, paused, waiting = (
         rows_of(scene(phase(PhaseKind.TRAIN, 100, *more)))["double-batch"]
         for more in ((1000,), (250,), (250, 75))
@@ -106,7 +106,7 @@ def test_time_without_steps_is_no_part_of_a_step_and_waits_for_data_are() -> Non
     assert paused.saves < (waiting.saves_of_step or 0) < whole.saves_of_step
 
 
-def test_what_the_ledger_measured_is_what_ready_batches_win() -> None:
+def test_what_the_ledger_measured_is_what_ready_batches_win():
     made = scene(
         phase(PhaseKind.TRAIN, 60, 1000, waits=45), phase(PhaseKind.EVALUATION, 40, waits=20)
     )

@@ -33,19 +33,19 @@ def estimate(snapshot: Snapshot) -> Estimate:
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_the_fix_wins_at_most_what_was_promised_and_at_least_half(kind: str) -> None:
+def test_the_fix_wins_at_most_what_was_promised_and_at_least_half(kind):
     given = advice(judged(kind), kind)
     won = 1 - MEASURED[kind]["after_ms"] / MEASURED[kind]["before_ms"]
     assert 0.5 * given.saves_at_most <= won <= given.saves_at_most
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_the_fix_takes_the_advice_off_the_screen(kind: str) -> None:
+def test_the_fix_takes_the_advice_off_the_screen(kind):
     assert advice(judged(f"{kind}.after"), kind) is None
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_the_comparison_says_what_was_promised_and_won(kind: str) -> None:
+def test_the_comparison_says_what_was_promised_and_won(kind):
     before, after = judged(kind), judged(f"{kind}.after")
     result = compare(estimate(before), estimate(after), before.advisories)
     kept = next(one for one in result.promises if one.kind == kind)
@@ -54,7 +54,7 @@ def test_the_comparison_says_what_was_promised_and_won(kind: str) -> None:
     assert kind in comparison.promise(kept)
 
 
-def test_a_step_begins_with_its_kernels_not_with_a_copy_that_runs_ahead() -> None:
+def test_a_step_begins_with_its_kernels_not_with_a_copy_that_runs_ahead():
     """Prefetched on a stream of its own, the upload for step 5 is over before step 3 begins."""
     spans = estimate(judged("overlap-copies.after")).steps.spans
     for span in spans:

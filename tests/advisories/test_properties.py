@@ -82,7 +82,7 @@ many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 
 @many
 @given(st.lists(action, max_size=60), st.sampled_from([H200, UNKNOWN]))
-def test_advice_is_sane_for_any_run(actions: list[tuple], device: Device) -> None:  # type: ignore[type-arg]
+def test_advice_is_sane_for_any_run(actions, device):  # type: ignore[type-arg]
     window = played(actions, device)
     if window.span.duration_ns <= 0:
         return
@@ -94,7 +94,7 @@ def test_advice_is_sane_for_any_run(actions: list[tuple], device: Device) -> Non
 
 @many
 @given(st.lists(action, min_size=5, max_size=40), st.integers(-(10**14), 10**14))
-def test_the_clock_says_nothing(actions: list[tuple], shift: int) -> None:  # type: ignore[type-arg]
+def test_the_clock_says_nothing(actions, shift):  # type: ignore[type-arg]
     window = played(actions, H200)
     if window.span.duration_ns <= 0:
         return
@@ -117,7 +117,7 @@ def shifted(window: Window, by: int) -> Window:
 
 @many
 @given(st.lists(action, min_size=5, max_size=40))
-def test_stream_numbers_say_nothing(actions: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_stream_numbers_say_nothing(actions):  # type: ignore[type-arg]
     window = played(actions, H200)
     if window.span.duration_ns <= 0:
         return

@@ -27,7 +27,7 @@ def save(scene: Scene, sizes: list[int], us: float = 2_000.0) -> Scene:
     return scene
 
 
-def test_copies_in_a_marked_save_belong_to_it() -> None:
+def test_copies_in_a_marked_save_belong_to_it():
     scene = healthy()
     scene.mark(MarkClass.CHECKPOINT, 22_000.0, "torch.save").idle(20.0)
     scene = healthy(save(scene, SIZES[:2], us=8_000.0))
@@ -42,7 +42,7 @@ def test_copies_in_a_marked_save_belong_to_it() -> None:
     assert saved > idle_only.saves_at_most
 
 
-def test_what_reading_back_wins_is_not_promised_twice() -> None:
+def test_what_reading_back_wins_is_not_promised_twice():
     scene = Scene()
     for _ in range(6):
         for _ in range(3):
@@ -59,7 +59,7 @@ RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 @pytest.mark.parametrize("name", ["h200/scan", "h200/wavenet", "counted/gkd_student"])
-def test_a_gain_beyond_the_share_in_its_sentence_says_what_else_the_edit_changes(name: str) -> None:
+def test_a_gain_beyond_the_share_in_its_sentence_says_what_else_the_edit_changes(name):
     snapshot = read(str(RECORDINGS / f"{name}.brrr"), Options())
     gains = {row.advisory: row.saves for row in snapshot.whatif if row.advisory}
     beyond = 0
@@ -71,7 +71,7 @@ def test_a_gain_beyond_the_share_in_its_sentence_says_what_else_the_edit_changes
     assert beyond
 
 
-def test_graphs_lead_where_compiling_alone_may_lose_and_they_do_not() -> None:
+def test_graphs_lead_where_compiling_alone_may_lose_and_they_do_not():
     snapshot = read(str(RECORDINGS / "runs/gpt_bf16.brrr"), Options())
     rows = {row.edit: row for row in snapshot.whatif}
     assert rows["compile"].saves_low < 0 < rows["compile-reduce-overhead"].saves_low

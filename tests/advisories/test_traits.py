@@ -39,7 +39,7 @@ WARP_LOSS = (
 WARP = WARP_LOSS.replace("true", "false")
 
 
-def test_every_family_has_a_role_or_is_known_to_need_none() -> None:
+def test_every_family_has_a_role_or_is_known_to_need_none():
     silent = {f.name for f in FAMILIES if role_of(f.example) is Role.OTHER}
     assert silent <= WITHOUT_ROLE
 
@@ -55,7 +55,7 @@ def test_every_family_has_a_role_or_is_known_to_need_none() -> None:
         ("triton_red_fused__log_softmax__to_copy_0", Role.FUSED),
     ],
 )
-def test_losses_are_told_from_softmax(name: str, role: Role) -> None:
+def test_losses_are_told_from_softmax(name, role):
     assert role_of(name) is role
 
 
@@ -72,7 +72,7 @@ def test_losses_are_told_from_softmax(name: str, role: Role) -> None:
         ("void at::native::elementwise_kernel<128, 2, f::{lambda(double)#1}>(int)", Trait.DOUBLE),
     ],
 )
-def test_names_state_their_traits(name: str, trait: Trait) -> None:
+def test_names_state_their_traits(name, trait):
     assert traits_of(name) & trait
 
 
@@ -87,5 +87,5 @@ def test_names_state_their_traits(name: str, trait: Trait) -> None:
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_ffma_aligna4_alignc4_cublas", Trait.MISALIGNED),
     ],
 )
-def test_names_do_not_state_what_they_only_look_like(name: str, trait: Trait) -> None:
+def test_names_do_not_state_what_they_only_look_like(name, trait):
     assert not traits_of(name) & trait

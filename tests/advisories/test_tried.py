@@ -17,7 +17,7 @@ TRIED = TriedProgram("/home/me", COMMAND, "H100", 100.0, {"compile": (0.2366, 0.
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def home(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
@@ -35,7 +35,7 @@ def advice(step_ms: float = 100.0) -> Advice:
     return Advice(tuple(given), tuple(rows))
 
 
-def test_a_measured_gain_replaces_the_predicted_one() -> None:
+def test_a_measured_gain_replaces_the_predicted_one():
     made = with_tried(advice(), (TRIED,), "H100")
     row = next(row for row in made.whatif if row.edit == "compile")
     assert (row.saves, row.saves_low, row.saves_high) == (0.2366, 0.22, 0.25)
@@ -45,7 +45,7 @@ def test_a_measured_gain_replaces_the_predicted_one() -> None:
     assert "1.7×" in str(told["enable-tf32-or-amp"])
 
 
-def test_a_measured_loss_leads_no_list() -> None:
+def test_a_measured_loss_leads_no_list():
     tried = TriedProgram("/home/me", COMMAND, "H100", 100.0, {"bf16": (-0.2, -0.3, -0.1)})
     made = with_tried(advice(), (tried,), "H100")
     assert [one.kind for one in made.given] == ["launch-bound-compile", "enable-tf32-or-amp"]
@@ -53,13 +53,11 @@ def test_a_measured_loss_leads_no_list() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "step_ms"), [("H200", 100.0), ("H100", 70.0), (None, 100.0)])
-def test_another_gpu_or_a_changed_program_has_not_been_tried(
-    gpu: str | None, step_ms: float
-) -> None:
+def test_another_gpu_or_a_changed_program_has_not_been_tried(gpu, step_ms):
     assert with_tried(advice(step_ms), (TRIED,), gpu) == advice(step_ms)
 
 
-def test_it_is_kept_by_folder_and_command_whatever_the_interpreter() -> None:
+def test_it_is_kept_by_folder_and_command_whatever_the_interpreter():
     keep(TRIED)
     keep(TriedProgram("/home/me", COMMAND, "H200", 50.0, {}))
     keep(TriedProgram("/home/me", COMMAND, "H100", 90.0, TRIED.edits))
@@ -70,7 +68,7 @@ def test_it_is_kept_by_folder_and_command_whatever_the_interpreter() -> None:
     assert tried_of("/home/me", ("python", *COMMAND)) == ()
 
 
-def test_a_session_on_a_program_that_was_tried_says_so() -> None:
+def test_a_session_on_a_program_that_was_tried_says_so():
     def shown(tried: tuple[TriedProgram, ...]) -> Session:
         session = Session(open_source(DEMO), keep_ns=None, tried=tried)
         session.advance()

@@ -79,7 +79,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def built(tmp_path_factory) -> dict[str, Path]:
     if agent_library.compiler() is None:
         pytest.skip("no C compiler here")
     with shared.kept_folder(tmp_path_factory, "agent", *SOURCES) as folder:
@@ -87,7 +87,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def trainer(built: dict[str, Path], tmp_path: Path) -> Iterator[Trainer]:
+def trainer(built: dict[str, Path], tmp_path) -> Iterator[Trainer]:
     """A trainer in which nothing is loaded yet."""
     one = Trainer(built, tmp_path)
     yield one

@@ -47,9 +47,7 @@ def driver_rows(monitor: Monitor) -> int:
 
 
 @pytest.mark.parametrize("inside", [0, 1], ids=["runtime alone", "runtime through the driver"])
-def test_the_drivers_rows_are_given_up_when_each_kernel_has_one_of_the_runtime(
-    bursts: Bursts, inside: int
-) -> None:
+def test_the_drivers_rows_are_given_up_when_each_kernel_has_one_of_the_runtime(bursts, inside):
     bursts.trainer.do(f"cupti.fake_driver_inside({inside})")
     on, message = bursts.run(RUNTIME)
     assert on and message["whole"] and message["launches"], "the first burst looks at both"
@@ -64,16 +62,14 @@ def test_the_drivers_rows_are_given_up_when_each_kernel_has_one_of_the_runtime(
     assert set(kernels["correlation"]) == set(calls["correlation"])
 
 
-def test_where_triton_launches_they_stay(bursts: Bursts) -> None:
+def test_where_triton_launches_they_stay(bursts):
     for _ in range(3):
         on, message = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
         assert on and message["launches"]
     assert driver_rows(bursts.monitor) == 120
 
 
-def test_kernels_without_a_row_bring_them_back_and_their_burst_is_not_called_complete(
-    bursts: Bursts,
-) -> None:
+def test_kernels_without_a_row_bring_them_back_and_their_burst_is_not_called_complete(bursts):
     bursts.run(RUNTIME)
     on, message = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
     assert not on
@@ -83,7 +79,7 @@ def test_kernels_without_a_row_bring_them_back_and_their_burst_is_not_called_com
     assert driver_rows(bursts.monitor) == 40
 
 
-def test_a_few_kernels_do_without_so_that_the_others_need_not_pay(bursts: Bursts) -> None:
+def test_a_few_kernels_do_without_so_that_the_others_need_not_pay(bursts):
     few = f"{RUNTIME}; cupti.fake_launch_driver(name('d'), 4, 100); {RUNTIME}"
     on, message = bursts.run(few)
     assert on and message["launches"]
@@ -92,33 +88,29 @@ def test_a_few_kernels_do_without_so_that_the_others_need_not_pay(bursts: Bursts
         assert not on and not message["launches"], "and that is said"
 
 
-def test_waits_in_the_driver_alone_keep_them(bursts: Bursts) -> None:
+def test_waits_in_the_driver_alone_keep_them(bursts):
     for _ in range(2):
         on, _ = bursts.run(f"{RUNTIME}; cupti.fake_call(126, 1, 50000, 0); {RUNTIME}")
         assert on
 
 
-def test_waits_are_looked_for_again_after_many_bursts(bursts: Bursts) -> None:
+def test_waits_are_looked_for_again_after_many_bursts(bursts):
     taken = [bursts.run(RUNTIME)[0] for _ in range(34)]
     assert [at for at, on in enumerate(taken) if on] == [0, 32]
 
 
-def test_a_few_kernels_are_no_evidence(bursts: Bursts) -> None:
+def test_a_few_kernels_are_no_evidence(bursts):
     for _ in range(2):
         assert bursts.run("cupti.fake_launch(name('r'), 20, 100, 0, 7)")[0]
 
 
-def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(
-    bursts: Bursts,
-) -> None:
+def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(bursts):
     bursts.run(RUNTIME)
     _, message = bursts.run(f"{DRIVER}; {RUNTIME}; cupti.fake_call(211, 0, 1000, 0); {RUNTIME}")
     assert not message["whole"]
 
 
-def test_continuous_tracing_gives_them_up_and_takes_them_again(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_continuous_tracing_gives_them_up_and_takes_them_again(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20")).ready()
     monitor.trace_all()
     both = f"{RUNTIME}; {DRIVER}; {RUNTIME}"

@@ -13,9 +13,7 @@ WORTH_NS = 200_000
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_collections_that_take_time_are_marked_with_their_generation(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_collections_that_take_time_are_marked_with_their_generation(trainer, connect):
     monitor = connect(trainer.load().start())
     path = str(trainer.built["agent"])
     before, after, thread = trainer.do(

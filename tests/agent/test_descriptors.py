@@ -39,9 +39,7 @@ answer = [len(os.read(n, 99)) - 5 + heard(other) for n, (_, other) in zip(number
 
 
 @pytest.mark.parametrize("put", PUT)
-def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
-    trainer: Trainer, connect: Connect, put: str
-) -> None:
+def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(trainer, connect, put):
     trainer.do(OURS + "before = ours()")
     connect(trainer.load().start()).ready()
     path = trainer.folder / "precious"
@@ -58,7 +56,7 @@ def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
     connect(trainer).in_state("ready")
 
 
-def test_numbers_are_high_unless_the_limit_is_low(trainer: Trainer, connect: Connect) -> None:
+def test_numbers_are_high_unless_the_limit_is_low(trainer, connect):
     trainer.do(OURS + "before = ours()")
     trainer.load().start()
     connect(trainer).in_state("ready")
@@ -66,15 +64,13 @@ def test_numbers_are_high_unless_the_limit_is_low(trainer: Trainer, connect: Con
     assert trainer.do("answer = lib.brrr_stop()") == 0
 
 
-def test_under_a_low_limit_the_agent_still_runs(trainer: Trainer, connect: Connect) -> None:
+def test_under_a_low_limit_the_agent_still_runs(trainer, connect):
     trainer.do("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))")
     trainer.load().start()
     connect(trainer).in_state("ready")
 
 
-def test_a_child_of_a_trainer_that_took_the_numbers_keeps_its_files(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_child_of_a_trainer_that_took_the_numbers_keeps_its_files(trainer, connect):
     trainer.do(OURS + "before = ours()")
     trainer.load().start()
     connect(trainer).in_state("ready")
@@ -92,9 +88,7 @@ def test_a_child_of_a_trainer_that_took_the_numbers_keeps_its_files(
     assert code == 0
 
 
-def test_a_trainer_without_descriptors_pays_nothing_for_whoever_knocks(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_trainer_without_descriptors_pays_nothing_for_whoever_knocks(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     trainer.do(
         "import resource; before = resource.getrlimit(resource.RLIMIT_NOFILE)\n"

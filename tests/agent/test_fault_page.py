@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.agent.fault_rig import Outcome, live_through
-from tests.agent.faults import FAULTS, PAGE, Fault, page
+from tests.agent.faults import FAULTS, PAGE, page
 
 AT_ONCE = 10
 """They mostly wait."""
 
 
 @pytest.fixture(scope="module")
-def lives(
-    built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Future[Outcome]]:
+def lives(built: dict[str, Path], tmp_path_factory) -> dict[str, Future[Outcome]]:
     """Each fault's outcome, by its script."""
     folder = tmp_path_factory.mktemp("faults")
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -26,13 +24,11 @@ def lives(
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.script for fault in FAULTS])
-def test_the_user_is_told_and_the_trainer_goes_on(
-    lives: dict[str, Future[Outcome]], fault: Fault
-) -> None:
+def test_the_user_is_told_and_the_trainer_goes_on(lives, fault):
 
     outcome = lives[fault.script].result()
     assert outcome.broken(fault) == [], outcome
 
 
-def test_the_page_says_what_was_lived_through() -> None:
+def test_the_page_says_what_was_lived_through():
     assert PAGE.read_text() == page(), "python -m tests.agent.faults"

@@ -14,9 +14,7 @@ GET, SET, NEXT, FINALIZE, SUBSCRIBE = range(10, 15)
 
 
 @pytest.mark.parametrize("code", [39, 14, 26])
-def test_cupti_in_other_hands_is_said_and_tried_again_later(
-    trainer: Trainer, connect: Connect, code: int
-) -> None:
+def test_cupti_in_other_hands_is_said_and_tried_again_later(trainer, connect, code):
     monitor = connect(trainer.load().start()).ready()
     trainer.do(f"cupti.fake_fail({ENABLE}, {code}, 1)")
     monitor.burst()
@@ -28,7 +26,7 @@ def test_cupti_in_other_hands_is_said_and_tried_again_later(
 
 
 @pytest.mark.parametrize("code", [27, 35, 40])
-def test_what_is_not_permitted_stays_off(trainer: Trainer, connect: Connect, code: int) -> None:
+def test_what_is_not_permitted_stays_off(trainer, connect, code):
     monitor = connect(trainer.load().start()).ready()
     trainer.do(f"cupti.fake_fail({ENABLE}, {code}, -1)")
     monitor.burst()
@@ -38,9 +36,7 @@ def test_what_is_not_permitted_stays_off(trainer: Trainer, connect: Connect, cod
     assert trainer.do(f"answer = cupti.fake_calls({ENABLE})") == 1, "asked once"
 
 
-def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(trainer, connect):
     monitor = connect(trainer.load().start("drain_ms=0", graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
@@ -56,9 +52,7 @@ def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
     assert "owns the callbacks" in monitor.in_state("blocked")["says"]
 
 
-def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20"))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
@@ -73,8 +67,8 @@ def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
 
 
 def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_cupti(
-    trainer: Trainer, connect: Connect
-) -> None:
+    trainer, connect
+):
     monitor = connect(trainer.load(version=24).start("max_buffers=2;buffer_bytes=8192")).ready()
     monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
@@ -84,7 +78,7 @@ def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_c
     assert trainer.stats()["pool_mapped"] < 8 << 20
 
 
-def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer: Trainer, connect: Connect) -> None:
+def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer, connect):
     monitor = connect(trainer.load(version=130001).start("max_buffers=2;buffer_bytes=8192")).ready()
     monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
@@ -93,7 +87,7 @@ def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer: Trainer, connect: C
     assert trainer.stats()["pool_mapped"] == 2 * 8192
 
 
-def test_a_foreign_buffer_is_counted_and_left_alone(trainer: Trainer, connect: Connect) -> None:
+def test_a_foreign_buffer_is_counted_and_left_alone(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_foreign_buffer()")
@@ -101,9 +95,7 @@ def test_a_foreign_buffer_is_counted_and_left_alone(trainer: Trainer, connect: C
     monitor.until(lambda m: m.losses().get("foreign_buffers") == 1)
 
 
-def test_a_clock_that_torch_profiler_left_behind_is_put_right(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_clock_that_torch_profiler_left_behind_is_put_right(trainer, connect):
     trainer.load().start()
     trainer.do("cupti.fake_clock_shift(-10**18)")
     monitor = connect(trainer).ready()
@@ -113,7 +105,7 @@ def test_a_clock_that_torch_profiler_left_behind_is_put_right(
     assert monitor.traced()["kernels"] == 20
 
 
-def test_records_of_another_clock_are_counted_not_sent(trainer: Trainer, connect: Connect) -> None:
+def test_records_of_another_clock_are_counted_not_sent(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_clock_shift(-10**18); cupti.fake_launch(name('k'), 4, 100, 0, 7)")
@@ -121,7 +113,7 @@ def test_records_of_another_clock_are_counted_not_sent(trainer: Trainer, connect
     monitor.until(lambda m: m.losses().get("wrong_clock") == 8)
 
 
-def test_nothing_dangerous_is_ever_called(trainer: Trainer, connect: Connect) -> None:
+def test_nothing_dangerous_is_ever_called(trainer, connect):
     monitor = connect(trainer.load().start(graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")

@@ -31,9 +31,7 @@ def traced_burst(trainer: Trainer, monitor: Monitor, launch: str) -> None:
 LAUNCH = "cupti.fake_launch(name('k'), 20, 100, 0, 7)"
 
 
-def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(trainer, connect):
     trainer.load().start()
     trainer.do("lib.brrr_graphs(0)")
     monitor = connect(trainer).ready()
@@ -55,9 +53,7 @@ def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
     ],
     ids=["nobody said", "found", "captured", "replayed in the burst", "torch.profiler was here"],
 )
-def test_where_a_graph_may_exist_it_stays(
-    trainer: Trainer, connect: Connect, before: str, launch: str
-) -> None:
+def test_where_a_graph_may_exist_it_stays(trainer, connect, before, launch):
     trainer.load().start(graphs=True)
     trainer.do(before)
     monitor = connect(trainer)
@@ -69,9 +65,7 @@ def test_where_a_graph_may_exist_it_stays(
     assert trainer.do(FINALIZED) == 0
 
 
-def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(trainer, connect):
     monitor = connect(trainer.load().start(graphs=True)).ready()
     monitor.burst(longest_s=0.1)
     monitor.until(lambda m: m.status()["code"] == "graphs-unknown")
@@ -82,7 +76,7 @@ def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
     monitor.until(lambda m: m.status()["state"] == "tracing")
 
 
-def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect) -> None:
+def test_a_capture_is_not_begun_under_tracing(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace_all()
     trainer.do(

@@ -1,7 +1,5 @@
 """What an attach leaves each later child of the trainer to pay."""
 
-from tests.agent.rig import Trainer
-
 MOST_KB = 256
 OWN_PAGES = """
 def own_kb():
@@ -18,7 +16,7 @@ def own_kb():
 """
 
 
-def test_a_child_copies_no_memory_for_an_agent_it_does_not_have(trainer: Trainer) -> None:
+def test_a_child_copies_no_memory_for_an_agent_it_does_not_have(trainer):
     trainer.load().do(OWN_PAGES)
     before = trainer.do("own_kb(); answer = own_kb()")
     trainer.start()

@@ -44,7 +44,7 @@ def feed(trainer: Trainer, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", KERNELS)
-def test_kernels_of_each_layout_are_read(trainer: Trainer, connect: Connect, version: int) -> None:
+def test_kernels_of_each_layout_are_read(trainer, connect, version):
     monitor = connect(trainer.load(version=version).start()).ready()
     layout = f"kernel{KERNELS[version]}"
     monitor.trace(longest_s=0.15)
@@ -65,9 +65,7 @@ def test_kernels_of_each_layout_are_read(trainer: Trainer, connect: Connect, ver
 
 
 @pytest.mark.parametrize("version", COPIES)
-def test_copies_memsets_and_calls_of_each_layout_are_read(
-    trainer: Trainer, connect: Connect, version: int
-) -> None:
+def test_copies_memsets_and_calls_of_each_layout_are_read(trainer, connect, version):
     monitor = connect(trainer.load(version=version).start()).ready()
     monitor.trace(longest_s=0.15)
     at_ns = time.time_ns()
@@ -97,9 +95,7 @@ def test_copies_memsets_and_calls_of_each_layout_are_read(
     assert [row.tolist()[:4] for row in calls] == [(at_ns, at_ns + 5, 43, 1234)] * 2
 
 
-def test_an_unknown_record_ends_its_buffer_and_is_counted(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_an_unknown_record_ends_its_buffer_and_is_counted(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.15)
     row = kernel("kernel10", time.time_ns(), 0).tobytes()
@@ -112,7 +108,7 @@ def test_an_unknown_record_ends_its_buffer_and_is_counted(
     assert monitor.rows(Kind.OBSERVED)["flags"][0] == 1, "lossy, until the next flush"
 
 
-def test_no_garbage_in_a_buffer_can_hurt_the_trainer(trainer: Trainer, connect: Connect) -> None:
+def test_no_garbage_in_a_buffer_can_hurt_the_trainer(trainer, connect):
     """Random bytes after a kind; names are read from kernel records only, which are CUPTI's."""
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.4)

@@ -23,7 +23,7 @@ HANGS_S = 90
 STOP, CAME, GONE, TRACING, TRACED, ENDED = 1, 8, 16, 64, 128, 256
 
 
-def test_hello_says_who_and_what(trainer: Trainer, connect: Connect) -> None:
+def test_hello_says_who_and_what(trainer, connect):
     monitor = connect(
         trainer.load().start(hello='{"pid": 42, "wire": 1, "cmdline": "träin \\"x\\""}')
     ).ready()
@@ -35,13 +35,13 @@ def test_hello_says_who_and_what(trainer: Trainer, connect: Connect) -> None:
     assert monitor.frames[0].kind == Kind.HELLO
 
 
-def test_the_socket_is_for_its_owner_alone(trainer: Trainer) -> None:
+def test_the_socket_is_for_its_owner_alone(trainer):
     trainer.load().start()
     assert stat.S_IMODE(trainer.socket_path.stat().st_mode) == 0o600
     assert stat.S_IMODE(trainer.socket_path.parent.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_others_write_is_refused(trainer: Trainer) -> None:
+def test_a_folder_that_others_write_is_refused(trainer):
     trainer.socket_path.parent.mkdir()
     trainer.socket_path.parent.chmod(0o777)
     with pytest.raises(AssertionError, match="others can write"):
@@ -56,15 +56,13 @@ def test_a_folder_that_others_write_is_refused(trainer: Trainer) -> None:
         ("drain_ms", "no value"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    trainer: Trainer, options: str, sentence: str
-) -> None:
+def test_options_that_make_no_sense_are_refused(trainer, options, sentence):
     with pytest.raises(AssertionError, match=sentence):
         trainer.load().start(options)
     trainer.start()
 
 
-def test_a_path_too_long_or_in_use_is_refused_with_a_sentence(trainer: Trainer) -> None:
+def test_a_path_too_long_or_in_use_is_refused_with_a_sentence(trainer):
     trainer.load()
     short = trainer.socket_path
     trainer.socket_path = short.parent / ("x" * 120)
@@ -78,13 +76,13 @@ def test_a_path_too_long_or_in_use_is_refused_with_a_sentence(trainer: Trainer) 
     assert short.read_text() == "precious"
 
 
-def test_starting_twice_is_starting_once(trainer: Trainer, connect: Connect) -> None:
+def test_starting_twice_is_starting_once(trainer, connect):
     trainer.load().start().start()
     connect(trainer).ready()
     assert trainer.do("answer = threading.active_count()") == 1, "no Python thread of ours"
 
 
-def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer: Trainer, connect: Connect) -> None:
+def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer, connect):
     monitor = connect(trainer.load(cuda=False).start())
     monitor.send(requests.continuous(True))
     assert "waiting for the trainer to touch its GPU" in monitor.in_state("waiting")["says"]
@@ -96,9 +94,7 @@ def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer: Trainer, connect
     monitor.in_state("tracing")
 
 
-def test_without_a_libcupti_counters_remain_and_one_that_comes_is_taken(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_without_a_libcupti_counters_remain_and_one_that_comes_is_taken(trainer, connect):
     trainer.do(f"cuda = load({str(trainer.built['cuda'])!r})")
     trainer.do(f"lib = agent({str(trainer.built['agent'])!r})")
     monitor = connect(trainer.start())
@@ -108,14 +104,14 @@ def test_without_a_libcupti_counters_remain_and_one_that_comes_is_taken(
     monitor.in_state("ready")
 
 
-def test_two_copies_of_cupti_are_refused_by_name(trainer: Trainer, connect: Connect) -> None:
+def test_two_copies_of_cupti_are_refused_by_name(trainer, connect):
     trainer.load().do(f"second = load({str(trainer.built['second'])!r})")
     trainer.start()
     says = connect(trainer).in_state("off")["says"]
     assert str(trainer.built["cupti"]) in says and str(trainer.built["second"]) in says
 
 
-def test_of_two_copies_the_one_that_torch_uses_is_taken(trainer: Trainer, connect: Connect) -> None:
+def test_of_two_copies_the_one_that_torch_uses_is_taken(trainer, connect):
     trainer.load().do(f"second = load({str(trainer.built['second'])!r})")
     trainer.do(f"torch = load({str(trainer.built['torch'])!r})")
     trainer.start()
@@ -123,25 +119,21 @@ def test_of_two_copies_the_one_that_torch_uses_is_taken(trainer: Trainer, connec
     assert facts["path"] == str(trainer.built["second"])
 
 
-def test_the_copy_that_triton_carries_is_not_it(trainer: Trainer, connect: Connect) -> None:
+def test_the_copy_that_triton_carries_is_not_it(trainer, connect):
     trainer.load().do(f"second = load({str(trainer.built['triton'])!r})")
     trainer.start()
     facts = connect(trainer).in_state("ready")["cupti"]
     assert facts["path"] == str(trainer.built["cupti"])
 
 
-def test_another_nvidia_tool_in_the_trainer_is_left_alone(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_another_nvidia_tool_in_the_trainer_is_left_alone(trainer, connect):
     trainer.load().do(f"tool = load({str(trainer.built['sanitizer'])!r})")
     trainer.start()
     assert "libsanitizer-collection" in connect(trainer).in_state("off")["says"]
     assert trainer.do("answer = cupti.fake_calls(0)") == 0
 
 
-def test_a_cupti_before_12_6_gives_kernels_without_calls(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_cupti_before_12_6_gives_kernels_without_calls(trainer, connect):
     monitor = connect(trainer.load(version=22, cupti="older").start())
     assert "without launch and sync calls" in monitor.in_state("ready")["says"]
     monitor.trace(longest_s=0.1)
@@ -155,7 +147,7 @@ def test_a_cupti_before_12_6_gives_kernels_without_calls(
     assert monitor.rows(Kind.CALLS) is None
 
 
-def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: Connect) -> None:
+def test_the_agent_retracts_when_the_monitor_leaves(trainer, connect):
     monitor = connect(trainer.load().start())
     monitor.trace_all()
     trainer.bits_until(CAME | TRACING)
@@ -168,9 +160,7 @@ def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: C
     assert trainer.do("answer = time.process_time_ns()") - before < 20_000_000, "asleep"
 
 
-def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(trainer, connect):
     trainer.load().start()
     code = (
         "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from collectors.protocol import requests as control\n"
@@ -194,14 +184,14 @@ def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
     assert monitor.traced()["kernels"] == 20
 
 
-def test_nobody_watching_for_long_ends_the_agent(trainer: Trainer) -> None:
+def test_nobody_watching_for_long_ends_the_agent(trainer):
     trainer.load().start("idle_retract_ms=200")
     trainer.bits_until(ENDED)
     assert not trainer.socket_path.exists()
     trainer.start()
 
 
-def test_two_monitors_share_one_agent(trainer: Trainer, connect: Connect) -> None:
+def test_two_monitors_share_one_agent(trainer, connect):
     first = connect(trainer.load().start()).ready()
     first.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('early'), 20, 100, 0, 7)")
@@ -224,7 +214,7 @@ def test_two_monitors_share_one_agent(trainer: Trainer, connect: Connect) -> Non
     first.until(lambda m: m.count(Kind.KERNELS) == 55)
 
 
-def test_a_fifth_monitor_is_turned_away(trainer: Trainer, connect: Connect) -> None:
+def test_a_fifth_monitor_is_turned_away(trainer, connect):
     trainer.load().start()
     four = [connect(trainer) for _ in range(4)]
     for monitor in four:
@@ -234,7 +224,7 @@ def test_a_fifth_monitor_is_turned_away(trainer: Trainer, connect: Connect) -> N
     assert fifth.frames == []
 
 
-def test_a_monitor_that_talks_nonsense_is_let_go(trainer: Trainer, connect: Connect) -> None:
+def test_a_monitor_that_talks_nonsense_is_let_go(trainer, connect):
     trainer.load().start()
     other, monitor = connect(trainer), connect(trainer)
     other.in_state("ready")
@@ -245,7 +235,7 @@ def test_a_monitor_that_talks_nonsense_is_let_go(trainer: Trainer, connect: Conn
     other.until(lambda m: len(m.of(Kind.STATUS)) > seen)
 
 
-def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect) -> None:
+def test_orders_split_anywhere_are_understood(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     for byte in requests.burst(1, 10**9) + requests.control(requests.Op.PING, 1):
         monitor.send(bytes([byte]))
@@ -254,9 +244,7 @@ def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect
     assert trainer.bits_until(TRACING) & TRACING
 
 
-def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(trainer, connect):
     slow = connect(trainer.load().start("outbox_bytes=262144;flush_ms=20")).ready()
     slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.trace_all()
@@ -272,7 +260,7 @@ def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
     assert slow.rows(Kind.OBSERVED)["flags"].any()
 
 
-def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect) -> None:
+def test_detach_leaves_the_trainer_as_it_was(trainer, connect):
     monitor = connect(trainer.load().start())
     monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
@@ -289,18 +277,14 @@ def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect)
     connect(trainer).in_state("ready")
 
 
-def test_a_python_side_that_never_answers_does_not_keep_the_agent(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_python_side_that_never_answers_does_not_keep_the_agent(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.send(requests.detach())
     monitor.until(lambda m: m.ended)
     trainer.until(f"answer = os.path.exists({str(trainer.socket_path)!r})", False)
 
 
-def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
@@ -319,9 +303,7 @@ def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
     monitor.until(lambda m: m.count(Kind.KERNELS) == 50)
 
 
-def test_a_forked_child_has_no_agent_and_keeps_no_socket(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_forked_child_has_no_agent_and_keeps_no_socket(trainer, connect):
     monitor = connect(trainer.load().start())
     monitor.trace_all()
     trainer.do(
@@ -352,7 +334,7 @@ def test_a_forked_child_has_no_agent_and_keeps_no_socket(
     os.kill(child, signal.SIGKILL)
 
 
-def test_a_forked_child_may_start_an_agent_of_its_own(trainer: Trainer, connect: Connect) -> None:
+def test_a_forked_child_may_start_an_agent_of_its_own(trainer, connect):
     trainer.load().start()
     connect(trainer).in_state("ready")
     other = trainer.folder / "child" / "agent.sock"
@@ -373,9 +355,7 @@ def test_a_forked_child_may_start_an_agent_of_its_own(trainer: Trainer, connect:
 
 
 @pytest.mark.parametrize("way", ["end", "sys.exit", "os._exit", "thread"])
-def test_exits_while_tracing_are_quick_and_keep_their_code(
-    trainer: Trainer, connect: Connect, way: str
-) -> None:
+def test_exits_while_tracing_are_quick_and_keep_their_code(trainer, connect, way):
     monitor = connect(trainer.load().start())
     monitor.trace_all()
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
@@ -397,9 +377,7 @@ def test_exits_while_tracing_are_quick_and_keep_their_code(
     assert way == "os._exit" or monitor.of(Kind.END)[-1].body == {"reason": "the trainer exits"}
 
 
-def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20"))
     monitor.trace_all()
     began = time.monotonic()
@@ -412,7 +390,7 @@ def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(
     assert time.monotonic() - began < HANGS_S
 
 
-def test_signals_go_to_the_trainers_own_threads(trainer: Trainer, connect: Connect) -> None:
+def test_signals_go_to_the_trainers_own_threads(trainer, connect):
     trainer.load().start()
     connect(trainer).in_state("ready")
     blocked = trainer.do(
@@ -425,9 +403,7 @@ def test_signals_go_to_the_trainers_own_threads(trainer: Trainer, connect: Conne
     assert int(blocked[0], 16) & everything_but_kill_and_stop == everything_but_kill_and_stop
 
 
-def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_devices_and_hello_sent_before_a_monitor_came_are_kept(trainer, connect):
     trainer.load().start()
     trainer.do("lib.brrr_json(3, b'{\"device_id\": 0}')")
     trainer.do('lib.brrr_json(1, b\'{"pid": 9, "wire": 1, "torch": "2"}\')')
@@ -439,7 +415,7 @@ def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
     monitor.until(lambda m: m.status()["tier"] == "probe")
 
 
-def test_memory_stays_within_its_cap_under_load(trainer: Trainer, connect: Connect) -> None:
+def test_memory_stays_within_its_cap_under_load(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20")).ready()
     before = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
     monitor.trace_all()
@@ -451,7 +427,7 @@ def test_memory_stays_within_its_cap_under_load(trainer: Trainer, connect: Conne
     assert after - before < 32 << 20
 
 
-def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
+def test_many_starts_and_stops_leave_nothing_behind(trainer):
     trainer.load()
     trainer.start().do("lib.brrr_stop()")
     before = trainer.do("answer = len(os.listdir('/proc/self/fd'))")
@@ -466,9 +442,7 @@ def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
     trainer.until("answer = len(comms()) <= 2", True)  # the stand-in has a worker of its own
 
 
-def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20")).ready()
     monitor.trace_all()
     trainer.do("train(cupti, lib, 100)")

@@ -1,7 +1,6 @@
 """The table of names: read where nothing can be read, and new when it is full and nobody watches."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +25,8 @@ libc.munmap(gone, 4096)
 
 
 def test_a_name_in_an_unloaded_module_is_none_where_reading_is_forbidden_too(
-    built: dict[str, Path], tmp_path: Path, connect: Connect
-) -> None:
+    built, tmp_path, connect
+):
     script = {"LD_PRELOAD": str(built["faults"]), "BRRRTOP_FAULT": "process_vm_readv:EPERM"}
     trainer = Trainer(built, tmp_path, **script)
     try:
@@ -56,9 +55,7 @@ def marked(trainer: Trainer, monitor: Monitor, name: str) -> str | None:
 
 
 @pytest.mark.parametrize("way", ["monitor", "agent"])
-def test_a_full_table_begins_anew_once_nobody_watches(
-    trainer: Trainer, connect: Connect, way: str
-) -> None:
+def test_a_full_table_begins_anew_once_nobody_watches(trainer, connect, way):
     first = connect(trainer.load().start()).ready()
     assert marked(trainer, first, "early") == "early"
     stale = trainer.do("answer = lib.brrr_name(b'early')")

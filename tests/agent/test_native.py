@@ -18,7 +18,7 @@ SOURCE = 'const char *brrr_fingerprint(void) { return "brrrtop-sources:" BRRR_FI
 
 
 @pytest.fixture
-def unbundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unbundled(tmp_path, monkeypatch) -> Path:
     """An installation without a library, with a little source, and an empty cache."""
     folder, sources = tmp_path / "agent", tmp_path / "native"
     folder.mkdir()
@@ -30,7 +30,7 @@ def unbundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_library_is_built_once_and_kept(unbundled: Path) -> None:
+def test_the_library_is_built_once_and_kept(unbundled):
     first = agent_library.library_path()
     made_ns = first.stat().st_mtime_ns
     assert agent_library.library_path() == first and first.stat().st_mtime_ns == made_ns
@@ -38,7 +38,7 @@ def test_the_library_is_built_once_and_kept(unbundled: Path) -> None:
     assert first.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_library_older_than_its_sources_is_not_used(unbundled: Path) -> None:
+def test_a_library_older_than_its_sources_is_not_used(unbundled):
     stale = unbundled / agent_library.LIBRARY_NAME
     stale.write_bytes(b"\x7fELF brrrtop-sources:0123456789abcdef")
     assert agent_library.library_path() != stale
@@ -60,9 +60,7 @@ def plant(cache: Path) -> Path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
-def test_a_library_of_another_user_is_built_anew(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_of_another_user_is_built_anew(unbundled, monkeypatch):
     planted = plant(Path(os.environ["XDG_CACHE_HOME"]))
     os.chown(planted, 6666, 6666)
     assert agent_library.library_path() == planted
@@ -70,9 +68,7 @@ def test_a_library_of_another_user_is_built_anew(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
-def test_a_cache_of_another_user_is_left_alone(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_of_another_user_is_left_alone(unbundled, monkeypatch):
     """As `sudo -E` leaves it to root; the file may even be root's own."""
     cache, roots = Path(os.environ["XDG_CACHE_HOME"]), unbundled / "root"
     planted = plant(cache)
@@ -88,8 +84,8 @@ def test_a_cache_of_another_user_is_left_alone(
 
 
 def test_the_compiler_leaves_its_files_where_nobody_else_can_change_them(
-    unbundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    unbundled, tmp_path, monkeypatch
+):
     seen = tmp_path / "seen"
     compiler = unbundled / "cc"
     compiler.write_text(f'#!/bin/sh\necho "$TMPDIR" > {seen}\nexec gcc "$@"\n')
@@ -100,9 +96,7 @@ def test_the_compiler_leaves_its_files_where_nobody_else_can_change_them(
     assert Path(seen.read_text().strip()).parent == made.parent
 
 
-def test_without_a_compiler_the_sentence_says_what_to_install(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_the_sentence_says_what_to_install(unbundled, monkeypatch):
     monkeypatch.setenv("PATH", str(unbundled))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(Unsupported, match="no C compiler") as refused:
@@ -110,15 +104,13 @@ def test_without_a_compiler_the_sentence_says_what_to_install(
     assert "apt install gcc" in refused.value.action and "counters alone" in refused.value.action
 
 
-def test_a_compiler_that_fails_is_quoted(unbundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_quoted(unbundled, monkeypatch):
     monkeypatch.setenv("CC", f"{sys.executable} -c raise(SystemExit('no_such_header.h'))")
     with pytest.raises(CollectorError, match=r"did not compile: .*no_such_header"):
         agent_library.library_path()
 
 
-def test_a_disk_that_is_full_is_no_want_of_a_compiler(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_is_no_want_of_a_compiler(unbundled, monkeypatch):
     linker = unbundled / "cc"
     linker.write_text(
         "#!/bin/sh\necho 'ld: final link failed: No space left on device' >&2\nexit 1\n"
@@ -130,9 +122,7 @@ def test_a_disk_that_is_full_is_no_want_of_a_compiler(
     assert "make room" in refused.value.action
 
 
-def test_a_cache_path_that_is_a_file_is_named(
-    unbundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_path_that_is_a_file_is_named(unbundled, monkeypatch):
     taken = unbundled / "taken"
     taken.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(taken))
@@ -140,7 +130,7 @@ def test_a_cache_path_that_is_a_file_is_named(
         agent_library.library_path()
 
 
-def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_machines_are_refused(monkeypatch):
     real = os.uname()
     other = os.uname_result((*real[:4], "riscv64"))
     monkeypatch.setattr(os, "uname", lambda: other)
@@ -148,7 +138,7 @@ def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         agent_library.library_path()
 
 
-def test_orders_are_whole_frames() -> None:
+def test_orders_are_whole_frames():
     order = requests.burst(4, 1_500_000_000)
     size, kind, flags, _ = HEADER.unpack_from(order)
     assert (size, kind, flags, len(order)) == (24, requests.CONTROL_KIND, 0, 40)
@@ -156,7 +146,7 @@ def test_orders_are_whole_frames() -> None:
     assert struct.unpack_from("<II", requests.detach(), 16) == (4, 0)
 
 
-def test_the_sources_speak_the_wire_of_this_package() -> None:
+def test_the_sources_speak_the_wire_of_this_package():
     """The numbers of `wire.h` are those of `wire.py`."""
     from collectors.protocol import frames as wire
 

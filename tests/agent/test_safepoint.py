@@ -58,7 +58,7 @@ class Doors:
 
 
 @pytest.fixture
-def doors(tmp_path: Path) -> Doors:
+def doors(tmp_path) -> Doors:
     return Doors(tmp_path)
 
 
@@ -100,9 +100,7 @@ def some_bursts(monitor: Monitor, steps: int = 3) -> None:
     ],
     ids=["between steps", "between bytecodes", "between steps of another thread"],
 )
-def test_bursts_begin_and_end_while_nothing_is_launched(
-    trainer: Trainer, connect: Connect, doors: Doors, code: str
-) -> None:
+def test_bursts_begin_and_end_while_nothing_is_launched(trainer, connect, doors, code):
     monitor = start(trainer, connect)
     with working(trainer, code.replace("DONE", doors.until("done"))) as done:
         if "Thread" in code:
@@ -123,9 +121,7 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
 
 
 @pytest.mark.parametrize("way", ["detach", "gone"])
-def test_leaving_meets_the_trainer_too(
-    trainer: Trainer, connect: Connect, doors: Doors, way: str
-) -> None:
+def test_leaving_meets_the_trainer_too(trainer, connect, doors, way):
     monitor = start(trainer, connect)
     monitor.send(requests.continuous(True))
     out = f"(lambda: cupti.fake_calls({FINALIZE}))"
@@ -143,9 +139,7 @@ def test_leaving_meets_the_trainer_too(
     assert trainer.do(f"answer = cupti.fake_calls({FINALIZE})") == 1
 
 
-def test_yielding_meets_the_trainer_at_once(
-    trainer: Trainer, connect: Connect, doors: Doors
-) -> None:
+def test_yielding_meets_the_trainer_at_once(trainer, connect, doors):
     monitor = start(trainer, connect)
     monitor.send(requests.continuous(True))
     with working(
@@ -163,9 +157,7 @@ def test_yielding_meets_the_trainer_at_once(
 
 
 @pytest.mark.parametrize("way", ["detach", "gone"])
-def test_what_is_on_stays_on_until_the_trainer_can_be_met(
-    trainer: Trainer, connect: Connect, doors: Doors, way: str
-) -> None:
+def test_what_is_on_stays_on_until_the_trainer_can_be_met(trainer, connect, doors, way):
     """A call into C, which may well launch and lasts longer than the agent waits."""
     monitor = start(trainer, connect)
     monitor.send(requests.continuous(True))
@@ -194,9 +186,7 @@ def test_what_is_on_stays_on_until_the_trainer_can_be_met(
     assert trainer.do(ON) == 0
 
 
-def test_nothing_begins_where_nobody_can_be_met(
-    trainer: Trainer, connect: Connect, doors: Doors
-) -> None:
+def test_nothing_begins_where_nobody_can_be_met(trainer, connect, doors):
     monitor = start(trainer, connect)
     call = doors.call("call")
     with working(trainer, call) as done:
@@ -211,7 +201,7 @@ def test_nothing_begins_where_nobody_can_be_met(
     assert monitor.traced(), "and begins when it can be"
 
 
-def test_a_capture_is_no_place_to_meet(trainer: Trainer, connect: Connect, doors: Doors) -> None:
+def test_a_capture_is_no_place_to_meet(trainer, connect, doors):
     monitor = start(trainer, connect)
     with working(
         trainer,
@@ -226,9 +216,7 @@ def test_a_capture_is_no_place_to_meet(trainer: Trainer, connect: Connect, doors
     assert monitor.traced()
 
 
-def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(trainer, connect):
     monitor = start(trainer, connect, "flush_ms=20")
     if not trainer.in_hurry:
         pytest.skip("other processes may hold a step up as well")
@@ -242,8 +230,8 @@ def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(
 
 
 def test_a_switch_that_waits_for_some_long_steps_on_the_device_is_waited_for(
-    trainer: Trainer, connect: Connect, doors: Doors
-) -> None:
+    trainer, connect, doors
+):
     monitor = start(trainer, connect)
     code = f"cupti.fake_slow_switch(300); answer = work(cupti, lib, {doors.until('done')}, True, 30, 250)"
     with working(trainer, code) as done:

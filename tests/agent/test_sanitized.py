@@ -39,7 +39,7 @@ for number in numbers: os.dup2(precious, number)
 
 
 @pytest.mark.parametrize("watchdog", WATCHDOGS)
-def test_a_whole_life_raises_no_alarm(tmp_path: Path, watchdog: str) -> None:
+def test_a_whole_life_raises_no_alarm(tmp_path, watchdog):
     library, variable, options = WATCHDOGS[watchdog]
     gcc = shutil.which("gcc")
     if gcc is None:

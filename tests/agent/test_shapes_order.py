@@ -12,9 +12,7 @@ TRACING, SHAPES, REST = 64, 512, 1024
 Connect = Callable[[Trainer], Monitor]
 
 
-def test_shapes_come_with_the_burst_that_was_ordered_before_them(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_shapes_come_with_the_burst_that_was_ordered_before_them(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.send(requests.control(requests.Op.SHAPES))
     assert not trainer.bits_until(SHAPES) & TRACING, "nothing is traced yet"
@@ -23,9 +21,7 @@ def test_shapes_come_with_the_burst_that_was_ordered_before_them(
     monitor.traced()
 
 
-def test_shapes_are_due_at_once_while_everything_is_traced(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_shapes_are_due_at_once_while_everything_is_traced(trainer, connect):
     monitor = connect(trainer.load().start())
     monitor.send(requests.continuous(True))
     trainer.bits_until(TRACING)
@@ -35,7 +31,7 @@ def test_shapes_are_due_at_once_while_everything_is_traced(
     assert trainer.bits_until(REST)
 
 
-def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect: Connect) -> None:
+def test_ops_and_their_marks_arrive_as_they_were_sent(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     taken = trainer.do(
         """

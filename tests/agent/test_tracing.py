@@ -17,9 +17,7 @@ VERSIONS = (22, 27, 130001, 130202, 130500)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_kernel_of_a_burst_arrives_with_its_fields(
-    trainer: Trainer, connect: Connect, version: int
-) -> None:
+def test_every_kernel_of_a_burst_arrives_with_its_fields(trainer, connect, version):
     monitor = connect(trainer.load(version=version).start()).ready()
     monitor.trace(longest_s=0.2)
     assert trainer.do("answer = cupti.fake_enabled_calls()") < 40, "only the calls worth a row"
@@ -42,9 +40,7 @@ def test_every_kernel_of_a_burst_arrives_with_its_fields(
     assert {names[i] for i in calls["name_id"]} == {"cudaLaunchKernel"}
 
 
-def test_copies_memsets_syncs_and_triton_launches_arrive(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_copies_memsets_syncs_and_triton_launches_arrive(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.2)
     trainer.do("cupti.fake_copy(1, 4096, 9000); cupti.fake_memset(512, 1000)")
@@ -65,7 +61,7 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
     ], "cudaMalloc is worth no row"
 
 
-def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
+def test_graph_nodes_keep_their_ids(trainer, connect):
     monitor = connect(trainer.load().start())
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
@@ -80,7 +76,7 @@ def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
     assert trainer.do("answer = cupti.fake_ever(51)") == 0, "late GRAPH_TRACE kills trainers"
 
 
-def test_a_burst_holds_whole_steps(trainer: Trainer, connect: Connect) -> None:
+def test_a_burst_holds_whole_steps(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(steps=4, longest_s=5.0)
     trainer.do("train(cupti, lib, 20, kernels=25)")
@@ -98,7 +94,7 @@ def test_a_burst_holds_whole_steps(trainer: Trainer, connect: Connect) -> None:
     assert launched.sum() == 100, "exactly the kernels of four steps"
 
 
-def test_a_burst_without_steps_ends_by_time(trainer: Trainer, connect: Connect) -> None:
+def test_a_burst_without_steps_ends_by_time(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(steps=4, longest_s=0.15)
     trainer.do("cupti.fake_launch(name('k'), 10, 1000, 0, 7)")
@@ -107,7 +103,7 @@ def test_a_burst_without_steps_ends_by_time(trainer: Trainer, connect: Connect) 
     assert trainer.do("answer = cupti.fake_enabled_calls()") == 0
 
 
-def test_continuous_tracing_runs_until_told(trainer: Trainer, connect: Connect) -> None:
+def test_continuous_tracing_runs_until_told(trainer, connect):
     monitor = connect(trainer.load().start("flush_ms=20")).ready()
     monitor.send(requests.continuous(True))
     assert monitor.in_state("tracing")["tier"] == "continuous"
@@ -126,9 +122,7 @@ def test_continuous_tracing_runs_until_told(trainer: Trainer, connect: Connect) 
     assert spans["end_ns"][-1] >= kernels["end_ns"].max()
 
 
-def test_an_observed_span_ends_where_records_are_still_in_flight(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_an_observed_span_ends_where_records_are_still_in_flight(trainer, connect):
     """Kernels queued far ahead: what has not arrived is not called observed."""
     monitor = connect(trainer.load().start("drain_ms=100;flush_ms=10000")).ready()
     monitor.trace(longest_s=0.2)
@@ -142,7 +136,7 @@ def test_an_observed_span_ends_where_records_are_still_in_flight(
     assert span["flags"] == 1
 
 
-def test_tails_of_a_burst_are_waited_for(trainer: Trainer, connect: Connect) -> None:
+def test_tails_of_a_burst_are_waited_for(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     monitor.trace(longest_s=0.1)
     trainer.do("cupti.fake_launch(name('queued'), 300, 1_000_000, 0, 7)")
@@ -154,7 +148,7 @@ def test_tails_of_a_burst_are_waited_for(trainer: Trainer, connect: Connect) -> 
     assert span["flags"] == 0
 
 
-def test_work_that_does_not_end_is_no_other_profiler(trainer: Trainer, connect: Connect) -> None:
+def test_work_that_does_not_end_is_no_other_profiler(trainer, connect):
     """CUPTI gives no buffer back before the last kernel of it has ended, and asks for no other one."""
     monitor = connect(trainer.load().start("drain_ms=20")).ready()
     for burst in range(1, 4):
@@ -169,7 +163,7 @@ def test_work_that_does_not_end_is_no_other_profiler(trainer: Trainer, connect: 
     assert re.match(r"no records arrive: CUPTI has kept a buffer of them for \d+ s", status["says"])
 
 
-def test_marks_carry_names_that_are_known_before(trainer: Trainer, connect: Connect) -> None:
+def test_marks_carry_names_that_are_known_before(trainer, connect):
     monitor = connect(trainer.load().start()).ready()
     trainer.do(
         "ids = [lib.brrr_name(t.encode()) for t in ('gc', 'übung', 'gc', '')]\n"
@@ -185,9 +179,7 @@ def test_marks_carry_names_that_are_known_before(trainer: Trainer, connect: Conn
     assert ids[0] == ids[2] != ids[1] and ids[3] == 0
 
 
-def test_kernel_names_are_demangled_and_kept_apart_by_content(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_kernel_names_are_demangled_and_kept_apart_by_content(trainer, connect):
     trainer.load().do("ctypes.CDLL('libstdc++.so.6')")
     monitor = connect(trainer.start()).ready()
     monitor.trace(longest_s=0.2)
@@ -206,9 +198,7 @@ def test_kernel_names_are_demangled_and_kept_apart_by_content(
 
 
 @pytest.mark.parametrize(("kind", "least"), [(3, 208), (22, 96), (10, 208)])
-def test_a_length_too_short_for_the_fields_is_not_believed(
-    trainer: Trainer, connect: Connect, kind: int, least: int
-) -> None:
+def test_a_length_too_short_for_the_fields_is_not_believed(trainer, connect, kind, least):
     trainer.load().do(f"cupti.fake_size({kind}, {least - 8})")
     trainer.start()
     assert "layout" in connect(trainer).in_state("off")["says"]

@@ -39,13 +39,13 @@ def allowed(trainer: Trainer, connect: Connect) -> Monitor:
     ids=["one thread", "four threads", "one is nearly always inside"],
 )
 def test_many_threads_launch_and_none_while_cupti_is_switched(
-    trainer: Trainer,
-    connect: Connect,
-    threads: int,
-    inside_us: int,
-    outside_us: int,
-    longest_us: int,
-) -> None:
+    trainer,
+    connect,
+    threads,
+    inside_us,
+    outside_us,
+    longest_us,
+):
     monitor = allowed(trainer, connect)
     trainer.do(
         f"launchers.launchers_begin(cupti.fake_api, {threads}, {inside_us}, {outside_us}, {longest_us})"
@@ -60,9 +60,7 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
     assert all(burst["held_us"]["on"] > 0 for burst in monitor.bursts)
 
 
-def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(trainer, connect):
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin_signalled(cupti.fake_api, 3, 200, 400)")
     for turn in range(TURNS):
@@ -76,8 +74,8 @@ def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
     "rounds", [1, pytest.param(625, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])]
 )
 def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
-    trainer: Trainer, connect: Connect, rounds: int
-) -> None:
+    trainer, connect, rounds
+):
     monitor = allowed(trainer, connect)
     trainer.do(BEGIN.format(library=str(trainer.built["waits"]), limit_ms=5))
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
@@ -93,9 +91,7 @@ def test_no_system_call_of_a_held_thread_ends_in_eintr_nor_keeps_the_burst_away(
     assert odd_waits(told) == {}
 
 
-def test_a_file_that_is_being_closed_is_saved(
-    trainer: Trainer, connect: Connect, tmp_path: Path
-) -> None:
+def test_a_file_that_is_being_closed_is_saved(trainer, connect, tmp_path):
     """On a file system that ends the calls of an interrupted thread, as gcsfuse does."""
     monitor = allowed(trainer, connect)
     with late_file(tmp_path) as path:
@@ -127,9 +123,7 @@ writer = threading.Thread(target=write); writer.start()
 """
 
 
-def test_a_time_limit_ends_a_wait_however_often_its_thread_is_held(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_a_time_limit_ends_a_wait_however_often_its_thread_is_held(trainer, connect):
     """But for limits of a socket (SO_RCVTIMEO), which the kernel begins anew, and for select and ppoll, of
     which it keeps the rest: the hold does not count."""
     monitor = allowed(trainer, connect)
@@ -174,9 +168,7 @@ def status_of(pid: int, name: str) -> str:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_threads_go_on_when_what_holds_them_is_ended_alone(
-    trainer: Trainer, connect: Connect, end: signal.Signals
-) -> None:
+def test_threads_go_on_when_what_holds_them_is_ended_alone(trainer, connect, end):
     """And then no call of CUPTI's is made beside a launch, but for the one under way."""
     monitor = allowed(trainer, connect)
     trainer.do("cupti.fake_slow_switch(500)")  # of each of some 850 calls
@@ -192,7 +184,7 @@ def test_threads_go_on_when_what_holds_them_is_ended_alone(
     assert trainer.do(BESIDE) <= (end == signal.SIGKILL)
 
 
-def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:
+def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer, connect):
     monitor = connect(trainer.load().start(graphs=True))
     monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
     monitor.burst(longest_s=0.05)
@@ -205,7 +197,7 @@ def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect
     assert "all_threads" not in monitor.traced(2)
 
 
-def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None:
+def test_leaving_holds_the_world_too(trainer, connect):
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 20, 20)")
     monitor.trace_all()
@@ -216,9 +208,7 @@ def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None
     assert trainer.do(BESIDE) == 0
 
 
-def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(trainer, connect):
     monitor = allowed(trainer, connect)
     monitor.trace_all()
     trainer.do("cupti.fake_graph(b'node', 5, 1000, 3)")
@@ -233,7 +223,7 @@ def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(
     assert trainer.do(BESIDE) == 0
 
 
-def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connect: Connect) -> None:
+def test_a_switch_that_waits_for_the_device_is_held_out(trainer, connect):
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
     trainer.do("cupti.fake_slow_switch(600)")  # of each of some 850 calls
@@ -246,7 +236,7 @@ def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connec
     assert trainer.do(BESIDE) == 0
 
 
-def test_who_leaves_is_told_why_the_agent_stays(trainer: Trainer, connect: Connect) -> None:
+def test_who_leaves_is_told_why_the_agent_stays(trainer, connect):
     monitor = allowed(trainer, connect)
     monitor.close()
     process = processes.read(trainer.process.pid)
@@ -278,9 +268,7 @@ def left_inside(trainer: Trainer, connect: Connect) -> str:
     return says
 
 
-def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(trainer, connect):
     assert "no thread of the trainer is inside CUDA" in left_inside(trainer, connect)
     before = trainer.stats()
     trainer.do("cupti.fake_launch(name('unread'), 40_000, 10, 0, 7)")
@@ -296,9 +284,7 @@ def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
     assert trainer.do(BESIDE) == 0
 
 
-def test_who_comes_while_the_agent_stays_goes_on_with_it(
-    trainer: Trainer, connect: Connect
-) -> None:
+def test_who_comes_while_the_agent_stays_goes_on_with_it(trainer, connect):
     left_inside(trainer, connect)
     second = connect(trainer)
     second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same

@@ -69,7 +69,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 @given(windows())
 @settings(deadline=None, max_examples=80)
-def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
+def test_every_nanosecond_is_booked_exactly_once(w):
     a = booked(w)
     assert total(a) == w.span.duration_ns == a.duration_ns
     idle_ns = a.duration_ns - a.busy_ns - a.unrecorded_ns
@@ -80,7 +80,7 @@ def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
 
 @given(windows(), st.floats(0.01, 0.99))
 @settings(deadline=None, max_examples=60)
-def test_two_halves_add_up_to_the_whole(w: Window, at: float) -> None:
+def test_two_halves_add_up_to_the_whole(w, at):
     cut = w.span.t0_ns + int(at * w.span.duration_ns)
     whole, left, right = (
         booked(replace(w, span=Span(*s)))
@@ -100,7 +100,7 @@ def test_two_halves_add_up_to_the_whole(w: Window, at: float) -> None:
 
 @given(windows(), st.randoms())
 @settings(deadline=None, max_examples=60)
-def test_the_order_of_records_does_not_matter(w: Window, random: object) -> None:
+def test_the_order_of_records_does_not_matter(w, random):
     order = np.random.default_rng(random.randrange(1 << 30)).permutation(len(w.activities))  # type: ignore[attr-defined]
     shuffled = w.activities.take(order)
     back = shuffled.take(np.argsort(shuffled.starts_ns, kind="stable"))
@@ -115,14 +115,14 @@ def test_the_order_of_records_does_not_matter(w: Window, random: object) -> None
 
 @given(windows())
 @settings(deadline=None, max_examples=60)
-def test_renaming_streams_and_adding_an_idle_one_changes_nothing(w: Window) -> None:
+def test_renaming_streams_and_adding_an_idle_one_changes_nothing(w):
     renamed = replace(w.activities, stream_ids=w.activities.stream_ids * 17 + 3)
     assert booked(w) == booked(replace(w, activities=renamed))
 
 
 @given(windows(), st.integers(0, 10**15))
 @settings(deadline=None, max_examples=60)
-def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
+def test_shifting_the_clock_changes_nothing(w, shift):
     """Within times that a clock gives: below 0 stands for one that is not known."""
 
     def moved(table: object) -> object:
@@ -136,32 +136,32 @@ def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
     assert booked(w) == booked(other)
 
 
-def test_a_collective_beside_compute_is_hidden() -> None:
+def test_a_collective_beside_compute_is_hidden():
     a = booked(window([K(0, 50_000), K(10_000, 80_000, NCCL, stream=9)]))
     assert a.exposed_comm_ns == 30_000
     assert a.compute_ns == 50_000
 
 
-def test_a_copy_under_a_collective_is_not_booked_twice() -> None:
+def test_a_copy_under_a_collective_is_not_booked_twice():
     a = booked(window([K(0, 50_000, NCCL), K(10_000, 70_000, H2D, stream=9)]))
     assert (a.exposed_comm_ns, a.exposed_copy_ns) == (50_000, 20_000)
 
 
-def test_a_short_kernel_that_reaches_few_sms_is_underfilled_and_a_long_one_is_not() -> None:
+def test_a_short_kernel_that_reaches_few_sms_is_underfilled_and_a_long_one_is_not():
     a = booked(window([K(0, 19_000, ADD, blocks=2, threads=128)]))
     assert a.underfilled_ns == 19_000
     b = booked(window([K(0, 50_000, ADD, blocks=2, threads=128)]))
     assert (b.underfilled_ns, b.memory_ns) == (0, 50_000)
 
 
-def test_lost_records_make_idle_time_unknown_in_proportion() -> None:
+def test_lost_records_make_idle_time_unknown_in_proportion():
     kernels = [K(0, 10_000), K(90_000, 100_000)]
     a = booked(window(kernels, lost=2))
     assert a.unknown_ns == 40_000
     assert total(a) == 100_000
 
 
-def test_what_a_broken_off_file_lacks_takes_as_long_as_what_it_has() -> None:
+def test_what_a_broken_off_file_lacks_takes_as_long_as_what_it_has():
     kernels = [K(0, 10_000), K(90_000, 100_000)]
     few, many = (booked(replace(window(kernels), torn_records=n)) for n in (1, 20))
     assert few.unknown_ns == 10_000  # one more kernel, not a third of the idle time
@@ -169,7 +169,7 @@ def test_what_a_broken_off_file_lacks_takes_as_long_as_what_it_has() -> None:
     assert total(few) == total(many) == 100_000
 
 
-def test_untraced_spans_take_no_time() -> None:
+def test_untraced_spans_take_no_time():
     kernels = [K(0, 10_000), K(15_000, 20_000), K(1_000_000, 1_010_000)]
     a = booked(window(kernels, observed=(Span(0, 20_000), Span(1_000_000, 1_010_000))))
     assert a.duration_ns == 30_000
@@ -179,33 +179,33 @@ def test_untraced_spans_take_no_time() -> None:
 LATE = [K(0, 10_000, corr=1), K(60_000, 70_000, corr=2)]
 
 
-def test_the_host_being_late_is_told_from_the_launch_itself() -> None:
+def test_the_host_being_late_is_told_from_the_launch_itself():
     a = booked(window(LATE, [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)]))
     assert a.mechanical_ns["host_late"] == 40_000
     assert a.mechanical_ns["launch"] == 10_000
     assert a.idle_ns["launch"] == 50_000
 
 
-def test_queued_work_that_starts_late_waited_on_the_device() -> None:
+def test_queued_work_that_starts_late_waited_on_the_device():
     a = booked(window(LATE, [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]))
     assert a.idle_ns["device"] == 50_000
 
 
-def test_a_loader_wait_is_input_and_a_collection_inside_it_is_gc() -> None:
+def test_a_loader_wait_is_input_and_a_collection_inside_it_is_gc():
     marks = [M(12_000, 48_000, MarkClass.INPUT), M(20_000, 25_000, MarkClass.GC)]
     a = booked(window(LATE, [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)], marks))
     assert (a.idle_ns["input"], a.idle_ns["gc"]) == (31_000, 5_000)
     assert a.idle_ns["launch"] == 14_000
 
 
-def test_the_refill_after_a_synchronisation_is_charged_to_it() -> None:
+def test_the_refill_after_a_synchronisation_is_charged_to_it():
     kernels = [K(0, 100_000, corr=1), K(130_000, 140_000, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(5_000, 101_000, 0, CallClass.SYNC), C(120_000, 125_000, 2)]
     a = booked(window(kernels, calls))
     assert a.idle_ns["sync"] == 30_000
 
 
-def test_a_synchronisation_that_waited_for_nothing_owes_nothing() -> None:
+def test_a_synchronisation_that_waited_for_nothing_owes_nothing():
     kernels = [K(0, 10_000, corr=1), K(130_000, 140_000, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(50_000, 51_000, 0, CallClass.SYNC), C(120_000, 125_000, 2)]
     a = booked(window(kernels, calls))
@@ -222,22 +222,20 @@ def _after_a_wait(away_ns: int) -> Account:
     return booked(window(kernels, [C(1_000, 5_000, 1), wait, C(late, late + 4_000, 2)]))
 
 
-def test_a_host_that_stays_away_after_a_wait_is_away_for_its_own_reasons() -> None:
+def test_a_host_that_stays_away_after_a_wait_is_away_for_its_own_reasons():
     a = _after_a_wait(3_300_000)
     assert a.idle_ns["host"] == 3_300_000
     # Until the wait came back, and the launch that its 90 us of device work would have hidden.
     assert a.idle_ns["sync"] == 1_000 + 5_000
 
 
-def test_a_refill_of_a_millisecond_is_the_waits() -> None:
+def test_a_refill_of_a_millisecond_is_the_waits():
     a = _after_a_wait(1_000_000)
     assert (a.idle_ns["host"], a.idle_ns["sync"]) == (0, 1_006_000)
 
 
 @pytest.mark.parametrize(("until", "cause"), [(5_900_000, "host"), (5_996_000, "launch")])
-def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(
-    until: int, cause: str
-) -> None:
+def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(until, cause):
     """The op that launches the next kernel ends after the launch: it was on its way to it."""
     kernels = [K(0, 10_000, corr=1), K(6_000_000, 6_010_000, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(5_990_000, 5_995_000, 2)]
@@ -247,9 +245,7 @@ def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(
 
 @pytest.mark.parametrize(("took_us", "waited"), [(3, False), (19, False), (25, True)])
 @pytest.mark.parametrize("name", [H2D, D2H])
-def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(
-    took_us: int, waited: bool, name: str
-) -> None:
+def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(took_us, waited, name):
     kernels = [K(0, 10_000, corr=1), K(100_000, 150_000, name, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(90_000, 90_000 + took_us * 1_000, 2, CallClass.COPY)]
     w = window(kernels, calls)
@@ -267,19 +263,19 @@ def _stacks(line: str, count: int, start: int = 20_000) -> list[M]:
     return [M(start + i * 1_000, start + i * 1_000, MarkClass.STACK, line) for i in range(count)]
 
 
-def test_an_absence_sampled_in_file_work_is_io_for_its_part_of_the_samples() -> None:
+def test_an_absence_sampled_in_file_work_is_io_for_its_part_of_the_samples():
     a = _absent(_stacks(LINES[0], 15) + _stacks(LINES[1], 15))
     assert (a.idle_ns["io"], a.idle_ns["host"]) == (990_000, 990_000)
     assert total(a) == a.duration_ns
 
 
 @pytest.mark.parametrize(("files", "rest"), [(19, 0), (9, 30)])
-def test_a_handful_of_samples_in_file_work_is_no_io(files: int, rest: int) -> None:
+def test_a_handful_of_samples_in_file_work_is_no_io(files, rest):
     a = _absent(_stacks(LINES[0], files) + _stacks(LINES[1], rest))
     assert (a.idle_ns["io"], a.idle_ns["host"]) == (0, 1_980_000)
 
 
-def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest() -> None:
+def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest():
     """The loader's files are `input`; what the host did besides was not reading."""
     wait = M(10_000, 60_000, MarkClass.INPUT)
     a = _absent(_stacks(LINES[0], 30) + _stacks(LINES[1], 30, 100_000), (wait,))
@@ -328,7 +324,7 @@ def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest() -> No
         ("train.py:8 reopen | self.reopen(x)", None),
     ],
 )  # fmt: skip
-def test_a_line_reads_as_what_it_names_whoever_called_it(line: str, cause: str | None) -> None:
+def test_a_line_reads_as_what_it_names_whoever_called_it(line, cause):
     assert stack_samples.reads_as(line) == cause
     frames, bar, source = line.partition(" | ")
     user, arrow, leaf = frames.partition(" > ")
@@ -350,22 +346,20 @@ QUEUED = [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]
         ([], 0),
     ],
 )
-def test_queued_work_that_waited_beside_another_process_says_so(
-    others: list[tuple[int, int]], shared_ns: int
-) -> None:
+def test_queued_work_that_waited_beside_another_process_says_so(others, shared_ns):
     a = booked(window(LATE, QUEUED, others=others))
     assert (a.idle_ns["other_process"], a.idle_ns["device"]) == (shared_ns, 50_000 - shared_ns)
     assert a.mechanical_ns["device_wait"] == 50_000
     assert total(a) == a.duration_ns
 
 
-def test_another_process_is_no_excuse_for_a_late_host() -> None:
+def test_another_process_is_no_excuse_for_a_late_host():
     calls = [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)]
     a = booked(window(LATE, calls, others=[(0, 1)]))
     assert (a.idle_ns["other_process"], a.idle_ns["launch"]) == (0, 50_000)
 
 
-def test_another_process_seen_in_untraced_time_only_took_nothing() -> None:
+def test_another_process_seen_in_untraced_time_only_took_nothing():
     spans = (Span(0, 70_000), Span(1_000_000, 1_010_000))
     kernels = [*LATE, K(1_000_000, 1_010_000)]
     others = [(0, 0), (200_000, 1), (900_000, 0)]
@@ -373,19 +367,19 @@ def test_another_process_seen_in_untraced_time_only_took_nothing() -> None:
     assert (a.idle_ns["other_process"], a.idle_ns["device"]) == (0, 50_000)
 
 
-def test_without_launch_records_idle_time_is_unknown() -> None:
+def test_without_launch_records_idle_time_is_unknown():
     a = booked(window([K(0, 10_000), K(60_000, 70_000)]))
     assert a.idle_ns["unknown"] == 50_000
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_a_record_alone_gives_no_verdict(n: int) -> None:
+def test_a_record_alone_gives_no_verdict(n):
     result = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
     assert result.regime == "unknown"
     assert total(result.account) == 100
 
 
-def test_a_handful_of_records_gives_an_unsure_verdict() -> None:
+def test_a_handful_of_records_gives_an_unsure_verdict():
     result = estimate(window([K(i * 10, i * 10 + 1) for i in range(5)], span=(0, 100))).estimate
     assert (result.regime, result.confidence) == ("overhead", 0.5)
 
@@ -403,7 +397,7 @@ def labels(*buckets: str) -> Labels:
 
 
 @pytest.mark.parametrize("hours", [0.001, 2, 3, 24, 24 * 30, 24 * 365 * 50])
-def test_kernels_of_any_length_are_charged_to_the_nanosecond(hours: float) -> None:
+def test_kernels_of_any_length_are_charged_to_the_nanosecond(hours):
     span = int(hours * HOUR)
     alone = charge(np.array([5]), np.array([5 + span]), labels("compute"))
     assert alone["compute"] == sum(alone.values()) == span

@@ -1,7 +1,5 @@
 """Steps are told by ranges before anything is guessed from the kernels' sequence."""
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -39,21 +37,21 @@ def update(end: int, name: str = "Optimizer.step#Adam.step", length: int = 30 * 
     return M(end - length, end, MarkClass.OPTIMIZER, name)
 
 
-def test_a_step_lasts_from_update_to_update_and_the_first_is_warm_up() -> None:
+def test_a_step_lasts_from_update_to_update_and_the_first_is_warm_up():
     slow = 5 * STEP
     marks = [update(slow * (i > 0) + (i + 1) * STEP - US) for i in range(6)]
     result = steps_of(loop(6, marks, first=slow))
     assert (result.source, result.count, result.step_ns) == ("annotations", 5, STEP)
 
 
-def test_two_optimizers_of_one_class_update_in_one_step() -> None:
+def test_two_optimizers_of_one_class_update_in_one_step():
     # Of a discriminator and a generator, after a fifth and at the end of each step.
     marks = [update(i * STEP + part) for i in range(6) for part in (80 * US, STEP - US)]
     result = steps_of(loop(6, marks))
     assert (result.count, result.step_ns) == (5, STEP)
 
 
-def test_the_rarest_optimizer_ends_the_step() -> None:
+def test_the_rarest_optimizer_ends_the_step():
     often = [update(i * STEP // 4 - US, "Optimizer.step#SGD.step") for i in range(1, 25)]
     once = [update(i * STEP - US, "Optimizer.step#Averaged.step") for i in (2, 5)]
     marks = [*often, *once, *(update((i + 1) * STEP - US) for i in range(6))]
@@ -61,7 +59,7 @@ def test_the_rarest_optimizer_ends_the_step() -> None:
 
 
 @pytest.mark.parametrize("name", ["execute_context_{}(888_788544)_generation_0(0)", "iteration {}"])
-def test_ranges_of_one_name_that_hold_all_launches_are_the_steps(name: str) -> None:
+def test_ranges_of_one_name_that_hold_all_launches_are_the_steps(name):
     ranges = [
         M(i * STEP, (i + 1) * STEP - US, MarkClass.ANNOTATION, name.format(i)) for i in range(6)
     ]
@@ -73,7 +71,7 @@ def test_ranges_of_one_name_that_hold_all_launches_are_the_steps(name: str) -> N
     assert (result.source, result.count, result.step_ns) == ("annotations", 6, STEP)
 
 
-def test_the_first_iteration_of_a_run_is_warm_up() -> None:
+def test_the_first_iteration_of_a_run_is_warm_up():
     slow = 3 * STEP
     begun = [0, *(slow + i * STEP for i in range(1, 6))]
     ranges = [
@@ -84,14 +82,14 @@ def test_the_first_iteration_of_a_run_is_warm_up() -> None:
     assert (result.count, result.step_ns) == (5, STEP)
 
 
-def test_ranges_that_hold_a_part_of_the_launches_are_no_steps() -> None:
+def test_ranges_that_hold_a_part_of_the_launches_are_no_steps():
     inner = [
         M(i * STEP, i * STEP + 190 * US, MarkClass.ANNOTATION, "## forward ##") for i in range(6)
     ]
     assert steps_of(loop(6, inner)).source != "annotations"
 
 
-def test_layers_within_one_range_are_no_steps() -> None:
+def test_layers_within_one_range_are_no_steps():
     assert steps_of(loop(1, [])).source == "period"
     for one in (
         M(0, STEP, MarkClass.ANNOTATION, "forward of the model"),
@@ -102,7 +100,7 @@ def test_layers_within_one_range_are_no_steps() -> None:
     assert steps_of(loop(1, [known])).count == 1
 
 
-def test_the_profilers_own_steps_come_first() -> None:
+def test_the_profilers_own_steps_come_first():
     own = [M(i * STEP, (i + 1) * STEP - US, MarkClass.STEP, "", i) for i in range(6)]
     result = steps_of(loop(6, [*own, *(update((i + 1) * STEP // 2) for i in range(12))]))
     assert (result.count, result.confidence) == (6, 1.0)
@@ -128,14 +126,14 @@ VLLM_DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785s
         ("nano_decode_step", "decode", None),
     ],
 )
-def test_public_names_of_engines_are_read(name: str, phase: str, tokens: int | None) -> None:
+def test_public_names_of_engines_are_read(name, phase, tokens):
     assert phase_of(name) == (phase, tokens)
 
 
 @pytest.mark.parametrize(
     "name", ["step[IDLE bs=0]", "decoder_layer_3", "execute_model", "train_step"]
 )
-def test_other_names_tell_no_phase(name: str) -> None:
+def test_other_names_tell_no_phase(name):
     assert phase_of(name) is None
 
 
@@ -164,15 +162,13 @@ def _pass(name: str, kernel: str) -> Trace:
         ("step[EXTEND bs=15 toks=15360]", "flash_fwd_kernel", Side.COMPUTE),
     ],
 )
-def test_a_decode_pass_reads_weights_and_keys_for_few_rows(
-    tmp_path: Path, name: str, kernel: str, side: Side
-) -> None:
+def test_a_decode_pass_reads_weights_and_keys_for_few_rows(tmp_path, name, kernel, side):
     shown = _pass(name, kernel).judged(tmp_path)
     row = next(row for row in shown.estimate.kernels if row.name == kernel)
     assert row.side is side
 
 
-def test_layers_of_one_forward_pass_are_no_steps(tmp_path: Path) -> None:
+def test_layers_of_one_forward_pass_are_no_steps(tmp_path):
     """Its range ended before the device began."""
     shown = _pass(VLLM_DECODE, GEMM).judged(tmp_path)
     assert (shown.estimate.steps.count, shown.estimate.steps.source) == (1, "annotations")
@@ -215,7 +211,7 @@ def run(bursts: int = 3, steps: int = 3, cut_ms: int = 0, marked: bool = True) -
     return window(kernels, calls, marks, (spans[0].t0_ns, last_ms * MS), observed=tuple(spans))
 
 
-def test_a_wait_has_its_share_of_the_step_in_bursts_of_any_length() -> None:
+def test_a_wait_has_its_share_of_the_step_in_bursts_of_any_length():
     for steps in (2, 3, 8):
         account = estimate(run(steps=steps)).estimate.account
         share = account.idle_ns["input"] / account.duration_ns
@@ -223,13 +219,13 @@ def test_a_wait_has_its_share_of_the_step_in_bursts_of_any_length() -> None:
         assert account.duration_ns == pytest.approx(3 * (steps - 1) * STEP_MS * MS, rel=0.01)
 
 
-def test_a_step_whose_beginning_was_not_traced_is_none() -> None:
+def test_a_step_whose_beginning_was_not_traced_is_none():
     account = estimate(run(cut_ms=20)).estimate.account
     assert account.idle_ns["input"] / account.duration_ns == pytest.approx(0.6, abs=0.005)
     assert account.duration_ns == pytest.approx(6 * STEP_MS * MS, rel=0.01)
 
 
-def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
+def test_kernels_and_calls_are_those_of_the_whole_steps():
     w = run()
     cut, steps = whole_steps(facts_of(w))
     result, moved = cut.window, cut.call_rows
@@ -246,11 +242,11 @@ def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
     [run(marked=False), run(steps=1), window([K(0, 10)], [C(-5, -2)])],
     ids=["no marks", "no whole step", "no bursts"],
 )
-def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
+def test_without_whole_steps_all_that_was_traced_is_judged(w):
     facts = facts_of(w)
     assert whole_steps(facts) == (facts, ())
 
 
-def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps() -> None:
+def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps():
     judged = estimate(replace(run(), observed=())).estimate
     assert not judged.steps.spans

@@ -20,7 +20,7 @@ def at_clock(w: Window, clock_hz: float) -> Window:
     return replace(w, gauges=Gauges(rows, np.zeros(1, np.int32), clock, np.array([clock_hz])))
 
 
-def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown() -> None:
+def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown():
     op = OpSignature("aten::mm", ((8192, 128), (128, 8192)), ("c10::BFloat16",) * 2)
     w = window([K(i * 51 * US, (i * 51 + 50) * US, corr=i + 1, blocks=4000) for i in range(20)])
     w = replace(w, ops={1: op}, links=Links(np.arange(1, 21), np.ones(20, np.int64)))
@@ -29,7 +29,7 @@ def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown() -> None:
     assert (fast.side, slow.side) == (Side.MEMORY, Side.COMPUTE)  # 124 FLOP per byte
 
 
-def test_a_clock_read_while_idle_is_no_denominator() -> None:
+def test_a_clock_read_while_idle_is_no_denominator():
     ceilings = ceilings_for(H200)
     assert ceilings.clock_ratio(210e6) == 0.3
     assert ceilings.clock_ratio(None) == 1.0
@@ -46,6 +46,6 @@ def test_a_clock_read_while_idle_is_no_denominator() -> None:
         ("NVIDIA GeForce RTX 3070 Ti", "GeForce RTX 3070 Ti"),
     ],
 )
-def test_a_laptop_part_has_a_row_of_its_own_or_none(name: str, part: str | None) -> None:
+def test_a_laptop_part_has_a_row_of_its_own_or_none(name, part):
     found = ceilings_for(Device(0, name=name))
     assert (found.part if found else None) == part

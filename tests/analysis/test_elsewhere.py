@@ -5,7 +5,6 @@ hang on the names of one machine.
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +57,7 @@ def without_shapes(w: Window) -> Window:
 
 
 @pytest.mark.parametrize("change", [in_half, by_old_torch])
-def test_a_run_keeps_its_regime_in_other_words(change: Callable[[Window], Window]) -> None:
+def test_a_run_keeps_its_regime_in_other_words(change):
     for name, path, _ in counted_files(RECORDINGS):
         whole = window_of(path)
         for window in (whole, without_shapes(whole)):

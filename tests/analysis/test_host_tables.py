@@ -59,7 +59,7 @@ def lies_in(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["stacks", "serving", "deep_queue"])
-def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name: str) -> None:
+def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name):
     ops = {e["args"]["External id"]: e["name"] for e in events(name) if e["cat"] == "cpu_op"}
     truth: Counter[str] = Counter()
     judged = analyzed(trace(name)).estimate
@@ -73,7 +73,7 @@ def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name: str) -> 
     assert tables(name).unattributed_ns == 0
 
 
-def test_host_time_of_an_op_is_its_own_without_what_it_calls() -> None:
+def test_host_time_of_an_op_is_its_own_without_what_it_calls():
     ops = [e for e in events("stacks") if e["cat"] == "cpu_op"]
     linear = [e for e in ops if e["name"] == "aten::linear"]
     row = next(row for row in tables("stacks").ops if row.name == "aten::linear")
@@ -86,7 +86,7 @@ def test_host_time_of_an_op_is_its_own_without_what_it_calls() -> None:
     assert row.device_self_ns == 0 < row.device_total_ns
 
 
-def test_shapes_part_an_op_and_add_up_to_it() -> None:
+def test_shapes_part_an_op_and_add_up_to_it():
     result = tables("stacks")
     mm = next(row for row in result.ops if row.name == "aten::mm")
     parts = [row for row in result.op_shapes if row.name == "aten::mm"]
@@ -99,7 +99,7 @@ def module(name: str) -> ModuleRow:
     return next(row for row in tables("stacks").modules if row.name == name)
 
 
-def test_a_module_has_what_was_launched_in_its_forward_and_the_backward_of_that() -> None:
+def test_a_module_has_what_was_launched_in_its_forward_and_the_backward_of_that():
     calls = {
         e["args"]["correlation"]: e["ts"]
         for e in events("stacks")
@@ -125,7 +125,7 @@ def test_a_module_has_what_was_launched_in_its_forward_and_the_backward_of_that(
     assert block.roof_share is not None and 0.3 < block.roof_share <= 1
 
 
-def test_modules_are_a_tree_whose_parts_add_up() -> None:
+def test_modules_are_a_tree_whose_parts_add_up():
     rows = tables("stacks").modules
     assert [(row.name, row.depth) for row in rows[:4]] == [
         ("Net_0", 0), ("Block_0", 1), ("Sequential_0", 2), ("Linear_1", 3),
@@ -137,7 +137,7 @@ def test_modules_are_a_tree_whose_parts_add_up() -> None:
     assert all(sum(row.sides_ns.values()) == row.device_total_ns for row in rows)
 
 
-def test_stalls_name_the_function_and_what_it_waited_in() -> None:
+def test_stalls_name_the_function_and_what_it_waited_in():
     rows = tables("stacks").stalls
     asleep = next(row for row in rows if row.inside == "<built-in function sleep>")
     assert asleep.place.endswith("): fetch")
@@ -148,7 +148,7 @@ def test_stalls_name_the_function_and_what_it_waited_in() -> None:
     assert sum(row.idle_ns for row in rows) <= estimate.account.idle_total_ns
 
 
-def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
+def test_the_verdict_names_the_line_that_the_host_was_at():
     snapshot = analyzed(trace("stacks"))
     estimate = snapshot.estimate
     line = estimate.stack_samples.lines[0]
@@ -169,11 +169,11 @@ def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
         ("typing.py(2154): cast", False), ("multiprocessing/queues.py(9): get", False),
     ],
 )  # fmt: skip
-def test_frames_of_libraries_are_not_the_users(name: str, own: bool) -> None:
+def test_frames_of_libraries_are_not_the_users(name, own):
     assert is_users(name) is own
 
 
-def test_python_functions_of_the_user_have_the_device_time_launched_below_them() -> None:
+def test_python_functions_of_the_user_have_the_device_time_launched_below_them():
     rows = {row.place.rsplit(" ", 1)[1]: row for row in tables("stacks").frames}
     assert rows.keys() == {"<module>", "rec", "step", "forward"}
     whole = sum(ns(e["dur"]) for e in on_the_device("stacks"))
@@ -181,7 +181,7 @@ def test_python_functions_of_the_user_have_the_device_time_launched_below_them()
     assert rows["rec"].device_self_ns == 0
 
 
-def test_a_full_launch_queue_blocks_the_host() -> None:
+def test_a_full_launch_queue_blocks_the_host():
     queue = tables("deep_queue").queue
     assert 1_000 <= queue.length_max <= 1_024 and queue.full_launches > 300
     launches = [e for e in events("deep_queue") if "Launch" in e["name"]]
@@ -189,12 +189,12 @@ def test_a_full_launch_queue_blocks_the_host() -> None:
     assert queue.blocked_ns == pytest.approx(slow, rel=0.1)
 
 
-def test_no_queue_is_full_where_the_host_is_late() -> None:
+def test_no_queue_is_full_where_the_host_is_late():
     queue = tables("stacks").queue
     assert queue.length_max < 10 and queue.full_launches == queue.blocked_ns == 0
 
 
-def test_copies_have_the_bandwidth_of_their_bytes() -> None:
+def test_copies_have_the_bandwidth_of_their_bytes():
     upload = tables("stacks").copies[0]
     raw = [e for e in events("stacks") if e["name"] == "Memcpy HtoD (Pageable -> Device)"]
     assert (upload.kind, upload.count) == (raw[0]["name"], len(raw))
@@ -203,7 +203,7 @@ def test_copies_have_the_bandwidth_of_their_bytes() -> None:
     assert upload.bytes_per_s == pytest.approx(upload.size_bytes / seconds)
 
 
-def test_the_peak_of_memory_is_the_allocators_own_and_all_of_it_has_an_owner() -> None:
+def test_the_peak_of_memory_is_the_allocators_own_and_all_of_it_has_an_owner():
     memory = tables("stacks").memory
     raw = [
         e["args"]
@@ -218,7 +218,7 @@ def test_the_peak_of_memory_is_the_allocators_own_and_all_of_it_has_an_owner() -
     assert memory.before_bytes < raw[0]["Total Allocated"]
 
 
-def test_ranges_are_grouped_and_parted_into_prefill_and_decode() -> None:
+def test_ranges_are_grouped_and_parted_into_prefill_and_decode():
     decode, prefill = tables("serving").phases
     assert (decode.phase, decode.count, decode.tokens) == ("decode", 16, 8 * 16)
     assert (prefill.phase, prefill.count, prefill.tokens) == (
@@ -231,7 +231,7 @@ def test_ranges_are_grouped_and_parted_into_prefill_and_decode() -> None:
     assert forward.count == 3 and 0.9 < forward.device_ns / 1.5e6 < 1.1
 
 
-def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes() -> None:
+def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes():
     result = analyzed(scenarios()["healthy"]).tables
     assert result.ops_of_one_step and result.op_shapes
     product = result.ops[0]
@@ -241,7 +241,7 @@ def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes() -> N
     assert result.unattributed_ns is not None and result.unattributed_ns < 0.1 * whole
 
 
-def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> None:
+def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded():
     text = to_text(analyzed(trace("stacks")))
     for line in ("Ops by GPU time", "Modules", "Where the host was", "Memory at its peak"):
         assert line in text
@@ -254,7 +254,7 @@ def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> 
     json.dumps(known, allow_nan=False)
 
 
-def test_a_row_of_copies_has_the_rate_of_their_table() -> None:
+def test_a_row_of_copies_has_the_rate_of_their_table():
     """Images and labels go up in turn: the rate is of the bytes of both over the time of both."""
     snapshot = analyzed(replay.scenarios()["input-bound"])
     (row,) = (one for one in snapshot.estimate.kernels if one.name.startswith("Memcpy HtoD"))

@@ -47,7 +47,7 @@ def played(parts: int) -> list[Snapshot]:
     return snapshots
 
 
-def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
+def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms():
     result = judged(whole())
     low, high = result.stack_samples.io_bounds
     idle = result.account.idle_ns
@@ -57,7 +57,7 @@ def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirm
     assert abs(idle["io"] / result.account.duration_ns - METER) < 0.1
 
 
-def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> None:
+def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line():
     given = stall(whole())
     assert f"in 38 of 41 samples the main thread is at {LINE}; 78% of the time" in given.says
     assert "nothing that was seen" not in given.says
@@ -66,7 +66,7 @@ def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> Non
     assert (given.evidence["looks_at_line"], given.evidence["looks"]) == (38, 41)
 
 
-def test_reports_call_the_part_of_file_work_an_estimate_and_say_from_how_many() -> None:
+def test_reports_call_the_part_of_file_work_an_estimate_and_say_from_how_many():
     snapshot = whole()
     text = " ".join(report_text.to_text(snapshot).split())
     assert "`idle: io` is an estimate: 38 of 41 samples of the main thread within 9.38 s" in text
@@ -78,7 +78,7 @@ def test_reports_call_the_part_of_file_work_an_estimate_and_say_from_how_many() 
     }  # fmt: skip
 
 
-def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_they_came() -> None:
+def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_they_came():
     causes, counts = [], []
     for snapshot in played(40):
         if snapshot.estimate is not None:
@@ -93,7 +93,7 @@ def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_the
 
 
 @pytest.mark.parametrize("parts", [7, 40])
-def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int) -> None:
+def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts):
     last, all_at_once = judged(played(parts)[-1]), judged(whole())
     assert (last.account, last.stack_samples) == (all_at_once.account, all_at_once.stack_samples)
     assert phrases.because(last) == phrases.because(all_at_once)
@@ -108,13 +108,11 @@ def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int)
         ("nb/train.py:3 f.<locals>.g | a = b | c", "nb/train.py:3", "a = b | c"),
     ],
 )
-def test_a_place_is_told_whole_in_folders_with_spaces_too(
-    text: str, place: str, source: str
-) -> None:
+def test_a_place_is_told_whole_in_folders_with_spaces_too(text, place, source):
     assert stack_samples.split_line(text) == (place, source)
 
 
-def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
+def test_a_few_looks_are_told_with_their_number_and_book_nothing():
     early = next(
         s
         for s in played(80)
@@ -130,7 +128,7 @@ def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     assert "file or network" in phrases.because(result)
 
 
-def test_a_burst_with_samples_enough_of_its_own_is_not_told_by_others() -> None:
+def test_a_burst_with_samples_enough_of_its_own_is_not_told_by_others():
     snapshot = whole()
     assert snapshot.run is not None and snapshot.run.samples is not None
     few, many = (replace(snapshot.run.samples, count=n, within=True) for n in (19, 20))

@@ -41,13 +41,13 @@ def op(
         (op("aten::sum", (10, 10), kind="float"), 100, 400),
     ],
 )
-def test_work_is_what_the_formula_says(call: OpSignature, flop: float, size: float) -> None:
+def test_work_is_what_the_formula_says(call, flop, size):
     work = work_of(call)
     assert (work.flop, work.size_bytes) == (flop, size)
 
 
 @pytest.mark.parametrize("benchmarked", [(), ("True", "False", "True")])
-def test_a_convolution_counts_its_taps_and_strides(benchmarked: tuple[str, ...]) -> None:
+def test_a_convolution_counts_its_taps_and_strides(benchmarked):
     call = op(
         "aten::cudnn_convolution", (2, 3, 8, 8), (16, 3, 3, 3), kind="float",
         concrete=("", "", "[1, 1]", "[2, 2]", "[1, 1]", "1", *benchmarked),
@@ -68,13 +68,13 @@ def test_a_convolution_counts_its_taps_and_strides(benchmarked: tuple[str, ...])
            concrete=("", "", "", "[3]", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1")),
     ],
 )  # fmt: skip
-def test_a_transposed_convolution_multiplies_each_of_its_inputs(call: OpSignature) -> None:
+def test_a_transposed_convolution_multiplies_each_of_its_inputs(call):
     work = work_of(call)
     assert work.flop == 2 * 2 * 8 * 4 * 4 * 3 * 4
     assert work.size_bytes == 4 * (2 * 8 * 16 + 8 * 3 * 4 + 2 * 3 * 64)
 
 
-def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
+def test_each_half_of_a_convolutions_backward_is_one_forward():
     work = work_of(op("aten::convolution_backward", (2, 16, 4, 4), (2, 3, 8, 8), (16, 3, 3, 3)))
     assert work.flop == 2 * 2 * 16 * 16 * 3 * 9
 
@@ -99,9 +99,7 @@ def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
         ("_scaled_dot_product_flash_attention", ("", "", "", "0.", "False", "True"), False),
     ],
 )
-def test_only_the_mask_says_whether_attention_is_causal(
-    name: str, texts: tuple[str, ...], causal: bool
-) -> None:
+def test_only_the_mask_says_whether_attention_is_causal(name, texts, causal):
     heads_first = (2, 4, 128, 64)
     inner = name.startswith(("_flash", "_efficient"))
     shape = (2, 128, 4, 64) if inner else heads_first
@@ -121,7 +119,7 @@ def test_only_the_mask_says_whether_attention_is_causal(
         op("aten::index_select", (8, 4), (), (2,), concrete=("", "[x]")),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -> None:
+def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call):
     work = work_of(call)
     assert work is None or work.size_bytes >= 0
 
@@ -135,12 +133,12 @@ def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -
         (op("aten::_embedding_bag", (1000, 64), (100,), (20,)), 2 * 64 * 120),
     ],
 )
-def test_a_lookup_moves_at_least_what_it_writes(call: OpSignature, size: float) -> None:
+def test_a_lookup_moves_at_least_what_it_writes(call, size):
     work = work_of(call)
     assert work is not None and (work.size_bytes, work.families) == (size, {"index"})
 
 
-def test_a_generated_kernel_moves_the_tensors_it_is_called_with() -> None:
+def test_a_generated_kernel_moves_the_tensors_it_is_called_with():
     name, scalars = "triton_poi_fused_gelu_2", ("", "", "4096")
     call = OpSignature(name, ((64, 64), (4, 64, 64), ()), (BF, "float", "Scalar"), scalars)
     work = work_of(call)
@@ -150,7 +148,7 @@ def test_a_generated_kernel_moves_the_tensors_it_is_called_with() -> None:
     assert whole is not None and whole.size_bytes == 4096 * 2 + 4 * 4096 * 4
 
 
-def test_a_generated_kernel_reads_what_no_cache_holds_anew_for_each_leading_row() -> None:
+def test_a_generated_kernel_reads_what_no_cache_holds_anew_for_each_leading_row():
     n = 1 << 26
     call = OpSignature(
         "triton_poi_fused_exp_expand_mul_0",
@@ -165,7 +163,7 @@ def test_a_generated_kernel_reads_what_no_cache_holds_anew_for_each_leading_row(
     assert work is not None and work.size_bytes == 4 * (1024 + 6 + 6144)
 
 
-def test_a_generated_kernel_that_sums_few_elements_in_place_touches_all_of_them() -> None:
+def test_a_generated_kernel_that_sums_few_elements_in_place_touches_all_of_them():
     dims, types, n = ((6, 4096), (4096,), ()), ("float", "float", "Scalar"), ("", "", "4096")
     summed = work_of(OpSignature("triton_poi_fused_mul_sum_view_1", dims, types, n))
     viewed = work_of(OpSignature("triton_poi_fused_mul_slice_view_1", dims, types, n))
@@ -173,7 +171,7 @@ def test_a_generated_kernel_that_sums_few_elements_in_place_touches_all_of_them(
     assert viewed is not None and viewed.size_bytes == 4 * 2 * 4096
 
 
-def test_complex_numbers_of_two_doubles_have_sixteen_bytes() -> None:
+def test_complex_numbers_of_two_doubles_have_sixteen_bytes():
     work = work_of(OpSignature("aten::fill_", ((96, 65), ()), ("c10::complex<double>", "Scalar")))
     assert work is not None and work.size_bytes == 16 * 96 * 65
 
@@ -182,7 +180,7 @@ RATES = {(7, 0): 1024, (7, 5): 1024, (8, 0): 2048, (8, 6): 1024, (8, 9): 1024, (
 """FLOP of 16 bits per SM and clock, dense, by compute capability; half of it on GeForce (NVIDIA's white papers)."""
 
 
-def test_every_confident_row_of_the_table_agrees_with_its_sms_and_clock() -> None:
+def test_every_confident_row_of_the_table_agrees_with_its_sms_and_clock():
     cut = {"H800", "H20", "B300", "A10G", "L40\\b"}
     lines = (Path(brrrtop.__file__).parent / "data" / "peaks.csv").read_text().splitlines()
     sure = {one["match"] for one in csv.DictReader(lines) if one["confidence"] == "high"} - cut
@@ -204,12 +202,12 @@ def test_every_confident_row_of_the_table_agrees_with_its_sms_and_clock() -> Non
         ("Tesla V100-SXM2-32GB", "V100 SXM2 (also DGXS)"), ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
     ],
 )  # fmt: skip
-def test_real_device_names_find_their_part(name: str, part: str) -> None:
+def test_real_device_names_find_their_part(name, part):
     ceilings = ceilings_for(Device(0, name))
     assert ceilings.part == part
 
 
-def test_a_precision_without_units_is_measured_against_those_that_do_it() -> None:
+def test_a_precision_without_units_is_measured_against_those_that_do_it():
     volta, hopper = ceilings_for(Device(0, "Tesla V100-SXM2-32GB")), ceilings_for(Device(0, "H200"))
     assert volta.rate("bf16") == volta.rate("tf32") == volta.flop_per_s["fp32"]
     assert volta.rate("fp16") == volta.flop_per_s["fp16"]
@@ -229,18 +227,16 @@ def test_a_precision_without_units_is_measured_against_those_that_do_it() -> Non
         ((12, 0), 0, 256, 6),
     ],
 )
-def test_as_many_blocks_fit_as_the_capability_allows(
-    capability: tuple[int, int], shared: int, threads: int, fit: int
-) -> None:
+def test_as_many_blocks_fit_as_the_capability_allows(capability, shared, threads, fit):
     assert blocks_per_sm(Device(0, capability=capability), threads, 32, shared) == fit
 
 
-def test_an_unknown_gpu_without_facts_has_no_ceilings() -> None:
+def test_an_unknown_gpu_without_facts_has_no_ceilings():
     assert ceilings_for(Device(0, "Mystery 9000")) is None
     assert ceilings_for(Device(0, "NVIDIA A100-SXM4-80GB MIG 1g.10gb", sm_count=14)) is None
 
 
-def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split() -> None:
+def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split():
     dims, types = ((64, 512), (64, 128), ()), ("c10::BFloat16", "c10::BFloat16", "Scalar")
     gate = "triton_poi_fused_mul_sigmoid_split_view_1"
     gated = work_of(OpSignature(gate, dims, types, ("", "", "8192")))
@@ -249,7 +245,7 @@ def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split() -> None:
     assert alone is not None and alone.size_bytes == 2 * 2 * 8192
 
 
-def test_a_convolution_whose_operands_do_not_fit_together_is_no_known_work() -> None:
+def test_a_convolution_whose_operands_do_not_fit_together_is_no_known_work():
     constants = ("", "", "[1, 1]", "[0, 0]", "[1, 1]")
     assert work_of(op("aten::conv2d", (2, 3, 8, 8), (4, 3), concrete=constants)) is None
     assert work_of(op("aten::conv2d", (3, 8, 8), (4, 3, 3, 3), concrete=constants)) is None

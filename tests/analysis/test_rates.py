@@ -42,20 +42,20 @@ def check(result: Estimate, known: Ceilings | None) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_no_recording_of_an_unknown_gpu_has_a_rate_above_every_datasheet(path: Path) -> None:
+def test_no_recording_of_an_unknown_gpu_has_a_rate_above_every_datasheet(path):
     """Those of known ones are looked at with their advice (tests/advisories/test_advise_all.py)."""
     for window in windows_of(path):
         check(estimate(replace(window, device=Device(0))).estimate, None)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_no_public_trace_has_one_either(traces: Path, name: str) -> None:
+def test_no_public_trace_has_one_either(traces, name):
     for window in windows_of(traces / name):
         check(estimate(window).estimate, ceilings_for(window.device))
 
 
 @pytest.mark.parametrize(("launches", "expected"), [(1, 6 << 20), (4, 6 << 18)])
-def test_a_copy_in_several_kernels_moves_its_bytes_once(launches: int, expected: int) -> None:
+def test_a_copy_in_several_kernels_moves_its_bytes_once(launches, expected):
     shape = (1 << 20,)
     work = work_of(OpSignature("aten::copy_", (shape, shape, ()), ("c10::BFloat16", "float", "")))
     facts = name_facts(TO_BF16)
@@ -64,7 +64,7 @@ def test_a_copy_in_several_kernels_moves_its_bytes_once(launches: int, expected:
     assert (size, level) == (expected, SHAPES)
 
 
-def test_a_convolution_of_unknown_stride_has_no_known_flops() -> None:
+def test_a_convolution_of_unknown_stride_has_no_known_flops():
     shapes = ((32, 1024, 14, 14), (2048, 1024, 1, 1))
     call = OpSignature("aten::cudnn_convolution", shapes, ("float", "float"))
     assert work_of(call) is None

@@ -1,7 +1,5 @@
 """The verdict is read from the split, and its confidence from the lead and from what is not known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -35,9 +33,7 @@ def judge(booked: Account, uncertainty_by_bound: dict[Side, float]) -> regimes.V
 
 
 @given(PARTS, PARTS, PARTS, PARTS, PARTS, CERTAIN, CERTAIN, CERTAIN)
-def test_a_verdict_agrees_with_the_split(
-    compute: int, memory: int, small: int, idle: int, unknown: int, a: float, b: float, c: float
-) -> None:
+def test_a_verdict_agrees_with_the_split(compute, memory, small, idle, unknown, a, b, c):
     booked = account(compute, memory, small, idle, unknown)
     uncertainty_by_bound = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
     result, split = judge(booked, uncertainty_by_bound), split_of(booked)
@@ -51,9 +47,9 @@ def test_a_verdict_agrees_with_the_split(
 @given(PARTS, PARTS, PARTS, PARTS, PARTS, CERTAIN, CERTAIN, CERTAIN,
        st.sampled_from([0, 1, 2]), st.floats(0.0, 1.0))  # fmt: skip
 def test_more_unknown_time_never_makes_surer(
-    compute: int, memory: int, small: int, idle: int, unknown: int, a: float, b: float, c: float,
-    which: int, part: float,
-) -> None:  # fmt: skip
+    compute, memory, small, idle, unknown, a, b, c,
+    which, part,
+):  # fmt: skip
     times = [compute, memory, small]
     assume(sum(times) + idle + unknown > 0)
     uncertainty_by_bound = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
@@ -72,29 +68,25 @@ def sure(compute: float, memory: float, overhead: float, doubt: float = 0.0) -> 
 
 
 @given(st.floats(0.6, 1), st.floats(0, 1), st.floats(0, 1))
-def test_more_doubt_never_makes_a_clear_verdict_surer(
-    share: float, doubt: float, more: float
-) -> None:
+def test_more_doubt_never_makes_a_clear_verdict_surer(share, doubt, more):
     assert sure(share, 1 - share, 0.0, doubt + more) <= sure(share, 1 - share, 0.0, doubt)
 
 
-def test_a_verdict_is_a_toss_where_it_is_about_to_tip() -> None:
+def test_a_verdict_is_a_toss_where_it_is_about_to_tip():
     assert sure(0.55, 0.45, 0.0) == pytest.approx(0.5)
     assert sure(0.675, 0.325, 0.0) == pytest.approx(0.8)
     assert sure(0.5, 0.5, 0.0) == pytest.approx(0.7)  # surely mixed
     assert sure(0.675, 0.325, 0.0, doubt=0.25) == pytest.approx(0.5)
 
 
-def test_much_unknown_time_leaves_no_verdict() -> None:
+def test_much_unknown_time_leaves_no_verdict():
     result = judge(account(540, 0, 0, 0, 460), {})
     assert (result.regime, result.runner_up) == (Regime.UNKNOWN, Regime.COMPUTE)
 
 
 @pytest.mark.parametrize("names", [(GEMM,), (GEMM, ADD), (ADD,), (ADD, "_mine"), (NCCL, GEMM), (H2D, ADD)])  # fmt: skip
 @pytest.mark.parametrize("gap", [0, 40_000, 400_000])
-def test_a_window_without_its_device_is_never_judged_surer(
-    names: tuple[str, ...], gap: int
-) -> None:
+def test_a_window_without_its_device_is_never_judged_surer(names, gap):
     made = window(
         [K(i * (100_000 + gap), i * (100_000 + gap) + 100_000, names[i % len(names)], i + 1, blocks=4000)
          for i in range(40)]
@@ -105,7 +97,7 @@ def test_a_window_without_its_device_is_never_judged_surer(
     assert sum(np.array([known.split.compute, known.split.memory, known.split.overhead, known.split.unknown])) == pytest.approx(1)  # fmt: skip
 
 
-def test_a_verdict_on_first_steps_is_never_sure() -> None:
+def test_a_verdict_on_first_steps_is_never_sure():
     idle = account(50, 50, 0, 900, 0)
     steady = judge(idle, {})
     first = regimes.judge(idle, split_of(idle), {}, 100, warming_up=True)
@@ -117,6 +109,6 @@ def test_a_verdict_on_first_steps_is_never_sure() -> None:
     assert again.confidence <= judge(unsure, {}).confidence
 
 
-def test_a_lead_that_unknown_time_cannot_turn_is_a_verdict() -> None:
+def test_a_lead_that_unknown_time_cannot_turn_is_a_verdict():
     assert judge(account(0, 0, 0, 620, 380), {}).regime is Regime.OVERHEAD
     assert judge(account(0, 0, 0, 520, 480), {}).regime is Regime.UNKNOWN

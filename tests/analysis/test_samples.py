@@ -37,7 +37,7 @@ def with_samples(
     nothing = np.full(count, np.nan)
     samples = Samples(
         edges[:-1] - offset_ns, edges[1:] - offset_ns, np.full(count, offset_ns),
-        np.zeros(count, np.int32), np.full(count, error_ns), nothing, nothing, nothing, nothing,
+        np.zeros(count, np.int32), np.full(count, error_ns), nothing, nothing, nothing,
     )  # fmt: skip
     shares = overlap_shares(w.activities, w.activities.name_ids, samples, len(w.names))
     rng = np.random.default_rng(4)

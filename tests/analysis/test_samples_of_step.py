@@ -38,23 +38,23 @@ def batch(ops: list[OpSignature], steps: int = 6) -> int | None:
     ).estimate.batch
 
 
-def test_images_and_heads_agree() -> None:
+def test_images_and_heads_agree():
     assert batch([CONV, CONV, TOKENS, HEAD]) == 32
 
 
-def test_two_passes_of_one_step_count_twice() -> None:
+def test_two_passes_of_one_step_count_twice():
     assert batch([CONV, TOKENS, CONV, HEAD]) == 32
     assert batch([CONV, TOKENS, CONV, HEAD] * 2) == 64
 
 
-def test_sequences_that_lead_with_their_length_tell_nothing() -> None:
+def test_sequences_that_lead_with_their_length_tell_nothing():
     assert batch([LAST, HEADS, LAST, HEADS]) is None
 
 
 @pytest.mark.parametrize(
     ("name", "size"), [("measured/tv_resnet50", 128), ("h100/hf_gpt2_eager", 16)]
 )
-def test_public_models(name: str, size: int) -> None:
+def test_public_models(name, size):
     run = analyzed(GAINS / f"{name}.brrr").run
     assert run is not None
     assert run.samples_per_s == pytest.approx(size * 1e9 / (run.step_ns or 0))

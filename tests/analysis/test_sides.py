@@ -46,9 +46,7 @@ def product(m: int, n: int, k: int, kind: str = HALF) -> OpSignature:
 
 @pytest.mark.parametrize("reached", [0.05, 0.3, 0.59, 0.9])
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.kind == "memory" and f.name != "gemm-skinny"], ids=lambda f: f.name)  # fmt: skip
-def test_what_moves_elements_is_memory_at_whatever_share_of_the_bandwidth(
-    family: roofline.Family, reached: float
-) -> None:
+def test_what_moves_elements_is_memory_at_whatever_share_of_the_bandwidth(family, reached):
     megabytes = 500
     op = OpSignature("aten::add", ((megabytes * 1_000_000 // 8,),), ("float",))
     duration = round(megabytes * 1e6 / (reached * 4.8e12) * 1e9)
@@ -62,9 +60,7 @@ def test_what_moves_elements_is_memory_at_whatever_share_of_the_bandwidth(
 @pytest.mark.parametrize(
     ("inner", "side"), [((8192, 4096, 8192), Side.COMPUTE), ((32768, 32, 32768), Side.MEMORY)]
 )
-def test_products_are_told_by_their_shapes_and_the_ridge(
-    inner: tuple[int, int, int], side: Side
-) -> None:
+def test_products_are_told_by_their_shapes_and_the_ridge(inner, side):
     name = AMPERE if side is Side.COMPUTE else AMPERE.replace("128x128", "64x32")
     result = judged(name, 4096, 1_000_000, 256, product(*inner))
     assert (result.side, result.level) == (side, SHAPES)
@@ -74,7 +70,7 @@ def test_products_are_told_by_their_shapes_and_the_ridge(
     )
 
 
-def test_the_same_product_is_on_another_side_where_the_ridge_is_elsewhere() -> None:
+def test_the_same_product_is_on_another_side_where_the_ridge_is_elsewhere():
     op = product(8192, 8192, 128)
     h200, a10 = (
         Device(0, name, sm_count=sms, capability=cc)
@@ -85,7 +81,7 @@ def test_the_same_product_is_on_another_side_where_the_ridge_is_elsewhere() -> N
     assert judged(AMPERE, 4096, 500_000, 256, op, a10).side is Side.COMPUTE
 
 
-def test_a_side_is_a_toss_at_the_ridge_and_surer_away_from_it() -> None:
+def test_a_side_is_a_toss_at_the_ridge_and_surer_away_from_it():
     at, near, far = (roofline.by_intensity(flop, 1.0, 100.0, 0.5) for flop in (100.0, 130.0, 300.0))
     assert at.certainty == 0.5
     assert at.certainty < near.certainty < far.certainty == roofline.BY_SHAPES
@@ -95,7 +91,7 @@ def test_a_side_is_a_toss_at_the_ridge_and_surer_away_from_it() -> None:
     assert roofline.by_intensity(30.0, 1.0, 100.0, 0.05).certainty == roofline.UNEXPLAINED
 
 
-def test_the_duration_of_a_product_bounds_its_inner_size() -> None:
+def test_the_duration_of_a_product_bounds_its_inner_size():
     # 65,536 tiles: 1.07e9 outputs, 2.1 GB of them. In 500 us an H200 does at most 4e11 FLOP: K ≤ 184.
     facts = name_facts(AMPERE)
     rate = 0.8 * 989.4e12
@@ -107,7 +103,7 @@ def test_the_duration_of_a_product_bounds_its_inner_size() -> None:
     assert (long.side, long.certainty) == (Side.COMPUTE, roofline.BY_NAME)
 
 
-def test_a_grid_that_is_not_a_block_a_tile_bounds_nothing() -> None:
+def test_a_grid_that_is_not_a_block_a_tile_bounds_nothing():
     facts = name_facts(GEMM)
     assert roofline.highest_intensity(GEMM, facts, 132, 132, 1e11, False) is None
     split = AMPERE.replace("tn", "splitK_tn")
@@ -115,7 +111,7 @@ def test_a_grid_that_is_not_a_block_a_tile_bounds_nothing() -> None:
     assert judged(GEMM, 132, 300_000).side is Side.COMPUTE
 
 
-def test_a_product_smaller_than_its_tile_works_out_the_whole_tile() -> None:
+def test_a_product_smaller_than_its_tile_works_out_the_whole_tile():
     batch = 65536
     small = OpSignature("aten::bmm", ((batch, 7, 64), (batch, 64, 7)), ("float", "float"))
     result = judged(SMALL_TILE, batch, 250_000, 64, small)
@@ -127,7 +123,7 @@ def test_a_product_smaller_than_its_tile_works_out_the_whole_tile() -> None:
     assert judged(SMALL_TILE, batch, 250_000, 64, plain).side is Side.MEMORY
 
 
-def test_tensor_cores_fill_up_the_three_channels_of_an_image() -> None:
+def test_tensor_cores_fill_up_the_three_channels_of_an_image():
     stem = "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4>"
     op = OpSignature(
         "aten::cudnn_convolution", ((128, 3, 224, 224), (64, 3, 7, 7)), (HALF,) * 2,
@@ -145,17 +141,17 @@ def test_tensor_cores_fill_up_the_three_channels_of_an_image() -> None:
 @pytest.mark.parametrize("op", [None, OpSignature(
     "aten::_conv_depthwise2d", ((128, 144, 96, 96), (144, 1, 3, 3)), ("float",) * 2,
     ("", "", "[1, 1]", "[1, 1]", "[1, 1]"), )])  # fmt: skip
-def test_a_depthwise_convolution_is_below_every_ridge(op: OpSignature | None) -> None:
+def test_a_depthwise_convolution_is_below_every_ridge(op):
     assert judged(DEPTHWISE, 9216, 281_000, op=op).side is Side.MEMORY
 
 
-def test_a_product_whose_rows_fill_a_sixteenth_of_the_tile_still_waits_for_its_weights() -> None:
+def test_a_product_whose_rows_fill_a_sixteenth_of_the_tile_still_waits_for_its_weights():
     result = judged(GEMM, 132, 120_000, op=product(8, 16384, 16384))
     assert result.memory_share_of_roof is not None and result.memory_share_of_roof > 0.9
     assert result.side is Side.MEMORY
 
 
-def test_attention_is_told_by_its_sequence() -> None:
+def test_attention_is_told_by_its_sequence():
     def at(length: int) -> Group:
         shape = (65536 // length, 12, length, 64)
         name = "aten::_scaled_dot_product_cudnn_attention"
@@ -174,12 +170,12 @@ def test_attention_is_told_by_its_sequence() -> None:
         (40_000, 15_000, Side.MEMORY),
     ],
 )
-def test_only_launch_scale_work_is_underfilled(blocks: int, duration_ns: int, side: Side) -> None:
+def test_only_launch_scale_work_is_underfilled(blocks, duration_ns, side):
     norm = "void at::native::batch_norm_collect_statistics_kernel<InvStd, float, float, float, int>"
     assert judged(norm, blocks, duration_ns, 512).side is side
 
 
-def test_a_short_kernel_near_a_roof_is_a_busy_gpu() -> None:
+def test_a_short_kernel_near_a_roof_is_a_busy_gpu():
     n = 1 << 24
     name = "triton_poi_fused_add_0"
     op = OpSignature(name, ((n,), (n,), (n,)), (HALF,) * 3, ("", "", "", str(n)))
@@ -195,7 +191,7 @@ def test_a_short_kernel_near_a_roof_is_a_busy_gpu() -> None:
     assert judged(name, 800, brief, op=few).side is Side.UNDERFILLED
 
 
-def test_a_helper_kernel_is_not_taken_for_what_did_the_work_of_its_op() -> None:
+def test_a_helper_kernel_is_not_taken_for_what_did_the_work_of_its_op():
     main = judged(AMPERE, 1024, 200_000, op=product(4096, 4096, 4096))
     helper = judged("nvjet_sm90_tst_init_gemm", 1, 2_000, op=product(4096, 4096, 4096))
     assert main.compute_share_of_roof is not None
@@ -207,7 +203,7 @@ def test_a_helper_kernel_is_not_taken_for_what_did_the_work_of_its_op() -> None:
     assert judged(name, 1, 1_500, op=norm).size_bytes is None
 
 
-def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes() -> None:
+def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes():
     name = (
         "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>,"
         " at::native::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>>"
@@ -220,7 +216,7 @@ def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes() -> 
     assert tiny.memory_share_of_roof is None and EVIDENCE[tiny.level] == "L1"
 
 
-def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small() -> None:
+def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small():
     made = window([K(0, 12_000, GEMM, corr=1, blocks=140, threads=256)])
     acts = made.activities
     untold = replace(made, activities=replace(acts, registers=np.zeros_like(acts.registers)))
@@ -231,13 +227,13 @@ def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small
     assert judged(GEMM, 20, 12_000).side is Side.UNDERFILLED  # too few, however they fit
 
 
-def test_a_kernel_of_no_known_name_is_unknown_unless_it_is_a_matter_of_launches() -> None:
+def test_a_kernel_of_no_known_name_is_unknown_unless_it_is_a_matter_of_launches():
     result = judged("_mine", 4000, 100_000)
     assert (result.side, result.certainty, EVIDENCE[result.level]) == (Side.UNKNOWN, 0.0, "L0")
     assert judged("_mine", 4, 3_000).side is Side.UNDERFILLED
 
 
-def test_a_copy_from_one_type_to_another_moves_the_bytes_of_both() -> None:
+def test_a_copy_from_one_type_to_another_moves_the_bytes_of_both():
     n = 1 << 24
     name = (
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(c10::BFloat16),"
@@ -247,7 +243,7 @@ def test_a_copy_from_one_type_to_another_moves_the_bytes_of_both() -> None:
     assert judged(name, n // 512, 60_000, op=op).size_bytes == 10 * n
 
 
-def test_sums_of_a_normalisation_are_not_charged_with_its_output() -> None:
+def test_sums_of_a_normalisation_are_not_charged_with_its_output():
     shape = (32, 128, 64, 64)
     op = OpSignature("aten::native_group_norm", (shape, (128,), (128,)), ("float",) * 3)
     name = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
@@ -255,7 +251,7 @@ def test_sums_of_a_normalisation_are_not_charged_with_its_output() -> None:
     assert result.size_bytes == pytest.approx(4 * 32 * 128 * 64 * 64, rel=0.001)
 
 
-def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements() -> None:
+def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements():
     name = (
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, {}>"
     )
@@ -272,7 +268,7 @@ def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements
 
 
 @pytest.mark.parametrize("batch", [0, -3])
-def test_a_product_of_a_size_that_no_tensor_has_is_judged_by_its_name(batch: int) -> None:
+def test_a_product_of_a_size_that_no_tensor_has_is_judged_by_its_name(batch):
     odd = OpSignature("aten::mm", ((batch, 64), (64, 128)), ("float", "float"))
     result = judged(SMALL_TILE, 1024, 250_000, 64, odd)
     assert result.flop is None
@@ -292,12 +288,12 @@ def test_a_product_of_a_size_that_no_tensor_has_is_judged_by_its_name(batch: int
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_has_no_share_of_a_roof_says_why(group: Group, says: str) -> None:
+def test_what_has_no_share_of_a_roof_says_why(group, says):
     assert share_of_roof(group) is None
     assert why_no_share(group, ceilings_for(H200)).startswith(says)
 
 
-def test_without_ceilings_no_kernel_has_a_share_of_them() -> None:
+def test_without_ceilings_no_kernel_has_a_share_of_them():
     result = judged(GEMM, 4000, 300_000, op=product(4096, 4096, 4096), device=Device(0))
     assert share_of_roof(result) is None
     assert why_no_share(result, None) == "no ceilings are known for this GPU"
@@ -306,7 +302,7 @@ def test_without_ceilings_no_kernel_has_a_share_of_them() -> None:
 @pytest.mark.parametrize(
     ("waves", "small"), [(None, False), (0.1, True), (0.99, True), (1.0, False), (1.9, False)]
 )
-def test_a_kernel_is_too_small_for_the_gpu_below_one_wave(waves: float | None, small: bool) -> None:
+def test_a_kernel_is_too_small_for_the_gpu_below_one_wave(waves, small):
     assert roofline.is_launch_scale(2_000.0, waves, 0.05, 0.05) is small
     assert not roofline.is_launch_scale(roofline.LAUNCH_SCALE_NS, waves, 0.05, 0.05)
     assert not roofline.is_launch_scale(2_000.0, waves, 0.05, 0.9)
@@ -343,22 +339,20 @@ def products_of(*names: str) -> list[int]:
     ],
     ids=["one on both sides", "backward has two on either side", "a loss is none", "nor a router"],
 )
-def test_the_products_beside_a_softmax_are_attention(
-    names: tuple[str, ...], products: list[int]
-) -> None:
+def test_the_products_beside_a_softmax_are_attention(names, products):
     assert products_of(*names) == products
 
 
-def test_without_a_softmax_there_is_nothing_to_look_for() -> None:
+def test_without_a_softmax_there_is_nothing_to_look_for():
     assert written_attention(sequence(GEMM, ADD, GEMM)) is None
 
 
-def test_another_stream_is_another_sequence() -> None:
+def test_another_stream_is_another_sequence():
     attention = written_attention(sequence(GEMM, NORM, SOFTMAX, NORM, GEMM, NORM, streams=2))
     assert attention is not None and sorted(attention.products.tolist()) == [0, 4]
 
 
-def test_the_same_kernel_is_judged_by_its_place() -> None:
+def test_the_same_kernel_is_judged_by_its_place():
     names = [GEMM, NORM, GEMM, ADD, SOFTMAX, GEMM, NORM, GEMM] * 3
     rows = estimate(sequence(*names).window).estimate.kernels
     assert {r.side for r in rows if r.name == GEMM} == {Side.COMPUTE, Side.MEMORY}

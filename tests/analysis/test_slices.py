@@ -41,7 +41,7 @@ def counted(beside: Window, others: float | None) -> Window:
     return replace(beside, gauges=replace(beside.gauges, values=values))
 
 
-def test_beside_a_neighbour_that_computes_nothing_is_judged() -> None:
+def test_beside_a_neighbour_that_computes_nothing_is_judged():
     judged = estimate(recorded("two"))
     result = judged.estimate
     assert result.shared
@@ -52,13 +52,13 @@ def test_beside_a_neighbour_that_computes_nothing_is_judged() -> None:
     assert f"UNKNOWN: {phrases.SHARED}" in " ".join(report.split())
 
 
-def test_a_kernel_that_is_as_long_in_each_step_was_not_stopped() -> None:
+def test_a_kernel_that_is_as_long_in_each_step_was_not_stopped():
     """A norm over larger images, beside a process that only holds memory there."""
     path = FOLDER.parents[2] / "benchmarks" / "gains" / "h100" / "tv_resnet50_bf16.brrr"
     assert analyze(open_source(path)).advisories[0].kind != "shared-gpu"
 
 
-def test_a_neighbour_that_rests_changes_nothing() -> None:
+def test_a_neighbour_that_rests_changes_nothing():
     beside, alone = (estimate(counted(recorded("one"), others)) for others in (1, None))
     assert not beside.estimate.shared
     assert beside.estimate.regime is alone.estimate.regime is not Regime.UNKNOWN
@@ -66,27 +66,23 @@ def test_a_neighbour_that_rests_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("others", [0, None])
-def test_nobody_counted_or_none_there_is_no_neighbour(others: float | None) -> None:
+def test_nobody_counted_or_none_there_is_no_neighbour(others):
     assert not estimate(counted(recorded("two"), others)).estimate.shared
 
 
 @pytest.mark.parametrize(("longer_ms", "shared"), [(1.5, False), (2.5, True)])
-def test_one_kernel_that_lasts_a_turn_longer_than_its_like_tells(
-    longer_ms: float, shared: bool
-) -> None:
+def test_one_kernel_that_lasts_a_turn_longer_than_its_like_tells(longer_ms, shared):
     kernels = [K(i * 5_000_000, i * 5_000_000 + 300_000) for i in range(20)]
     kernels[7] = K(35_000_000, 35_300_000 + round(longer_ms * 1e6))
     assert estimate(window(kernels, others=[(0, 1)])).estimate.shared == shared
 
 
-def test_under_mps_nobody_takes_turns() -> None:
+def test_under_mps_nobody_takes_turns():
     assert not estimate(replace(recorded("two"), mps=True)).estimate.shared
 
 
 @pytest.mark.parametrize("with_facts", [True, False])
-def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
-    monkeypatch: pytest.MonkeyPatch, with_facts: bool
-) -> None:
+def test_that_a_gpu_is_shared_through_mps_reaches_the_window(monkeypatch, with_facts):
     """From a sampler, and from a recording of before there were facts beside the sentences."""
     monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
     here = devices.tenants([5], None)
@@ -107,7 +103,7 @@ def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
     assert not timeline.window(span, 0).mps
 
 
-def test_the_count_before_a_burst_holds_in_it_for_a_while() -> None:
+def test_the_count_before_a_burst_holds_in_it_for_a_while():
     """They are counted every 5 s; a burst takes a few tenths of one."""
     timeline = Timeline()
     for frame in open_source(FOLDER / "two.brrr").frames():

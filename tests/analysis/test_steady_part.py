@@ -1,7 +1,5 @@
 """What a trace holds once is named, and not judged by; a step begins with its mark."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -76,7 +74,7 @@ class Trace:
         return analyze(open_source(path))
 
 
-def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path: Path) -> None:
+def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path):
     trace = Trace()
     trace.host("user_annotation", "ProfilerStep#6", 0, 30_000)
     for place in range(10):
@@ -87,7 +85,7 @@ def test_a_step_begins_with_its_mark_and_not_with_its_first_kernel(tmp_path: Pat
     assert shown.estimate.steps.step_ns == 29_950_000 and not shown.left_out
 
 
-def test_steps_of_a_host_that_waits_are_as_long_as_its_own(tmp_path: Path) -> None:
+def test_steps_of_a_host_that_waits_are_as_long_as_its_own(tmp_path):
     """From first kernel to first kernel they are not: a wait at a step's start goes to the one before."""
     trace = Trace()
     for number, (start, length) in enumerate([(0, 54_000), (54_000, 34_000), (88_000, 74_000)]):
@@ -99,7 +97,7 @@ def test_steps_of_a_host_that_waits_are_as_long_as_its_own(tmp_path: Path) -> No
     assert trace.judged(tmp_path).estimate.steps.step_ns == 54_000_000
 
 
-def test_the_line_of_the_work_before_the_first_kernel_is_named(tmp_path: Path) -> None:
+def test_the_line_of_the_work_before_the_first_kernel_is_named(tmp_path):
     trace = Trace()
     trace.host("user_annotation", "ProfilerStep#6", 0, 30_000)
     trace.host("python_function", "train.py(8): main", 0, 30_000)
@@ -111,7 +109,7 @@ def test_the_line_of_the_work_before_the_first_kernel_is_named(tmp_path: Path) -
     assert "the main thread is at images.py:390 normalize in" in phrases.because(shown.estimate)
 
 
-def test_a_step_of_which_nothing_was_recorded_is_no_part_of_the_window(tmp_path: Path) -> None:
+def test_a_step_of_which_nothing_was_recorded_is_no_part_of_the_window(tmp_path):
     trace = Trace()
     trace.step(0, 0, work=False)
     for number in (1, 2, 3, 4):
@@ -121,7 +119,7 @@ def test_a_step_of_which_nothing_was_recorded_is_no_part_of_the_window(tmp_path:
 
 
 @pytest.mark.parametrize("before", [0, 1, 20])
-def test_one_hole_is_named_and_the_busier_side_of_it_judged(tmp_path: Path, before: int) -> None:
+def test_one_hole_is_named_and_the_busier_side_of_it_judged(tmp_path, before):
     trace = Trace()
     for place in range(before):
         trace.kernel(place * 1_000, 950)
@@ -143,7 +141,7 @@ def test_one_hole_is_named_and_the_busier_side_of_it_judged(tmp_path: Path, befo
     assert "one gap of" in phrases.not_judged(shown) and "(cudaFree)" in phrases.not_judged(shown)
 
 
-def test_waits_that_come_again_are_judged(tmp_path: Path) -> None:
+def test_waits_that_come_again_are_judged(tmp_path):
     two = Trace()
     for start in (0, 50_000, 100_000):
         for place in range(10):
@@ -157,7 +155,7 @@ def test_waits_that_come_again_are_judged(tmp_path: Path) -> None:
     assert not loader.judged(tmp_path).left_out
 
 
-def test_what_comes_before_the_first_whole_step_is_start_up(tmp_path: Path) -> None:
+def test_what_comes_before_the_first_whole_step_is_start_up(tmp_path):
     trace = Trace()
     trace.kernel(-60_000, 1_000)
     for number in range(4):
@@ -183,7 +181,7 @@ def _with_odd_step(at: int, saves: int = 0) -> Trace:
 
 
 @pytest.mark.parametrize(("at", "steps"), [(1, 4), (4, 4)])
-def test_an_odd_step_is_told_apart(tmp_path: Path, at: int, steps: int) -> None:
+def test_an_odd_step_is_told_apart(tmp_path, at, steps):
     shown = _with_odd_step(at).judged(tmp_path)
     [odd] = shown.left_out
     assert (odd.what, odd.step) == (Once.ODD_STEP, at + 1)
@@ -191,7 +189,7 @@ def test_an_odd_step_is_told_apart(tmp_path: Path, at: int, steps: int) -> None:
     assert shown.estimate.account.idle_total_ns < 0.25 * shown.estimate.account.duration_ns
 
 
-def test_tensor_after_tensor_to_pageable_memory_is_a_checkpoint(tmp_path: Path) -> None:
+def test_tensor_after_tensor_to_pageable_memory_is_a_checkpoint(tmp_path):
     shown = _with_odd_step(3, saves=134).judged(tmp_path)
     [odd] = shown.left_out
     assert (odd.what, odd.step) == (Once.CHECKPOINT, 4)
@@ -206,7 +204,7 @@ def _rows(trace: Trace, folder: Path) -> dict[str, int]:
     return {row.name: row.device_ns for row in trace.judged(folder).tables.annotations}
 
 
-def test_streams_that_overlap_count_once_in_a_range(tmp_path: Path) -> None:
+def test_streams_that_overlap_count_once_in_a_range(tmp_path):
     trace = Trace()
     trace.host("user_annotation", "dispatch", 0, 1_000)
     for place in range(10):
@@ -216,9 +214,7 @@ def test_streams_that_overlap_count_once_in_a_range(tmp_path: Path) -> None:
     assert _rows(trace, tmp_path) == {"dispatch": 10_000_000}
 
 
-def test_a_profilers_step_has_what_ran_between_its_marks_whoever_launched_it(
-    tmp_path: Path,
-) -> None:
+def test_a_profilers_step_has_what_ran_between_its_marks_whoever_launched_it(tmp_path):
     trace = Trace()
     for number in range(3):
         trace.step(number, number * 10_000)
@@ -233,7 +229,7 @@ def test_a_profilers_step_has_what_ran_between_its_marks_whoever_launched_it(
     assert rows["ProfilerStep"] == 3 * 8 * 1_000_000
 
 
-def test_collectives_of_one_rank_have_size_type_and_rate(tmp_path: Path) -> None:
+def test_collectives_of_one_rank_have_size_type_and_rate(tmp_path):
     trace = Trace()
     for number in range(4):
         start = number * 10_000
@@ -262,7 +258,7 @@ def _module(name: str, parent: str | None, depth: int, ns: int) -> ModuleRow:
     return ModuleRow(name, parent, depth, 2, ns, ns, ns, 0, {"memory": ns}, 0.5)
 
 
-def test_equal_layers_are_one_row_and_what_they_hold_too() -> None:
+def test_equal_layers_are_one_row_and_what_they_hold_too():
     rows = [_module("Model_0", None, 0, 2_400)]
     for layer in range(24):
         rows.append(_module(f"Layer_{layer}", "Model_0", 1, 100))

@@ -26,7 +26,7 @@ LEAST_TOLD = 0.25
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
-def counted(request: pytest.FixtureRequest) -> list[Score]:
+def counted(request) -> list[Score]:
     folder = FOLDERS[request.param]
     if not folder.is_dir():
         pytest.skip("BRRRTOP_TRACES names no traces")
@@ -35,7 +35,7 @@ def counted(request: pytest.FixtureRequest) -> list[Score]:
     return result
 
 
-def test_the_split_is_that_of_the_counters(counted: list[Score]) -> None:
+def test_the_split_is_that_of_the_counters(counted):
     chosen_counted = [one for one in counted if one.coverage >= LEAST_TOLD]
     for one in chosen_counted:
         most = MISSED.get(one.name, 5.0 if one.coverage >= 0.95 else 10.0)
@@ -43,11 +43,11 @@ def test_the_split_is_that_of_the_counters(counted: list[Score]) -> None:
     assert sorted(one.error for one in chosen_counted)[len(chosen_counted) // 2] <= 1.0
 
 
-def test_no_time_of_families_that_move_elements_is_called_compute(counted: list[Score]) -> None:
+def test_no_time_of_families_that_move_elements_is_called_compute(counted):
     assert {one.name: one.moved for one in counted if one.moved} == {}
 
 
-def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
+def test_verdict_bar_and_rows_agree(counted):
     for one in counted:
         result = one.judged.estimate
         shares = {name: getattr(result.split, name) for name in ("compute", "memory", "overhead")}
@@ -56,7 +56,7 @@ def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
         assert all((row.roof_share is None) == bool(row.roof_share_why) for row in result.kernels)
 
 
-def test_sure_verdicts_on_counted_recordings_are_right() -> None:
+def test_sure_verdicts_on_counted_recordings_are_right():
     points = list(calibration.counted([calibration.RECORDINGS / "counted"]))
     sure = [one for one in points if one.confidence >= 0.95]
     assert len(points) >= 10 and sure

@@ -22,7 +22,7 @@ from tests.recorded import timeline_of
 US = 1_000
 
 
-def test_an_id_of_one_traced_span_is_not_that_of_another() -> None:
+def test_an_id_of_one_traced_span_is_not_that_of_another():
     kernels = [K(100, 200, corr=5), K(5_000, 5_100, corr=5), K(5_200, 5_300, corr=6)]
     calls = [C(50, 60, 5), C(4_900, 4_950, 6)]
     spans = (Span(90, 1_000), Span(4_990, 6_000))
@@ -33,7 +33,7 @@ def test_an_id_of_one_traced_span_is_not_that_of_another() -> None:
     assert correlation.call_of(later.activities, later.calls, spans).tolist() == [-1]
 
 
-def test_what_runs_out_after_a_span_belongs_to_it() -> None:
+def test_what_runs_out_after_a_span_belongs_to_it():
     kernels = [K(900, 990, corr=1), K(1_050, 1_100, corr=2), K(1_200, 1_250, corr=3)]
     calls = [C(800, 810, 1), C(820, 830, 2), C(1_150, 1_160, 3)]
     spans = (Span(700, 1_000), Span(9_000, 9_900))
@@ -52,7 +52,7 @@ def host_late() -> Window:
     return window(kernels, calls)
 
 
-def test_a_call_that_was_not_recorded_lies_as_far_ahead_as_the_others() -> None:
+def test_a_call_that_was_not_recorded_lies_as_far_ahead_as_the_others():
     w = host_late()
     rows = correlation.call_of(w.activities, w.calls)
     starts, ends, known = call_times(Facts(w, rows))
@@ -66,7 +66,7 @@ def test_a_call_that_was_not_recorded_lies_as_far_ahead_as_the_others() -> None:
     assert account.idle_ns["launch"] == sum(account.idle_ns.values())
 
 
-def test_such_a_call_never_comes_after_the_launch_behind_it() -> None:
+def test_such_a_call_never_comes_after_the_launch_behind_it():
     kernels = [K(0, 5 * US, corr=1), K(45 * US, 46 * US, D2H), K(60 * US, 61 * US, corr=2)]
     calls = [C(-8 * US, -3 * US, 1), C(1 * US, 2 * US, 2)]
     w = window(kernels, calls)
@@ -76,7 +76,7 @@ def test_such_a_call_never_comes_after_the_launch_behind_it() -> None:
     assert booked(w).idle_ns["device"] > 0
 
 
-def test_where_some_calls_of_a_type_are_recorded_a_missing_one_stays_unknown() -> None:
+def test_where_some_calls_of_a_type_are_recorded_a_missing_one_stays_unknown():
     kernels = [K(0, 5 * US, corr=1), K(45 * US, 46 * US, D2H), K(60 * US, 61 * US, corr=2)]
     kernels += [K(90 * US, 91 * US, D2H, corr=3)]
     calls = [C(-8 * US, -3 * US, 1), C(50 * US, 55 * US, 2), C(80 * US, 85 * US, 3, CallClass.COPY)]
@@ -88,7 +88,7 @@ def test_where_some_calls_of_a_type_are_recorded_a_missing_one_stays_unknown() -
     assert not call_times(Facts(nothing, rows))[2].any()
 
 
-def test_an_id_that_every_burst_gives_anew_belongs_to_the_call_before_the_kernel() -> None:
+def test_an_id_that_every_burst_gives_anew_belongs_to_the_call_before_the_kernel():
     begun = [1_000_000_000 * burst for burst in range(30)]
     kernels = [K(at + 50, at + 60, corr=7) for at in begun]
     calls = [C(at + 10, at + 20, corr=7) for at in begun]
@@ -123,32 +123,32 @@ def graph(*nodes: tuple[int, int], called: int = -100) -> Window:
     return window([K(a * US, b * US, corr=c) for a, b, c in kernels], calls)
 
 
-def test_a_hole_within_one_graph_launch_is_unknown_and_not_idle() -> None:
+def test_a_hole_within_one_graph_launch_is_unknown_and_not_idle():
     result = booked(graph((0, 10), (50, 60), (80, 90), (300, 310)))
     assert result.unrecorded_ns == result.unknown_ns == (40 + 210) * US  # 20 us are no hole
     assert result.idle_ns["device"] == 20 * US == result.idle_total_ns
 
 
-def test_a_hole_before_the_first_recorded_node_is_unknown() -> None:
+def test_a_hole_before_the_first_recorded_node_is_unknown():
     assert booked(graph((500, 510))).unrecorded_ns == 500 * US
     late = booked(graph((500, 510), called=100))  # the host's part is the host's
     assert late.unrecorded_ns == 390 * US
     assert late.idle_total_ns == 110 * US
 
 
-def test_a_hole_that_another_stream_fills_is_no_idle_time() -> None:
+def test_a_hole_that_another_stream_fills_is_no_idle_time():
     w = graph((0, 10), (300, 310))
     filled = window([K(0, 320 * US, corr=9, stream=8), *kernels_of(w)], calls_of(w))
     assert booked(filled).unrecorded_ns == 0
 
 
-def test_the_same_hole_between_plain_launches_is_the_device() -> None:
+def test_the_same_hole_between_plain_launches_is_the_device():
     kernels = [K(0, 10 * US, corr=1), K(300 * US, 310 * US, corr=2)]
     result = booked(window(kernels, [C(-90 * US, -80 * US, 1), C(-70 * US, -60 * US, 2)]))
     assert (result.unrecorded_ns, result.idle_ns["device"]) == (0, 290 * US)
 
 
-def test_a_run_that_is_mostly_unrecorded_gets_the_reason_and_no_verdict() -> None:
+def test_a_run_that_is_mostly_unrecorded_gets_the_reason_and_no_verdict():
     judged = estimate(graph(*((i * 1_000, i * 1_000 + 300) for i in range(20))))
     assert judged.estimate.regime is Regime.UNKNOWN
     assert "nodes of CUDA graphs" in phrases.because(judged.estimate)
@@ -170,7 +170,7 @@ def account_of(demo: str) -> Account:
 
 
 @pytest.mark.parametrize("demo", METERED)
-def test_a_planted_stall_is_booked_within_five_points_of_the_scripts_own_meter(demo: str) -> None:
+def test_a_planted_stall_is_booked_within_five_points_of_the_scripts_own_meter(demo):
     account = account_of(demo)
     # A copy from pageable memory is staged by the host before and after what the device moves.
     copies = account.exposed_copy_ns + account.idle_ns["sync"]
@@ -179,7 +179,7 @@ def test_a_planted_stall_is_booked_within_five_points_of_the_scripts_own_meter(d
 
 
 @pytest.mark.parametrize("demo", ["sync-bound", "launch-bound"])
-def test_what_was_not_recorded_leaves_no_idle_time_unexplained(demo: str) -> None:
+def test_what_was_not_recorded_leaves_no_idle_time_unexplained(demo):
     """Memsets bring no calls, and ids start anew with each burst: neither may show as idle time."""
     account = account_of(demo)
     unexplained = account.idle_ns["unknown"] + account.idle_ns["device"]

@@ -28,25 +28,25 @@ def stream(
     return kernels, calls
 
 
-def test_long_tensor_core_products_back_to_back_are_compute() -> None:
+def test_long_tensor_core_products_back_to_back_are_compute():
     result = estimate(window(*stream(50, 500 * US, 1 * US))).estimate
     assert result.regime is Regime.COMPUTE
     assert result.launch.rho == 1.0
 
 
-def test_streaming_kernels_are_memory() -> None:
+def test_streaming_kernels_are_memory():
     result = estimate(window(*stream(50, 200 * US, 1 * US, ADD, blocks=131072))).estimate
     assert result.regime is Regime.MEMORY
     assert result.kernels[0].side is Side.MEMORY
 
 
-def test_tiny_kernels_launched_one_by_one_are_overhead_by_launch() -> None:
+def test_tiny_kernels_launched_one_by_one_are_overhead_by_launch():
     result = estimate(window(*stream(200, 2 * US, 8 * US, ADD, blocks=2, lead=1 * US))).estimate
     assert (result.regime, result.cause) == (Regime.OVERHEAD, "launch")
     assert result.launch.share_under_10us == 1.0
 
 
-def test_halves_of_each_are_mixed() -> None:
+def test_halves_of_each_are_mixed():
     a, ca = stream(20, 500 * US, 1 * US)
     b, cb = stream(20, 500 * US, 1 * US, ADD, blocks=131072)
     shift = a[-1].end + US
@@ -55,7 +55,7 @@ def test_halves_of_each_are_mixed() -> None:
     assert estimate(window(a + b, ca + cb)).estimate.regime is Regime.MIXED
 
 
-def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
+def test_kernels_of_no_known_name_are_unknown_and_said_so():
     result = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
     assert result.regime is Regime.UNKNOWN
     assert result.split.unknown > 0.9
@@ -63,12 +63,12 @@ def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
     assert result.kernels[0].evidence == "L0"
 
 
-def test_a_waiting_collective_is_not_work() -> None:
+def test_a_waiting_collective_is_not_work():
     result = estimate(window(*stream(50, 500 * US, 1 * US, NCCL, blocks=24))).estimate
     assert (result.regime, result.cause) == (Regime.OVERHEAD, "exposed_comm")
 
 
-def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> None:
+def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name():
     w = window(*stream(20, 60 * US, 1 * US))
     op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
     n = len(w.activities)
@@ -80,7 +80,7 @@ def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> No
     assert by_shape.regime is Regime.MEMORY
 
 
-def test_steps_come_from_marks_when_there_are_any() -> None:
+def test_steps_come_from_marks_when_there_are_any():
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
     result = estimate(window(kernels, calls, marks)).estimate.steps
@@ -89,8 +89,8 @@ def test_steps_come_from_marks_when_there_are_any() -> None:
 
 @pytest.mark.parametrize(("launches_known", "count"), [(True, 3), (False, 4)])
 def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_did(
-    launches_known: bool, count: int
-) -> None:
+    launches_known, count
+):
     """Marks 10 us apart while the queue fills, 110 us once it is full: the GPU needs 110 for ten
     kernels. Of the first step's nobody knows when the work before them ended."""
     kernels, calls = stream(40, 10 * US, 1 * US)
@@ -107,7 +107,7 @@ def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_did(
     assert result.steps_covered == pytest.approx(count, abs=0.15)
 
 
-def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
+def test_steps_come_from_the_period_of_the_sequence_otherwise():
     kernels = []
     at = 0
     for _ in range(6):
@@ -125,7 +125,7 @@ def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
     assert result.step_ns == at // 6
 
 
-def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
+def test_kernels_that_ran_once_do_not_hide_the_period():
     step = [f"k{i}_gemm" for i in range(100)]
     once = [f"tuned{i}_gemm" for i in range(70)]
     names = [*once[:30], *step * 8, *once[30:]]
@@ -138,9 +138,7 @@ def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
     ("before", "after", "counted"),
     [(["patches", "cat"], ["norm", "head"], None), (["k6", "k7"], ["k0", "k1"], 11)],
 )
-def test_layers_of_one_pass_are_no_steps(
-    before: list[str], after: list[str], counted: int | None
-) -> None:
+def test_layers_of_one_pass_are_no_steps(before, after, counted):
     """What torch recorded of one pass has its embedding before the layers and its head after them."""
     names = [*before, *[f"k{i}" for i in range(8)] * 12, *after]
     kernels = [K(i * 20, i * 20 + 10, f"{name}_gemm") for i, name in enumerate(names)]
@@ -149,7 +147,7 @@ def test_layers_of_one_pass_are_no_steps(
 
 
 @pytest.mark.parametrize("late", [0, 5_000], ids=["kernels", "time"])
-def test_what_most_of_a_window_is_not_is_no_step(late: int) -> None:
+def test_what_most_of_a_window_is_not_is_no_step(late):
     """Ten runs of one algorithm, then as many of another; or one last kernel, long after all others."""
     names = [
         f"{kind}{i}_gemm" for kind in "ab"[: 2 - bool(late)] for _ in range(10) for i in range(5)
@@ -159,14 +157,14 @@ def test_what_most_of_a_window_is_not_is_no_step(late: int) -> None:
     assert steps.find_steps(facts_of(seen)).count is None
 
 
-def test_noise_has_no_steps() -> None:
+def test_noise_has_no_steps():
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
     w = window(kernels)
     assert steps.find_steps(facts_of(w)).count is None
 
 
-def test_a_compile_in_the_window_means_warming_up() -> None:
+def test_a_compile_in_the_window_means_warming_up():
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)] + [
         M(5, 90, MarkClass.COMPILE)
@@ -185,7 +183,7 @@ def _launched_one_by_one(long_us: dict[int, int], count: int = 60) -> Window:
     return window(kernels, calls)
 
 
-def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warming_up() -> None:
+def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warming_up():
     """CUDA loads a kernel's module when it is launched first, and profilers record no such load."""
     first = _launched_one_by_one(dict.fromkeys(range(1, 10), 2_000))
     rows = correlation.call_of(first.activities, first.calls)
@@ -200,7 +198,7 @@ def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warmin
         assert not estimate(shorter).estimate.steps.warming_up
 
 
-def test_a_search_for_the_quickest_convolution_is_a_start() -> None:
+def test_a_search_for_the_quickest_convolution_is_a_start():
     names = (
         "implicit_convolve_sgemm",
         "im2col4d_kernel",
@@ -220,13 +218,13 @@ def test_a_search_for_the_quickest_convolution_is_a_start() -> None:
     assert not is_start(names[:3] * 2, CallClass.ALLOC)
 
 
-def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
+def test_a_first_launch_into_a_full_queue_loads_nothing():
     kernels = [K(0, 5_000 * US, "k0_gemm", 1), K(5_001 * US, 5_050 * US, "k1_gemm", 2)]
     w = window(kernels, [C(-20 * US, -10 * US, 1), C(10 * US, 4_000 * US, 2)])
     assert launches.loading_ns(facts_of(w)) == 0
 
 
-def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
+def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up():
     def is_warming_up(steps_seen: int, load_at: int) -> bool:
         kernels, calls = stream(10 * steps_seen, 10 * US, 1 * US)
         calls = [C(load_at, load_at + 5 * US, kind=CallClass.MODULE), *calls]
@@ -240,7 +238,7 @@ def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
     assert not is_warming_up(30, 120 * US)
 
 
-def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
+def test_between_bursts_steps_have_a_length_but_do_not_count():
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 44 * US)]
     spans = (Span(0, 140 * US), Span(300 * US, 400 * US))
@@ -249,7 +247,7 @@ def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(("measured", "shown"), [(0.5, 0.5), (1.1, 1.0), (1.3, None), (None, None)])
-def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: float | None) -> None:
+def test_no_share_of_a_roof_is_above_the_roof(measured, shown):
     kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
     result = estimate(window(kernels, calls))
     group = replace(result.facts.labels.groups[0], memory_share_of_roof=measured)
@@ -257,7 +255,7 @@ def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: flo
     assert share_of_roof(replace(group, side=Side.COMM)) is None
 
 
-def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() -> None:
+def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it():
     w = window(*stream(20, 60 * US, 1 * US))
     op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
     n = len(w.activities)
@@ -267,7 +265,7 @@ def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() ->
     assert {row.evidence for row in rows} == {"L1"}
 
 
-def test_a_step_that_only_began_to_run_is_no_step() -> None:
+def test_a_step_that_only_began_to_run_is_no_step():
     """The host is two steps ahead: the window ends within the third on the device."""
     kernels, calls = stream(30, 100 * US, 0, ADD, blocks=4_000)
     calls = [replace(c, start=k * US, end=k * US + 500) for k, c in enumerate(calls)]
@@ -299,23 +297,19 @@ def _sparse(late: bool) -> tuple[list[K], list[C]]:
         ("train.py:8 main | rows = self.scale(rows)", "host", 0.0),
     ],
 )
-def test_a_host_that_reads_files_is_io_and_its_cause_is_known(
-    line: str, cause: str, known: float
-) -> None:
+def test_a_host_that_reads_files_is_io_and_its_cause_is_known(line, cause, known):
     result = estimate(window(*_sparse(late=True), _absences(line))).estimate
     assert (result.regime, result.cause) == (Regime.OVERHEAD, cause)
     assert result.host_cause_known == pytest.approx(known, abs=0.01)
 
 
 @pytest.mark.parametrize(("count", "cause"), [(1, "other_process"), (0, "device")])
-def test_queued_work_waits_for_another_process_only_where_one_was_counted(
-    count: int, cause: str
-) -> None:
+def test_queued_work_waits_for_another_process_only_where_one_was_counted(count, cause):
     result = estimate(window(*_sparse(late=False), others=[(0, count)])).estimate
     assert (result.regime, result.cause) == (Regime.OVERHEAD, cause)
 
 
-def test_neighbours_are_those_of_the_same_stream_in_order() -> None:
+def test_neighbours_are_those_of_the_same_stream_in_order():
     kernels = [K(i * 10, i * 10 + 9, GEMM if i % 3 == 1 else ADD) for i in range(9)]
     kernels += [K(i * 10 + 5, i * 10 + 9, NCCL, stream=20) for i in range(9)]
     neighbours = find_neighbours(facts_of(window(kernels)), [GEMM, NCCL])
@@ -326,20 +320,20 @@ def test_neighbours_are_those_of_the_same_stream_in_order() -> None:
     assert gemm.step_place is None
 
 
-def test_at_the_edge_of_the_window_there_are_fewer() -> None:
+def test_at_the_edge_of_the_window_there_are_fewer():
     neighbours = find_neighbours(facts_of(window([K(0, 9), K(10, 19, ADD)])), [GEMM, ADD])
     assert neighbours[GEMM].names == (GEMM, ADD)
     assert neighbours[GEMM].at == 0
     assert neighbours[ADD].at == 1
 
 
-def test_the_place_is_the_middle_one_over_all_steps() -> None:
+def test_the_place_is_the_middle_one_over_all_steps():
     steps = Steps(spans=(Span(0, 100), Span(100, 300)))
     kernels = [K(50, 60), K(120, 130), K(260, 270), K(900, 910)]
     place = find_neighbours(facts_of(window(kernels)).stepped(steps), [GEMM])[GEMM].step_place
     assert place == 0.5
 
 
-def test_names_that_did_not_run_and_empty_windows_have_none() -> None:
+def test_names_that_did_not_run_and_empty_windows_have_none():
     assert find_neighbours(facts_of(window([K(0, 9)])), ["other"]) == {}
     assert find_neighbours(facts_of(window([], span=(0, 10))), [GEMM]) == {}

@@ -21,14 +21,14 @@ TRACE = ROOT / "tests" / "recordings" / "traces" / "stacks.json.gz"
 Trained = tuple[dict[str, dict[str, Any]], str]
 
 
-def test_every_public_name_is_there_and_no_other_is() -> None:
+def test_every_public_name_is_there_and_no_other_is():
     assert all(getattr(brrrtop, name) is not None for name in brrrtop.__all__)
     assert dir(brrrtop) == brrrtop.__all__
     with pytest.raises(AttributeError, match="no attribute 'analyse'"):
         brrrtop.analyse  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_report_says_what_the_command_says(tmp_path: Path) -> None:
+def test_a_report_says_what_the_command_says(tmp_path):
     report = brrrtop.analyze(TRACE)
     source = open_source(TRACE)
     assert report.to_dict() == document(analyze_source(source))
@@ -45,17 +45,17 @@ def test_a_report_says_what_the_command_says(tmp_path: Path) -> None:
         report.export("pdf", tmp_path / "a.pdf")
 
 
-def test_a_notebook_shows_the_page_without_its_frame() -> None:
+def test_a_notebook_shows_the_page_without_its_frame():
     shown = brrrtop.analyze(TRACE)._repr_html_()
     assert shown.startswith("<style>") and "<svg" in shown and "<html" not in shown
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_read_says_why(tmp_path):
     with pytest.raises(BadInput):
         brrrtop.analyze(tmp_path / "none.json")
 
 
-def test_figures_are_numbers_that_were_measured() -> None:
+def test_figures_are_numbers_that_were_measured():
     report = brrrtop.analyze(TRACE).to_dict()
     figures = figures_of(report)
     assert figures["brrrtop/split/overhead"] == report["split"]["overhead"]
@@ -84,7 +84,7 @@ def trained() -> Trained:
     return {line["mode"]: line for line in lines}, done.stderr
 
 
-def test_a_training_is_watched_from_within_and_nothing_of_it_stays(trained: Trained) -> None:
+def test_a_training_is_watched_from_within_and_nothing_of_it_stays(trained):
     results, errors = trained
     result = results["fine"]
     assert result["problem"] is None and result["count"] >= 3, errors
@@ -97,15 +97,13 @@ def test_a_training_is_watched_from_within_and_nothing_of_it_stays(trained: Trai
     assert f"attach {pid} " not in listed.stdout
 
 
-def test_a_log_that_fails_ends_the_log_and_not_the_training(trained: Trained) -> None:
+def test_a_log_that_fails_ends_the_log_and_not_the_training(trained):
     results, errors = trained
     assert "disk full" in results["bad log"]["problem"] and results["bad log"]["loss"] < 1
     assert errors.count("disk full") == 1
 
 
-def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_training_alone(
-    trained: Trained,
-) -> None:
+def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_training_alone(trained):
     result = trained[0]["unwatched"]
     problem, count = result["reports"]
     assert problem and count == 0

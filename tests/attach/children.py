@@ -1,7 +1,5 @@
 """Child processes that do what trainers do, and the texts that are run in them."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """Skips what this machine forbids, and a stand-in for the agent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -52,7 +50,7 @@ def _payload(agent_dir: str, library: str, socket: str, options: str = "", pid: 
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentFiles:
+def stand_in(tmp_path, monkeypatch) -> AgentFiles:
     """An agent that only listens and says hello, in place of the real one."""
     monkeypatch.setattr(bootstrap, "payload", _payload)
     folder = tmp_path / "agent"
@@ -65,7 +63,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentFiles:
 
 
 @pytest.fixture
-def refusing(stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch) -> AgentFiles:
+def refusing(stand_in: AgentFiles, monkeypatch) -> AgentFiles:
     """An agent that says why it does not start."""
 
     def payload(_: str, __: str, socket: str, options: str = "", pid: int = 0) -> str:

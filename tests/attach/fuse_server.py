@@ -4,8 +4,6 @@ and rclone do, ends a call with EINTR when the kernel says that its caller was i
 Source: Linux `include/uapi/linux/fuse.h`, protocol 7.31.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

@@ -1,7 +1,5 @@
 """Work with another user's rights: in one thread, and nowhere else."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -21,7 +19,7 @@ def ids(tid: int) -> dict[str, list[str]]:
     return {name: text.split() for name, text in pairs}
 
 
-def test_only_the_effective_ids_of_only_that_thread_change(root: None) -> None:
+def test_only_the_effective_ids_of_only_that_thread_change(root):
     before = ids(os.getpid())
     inside, beside = run_as(
         STRANGER, STRANGER + 1, lambda: (ids(threading.get_native_id()), ids(os.getpid()))
@@ -37,7 +35,7 @@ def test_only_the_effective_ids_of_only_that_thread_change(root: None) -> None:
     assert os.geteuid() == 0
 
 
-def test_the_user_cannot_do_what_only_root_can(root: None, tmp_path: Path) -> None:
+def test_the_user_cannot_do_what_only_root_can(root, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -47,19 +45,17 @@ def test_the_user_cannot_do_what_only_root_can(root: None, tmp_path: Path) -> No
     assert secret.read_text() == "root's"
 
 
-def test_the_result_and_the_fault_come_back() -> None:
+def test_the_result_and_the_fault_come_back():
     assert run_as(os.geteuid(), os.getegid(), lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         run_as(STRANGER, STRANGER, lambda: 1 // 0)
 
 
-def test_work_for_ourselves_starts_no_thread() -> None:
+def test_work_for_ourselves_starts_no_thread():
     assert run_as(os.geteuid(), os.getegid(), threading.get_ident) == threading.get_ident()
 
 
-def test_an_interrupt_waits_for_the_work_and_comes_then(
-    root: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_waits_for_the_work_and_comes_then(root, monkeypatch):
     """What it works on must not be taken away under it."""
     done, join, interrupts = threading.Event(), threading.Thread.join, iter([KeyboardInterrupt])
 
@@ -78,7 +74,7 @@ def test_an_interrupt_waits_for_the_work_and_comes_then(
     assert done.is_set()
 
 
-def test_root_without_the_right_to_change_users_says_so(root: None) -> None:
+def test_root_without_the_right_to_change_users_says_so(root):
     """Of a container without CAP_SETUID; the bounding set is of a child, and not given back."""
     reading, writing = os.pipe()
     child = os.fork()

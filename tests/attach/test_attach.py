@@ -1,7 +1,5 @@
 """The whole way into a real child and out again, with a stand-in for the agent."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -41,9 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
 
-def test_attach_finds_the_shortest_way_and_says_what_it_cost(
-    tracing: None, stand_in: AgentFiles
-) -> None:
+def test_attach_finds_the_shortest_way_and_says_what_it_cost(tracing, stand_in):
     texts: list[str] = []
     with python(children.BUSY) as one:
         attached = attach(one.pid, stand_in, "a=b", need_torch=False, report=texts.append)
@@ -62,9 +58,7 @@ def test_attach_finds_the_shortest_way_and_says_what_it_cost(
         assert one.alive
 
 
-def test_a_blocked_main_thread_is_entered_through_another(
-    tracing: None, stand_in: AgentFiles
-) -> None:
+def test_a_blocked_main_thread_is_entered_through_another(tracing, stand_in):
     with python(children.BLOCKED) as one:
         attached = attach(one.pid, stand_in, need_torch=False)
         assert attached.method == "parked thread"
@@ -73,7 +67,7 @@ def test_a_blocked_main_thread_is_entered_through_another(
         attached.place.remove()  # type: ignore[union-attr]
 
 
-def test_what_the_agent_refuses_is_told_at_once(tracing: None, refusing: AgentFiles) -> None:
+def test_what_the_agent_refuses_is_told_at_once(tracing, refusing):
     with python(children.BUSY) as one:
         began = time.monotonic()
         with pytest.raises(CollectorError, match="another machine") as caught:
@@ -87,9 +81,7 @@ def left_behind(pid: int) -> list[str]:
     return [str(p) for base in ("/tmp", "/dev/shm") for p in Path(base).glob(f"brrrtop-*-{pid}-*")]
 
 
-def test_without_an_answer_every_way_is_named_with_its_reason(
-    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_answer_every_way_is_named_with_its_reason(tracing, stand_in, monkeypatch):
     from collectors.attach import bootstrap
 
     monkeypatch.setattr(bootstrap, "payload", lambda *_: "pass")
@@ -105,9 +97,7 @@ def test_without_an_answer_every_way_is_named_with_its_reason(
         assert left_behind(one.pid) == []
 
 
-def test_a_call_that_hangs_with_the_gil_is_waited_for_no_longer_than_said(
-    tracing: None, stand_in: AgentFiles
-) -> None:
+def test_a_call_that_hangs_with_the_gil_is_waited_for_no_longer_than_said(tracing, stand_in):
     code = "import ctypes, threading, time\n"
     code += "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     with python(code + "ctypes.PyDLL(None).sleep(600)") as one:
@@ -127,12 +117,12 @@ def refused_with(kind: type[CollectorError], pid: int, files: AgentFiles) -> Col
     return caught.value
 
 
-def test_a_process_that_is_not_there_is_refused(stand_in: AgentFiles) -> None:
+def test_a_process_that_is_not_there_is_refused(stand_in):
     fault = refused_with(NoSuchProcess, 2**22 - 1, stand_in)
     assert fault.exit_code == 3
 
 
-def test_a_zombie_has_exited(stand_in: AgentFiles) -> None:
+def test_a_zombie_has_exited(stand_in):
     process = subprocess.Popen(["true"])
     try:
         while proc.stat(process.pid)[0] != "Z":
@@ -142,7 +132,7 @@ def test_a_zombie_has_exited(stand_in: AgentFiles) -> None:
         process.wait()
 
 
-def test_a_number_that_went_to_another_process_is_noticed() -> None:
+def test_a_number_that_went_to_another_process_is_noticed():
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         assert sheet.still_the_same()
@@ -150,7 +140,7 @@ def test_a_number_that_went_to_another_process_is_noticed() -> None:
         assert not older.still_the_same()
 
 
-def test_a_thread_number_names_its_process(stand_in: AgentFiles) -> None:
+def test_a_thread_number_names_its_process(stand_in):
     with python(children.BLOCKED) as one:
         until_s = time.monotonic() + 60
         while not (others := {*os.listdir(f"/proc/{one.pid}/task")} - {str(one.pid)}):
@@ -161,17 +151,17 @@ def test_a_thread_number_names_its_process(stand_in: AgentFiles) -> None:
         assert fault.action == f"brrrtop attach {one.pid}"
 
 
-def test_a_program_that_is_not_python_is_refused_by_its_name(stand_in: AgentFiles) -> None:
+def test_a_program_that_is_not_python_is_refused_by_its_name(stand_in):
     with children.child(["sleep", "20"]) as one:
         assert "sleep" in refused_with(NotPython, one.pid, stand_in).message
 
 
-def test_a_python_without_torch_is_refused(stand_in: AgentFiles) -> None:
+def test_a_python_without_torch_is_refused(stand_in):
     with python(children.SLEEPING) as one:
         assert "torch" in refused_with(NoTorch, one.pid, stand_in).message
 
 
-def test_a_stopped_trainer_is_left_alone(stand_in: AgentFiles) -> None:
+def test_a_stopped_trainer_is_left_alone(stand_in):
     with python(children.BUSY) as one:
         os.kill(one.pid, signal.SIGSTOP)
         while one.state != "T":
@@ -186,9 +176,7 @@ def test_a_stopped_trainer_is_left_alone(stand_in: AgentFiles) -> None:
     [("none", False, True, None), ("none", False, False, NotPython), ((3, 8), True, True, Unsupported),
      ((3, 9), False, False, NoTorch), ((3, 9), False, True, None), (None, True, False, None)],
 )  # fmt: skip
-def test_what_a_process_must_be_to_be_entered(
-    version: Any, torch: bool, driver: bool, refused: type[CollectorError] | None
-) -> None:
+def test_what_a_process_must_be_to_be_entered(version, torch, driver, refused):
     """`none`: it is no Python; None: one of which nobody knows the version."""
     build = None if version == "none" else PythonBuild("", version, True, False)
     sheet = SimpleNamespace(pid=os.getpid(), state="S", name="x", python=build, has_torch=torch)
@@ -197,16 +185,14 @@ def test_what_a_process_must_be_to_be_entered(
         access.check(cast("Any", sheet))
 
 
-def test_who_is_gone_is_told_as_such_whatever_the_kernel_answered() -> None:
+def test_who_is_gone_is_told_as_such_whatever_the_kernel_answered():
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         assert isinstance(access.refusal(sheet, errno.ESRCH), NoSuchProcess)
     assert isinstance(access.refusal(sheet, errno.EPERM), NoSuchProcess)
 
 
-def test_a_trainer_that_exits_during_the_attach_is_told_as_such(
-    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_that_exits_during_the_attach_is_told_as_such(tracing, stand_in, monkeypatch):
     from collectors.attach import bootstrap
 
     monkeypatch.setattr(bootstrap, "payload", lambda *_: "import os; os._exit(0)")
@@ -242,9 +228,7 @@ def readable_copy(to: Path) -> Path:
     return to
 
 
-def test_another_users_process_is_refused_with_the_command_that_helps(
-    root: None, tmp_path: Path
-) -> None:
+def test_another_users_process_is_refused_with_the_command_that_helps(root, tmp_path):
     copy = readable_copy(tmp_path)
     interpreter = "/usr/bin/python3"
     if not Path(interpreter).exists():
@@ -262,7 +246,7 @@ def test_another_users_process_is_refused_with_the_command_that_helps(
     assert f"sudo $(which brrrtop) attach {one.pid}" in done.stdout
 
 
-def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_for_another_user_name_the_owner(monkeypatch):
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         theirs = processes.Process(**{**vars(sheet), "uid": NOBODY})
@@ -284,9 +268,7 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
     [(False, 0, "belongs to user"), (True, 0, "security profile"), (True, 1000, "security profile"),
      (False, 1000, "closed itself")],
 )  # fmt: skip
-def test_a_refusal_names_what_stands_in_the_way(
-    able: bool, owner: int, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_names_what_stands_in_the_way(able, owner, words, monkeypatch):
     monkeypatch.setattr(access, "yama_scope", lambda: 0)
     monkeypatch.setattr(access, "_is_confined", lambda: False)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: able)
@@ -303,9 +285,7 @@ def test_a_refusal_names_what_stands_in_the_way(
     ("scope", "words"),
     [(1, "ancestors"), (2, "administrators"), (3, "next boot")],
 )
-def test_where_yama_forbids_tracing_what_helps_is_named(
-    scope: int, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_yama_forbids_tracing_what_helps_is_named(scope, words, monkeypatch):
     monkeypatch.setattr(access, "yama_scope", lambda: scope)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
     with children.child(["sleep", "20"]) as one:
@@ -315,9 +295,7 @@ def test_where_yama_forbids_tracing_what_helps_is_named(
         assert ("sudo" in fault.action) == (scope < 3)
 
 
-def test_root_enters_another_users_trainer_and_gives_it_its_folder(
-    tracing: None, root: None, stand_in: AgentFiles
-) -> None:
+def test_root_enters_another_users_trainer_and_gives_it_its_folder(tracing, root, stand_in):
     if not Path("/usr/bin/python3").exists():
         pytest.skip("needs a Python that every user may run")
     code = "import os; os.setgid(65534); os.setuid(65534)\n" + children.BUSY
@@ -335,19 +313,19 @@ def test_root_enters_another_users_trainer_and_gives_it_its_folder(
         assert left_behind(one.pid) == []
 
 
-def test_a_process_without_an_agent_has_none() -> None:
+def test_a_process_without_an_agent_has_none():
     with python(children.SLEEPING) as one:
         assert find_agent(processes.read(one.pid)) is None
 
 
-def test_remote_exec_says_why_not() -> None:
+def test_remote_exec_says_why_not():
     with python(children.SLEEPING) as one:
         reason = why_not_remote(processes.read(one.pid))
     if sys.version_info < (3, 14):
         assert "3.14" in reason
 
 
-def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None) -> None:
+def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing):
     pytest.importorskip("torch")
     from collectors.attach import agent_library
 
@@ -370,9 +348,7 @@ def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None
         assert one.alive
 
 
-def test_a_trainer_in_a_container_is_entered_from_the_host(
-    tracing: None, root: None, stand_in: AgentFiles
-) -> None:
+def test_a_trainer_in_a_container_is_entered_from_the_host(tracing, root, stand_in):
     unshare = shutil.which("unshare")
     python = Path(sys.executable).resolve()  # an environment of ours may lie in the /tmp that goes
     inside = f"mount -t tmpfs none /tmp && exec {python} -c '{children.BUSY}'"

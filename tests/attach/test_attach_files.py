@@ -1,7 +1,5 @@
 """The trainer's private folder against a trainer's user who swaps it for a link meanwhile."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -71,7 +69,7 @@ def base() -> Iterator[Path]:
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path) -> Path:
     """A folder of root's that anyone may enter, with a file that nobody else may read."""
     folder = tmp_path / "victim"
     folder.mkdir(mode=0o755)
@@ -84,7 +82,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def many_files(tmp_path: Path) -> AgentFiles:
+def many_files(tmp_path) -> AgentFiles:
     """An agent of many files, in a folder that only root can read, so that they are copied."""
     folder = tmp_path / "ours" / "agent"
     folder.mkdir(parents=True)
@@ -110,12 +108,12 @@ def _python() -> str:
 
 
 def test_root_gives_nothing_away_to_a_user_who_swaps_the_folder_for_a_link(
-    root: None,
-    base: Path,
-    victim: Path,
-    many_files: AgentFiles,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    root,
+    base,
+    victim,
+    many_files,
+    monkeypatch,
+):
     monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     with attacker(base, victim) as one:
         sheet = processes.read(one.pid)
@@ -151,9 +149,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
     return True
 
 
-def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
-    root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_and_all_in_it_belong_to_the_trainers_user(root, base, many_files, monkeypatch):
     monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     os.chown(a_folder(base, 2**22 - 1, 77), STRANGER, STRANGER)
     with of_the_stranger() as one:
@@ -174,9 +170,9 @@ def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
 
 @pytest.mark.parametrize("kind", ["hard link", "link", "pipe"])
 def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
-    kind: str, root: None, base: Path, victim: Path, many_files: AgentFiles,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    kind, root, base, victim, many_files,
+    monkeypatch,
+):  # fmt: skip
     monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     with of_the_stranger() as one:
         place = files.prepare(processes.read(one.pid), many_files)
@@ -193,8 +189,8 @@ def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
 
 
 def test_links_of_a_container_never_lead_to_the_hosts_folders(
-    root: None, tmp_path: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    root, tmp_path, many_files, monkeypatch
+):
     """The link is absolute: inside it names a folder of the container, outside one of the host."""
     with tempfile.TemporaryDirectory(prefix="h", dir="/tmp") as host:
         inside = tmp_path / "image"
@@ -234,7 +230,7 @@ def sweep(base: Path, pid: int) -> None:
         os.close(handle)
 
 
-def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_path):
     ours = processes.read(os.getpid()).start_ticks
     living = a_folder(tmp_path, os.getpid(), ours)
     reused = a_folder(tmp_path, os.getpid(), ours - 1)
@@ -248,7 +244,7 @@ def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_pa
     assert not dead.exists()
 
 
-def test_root_sweeps_only_what_the_trainers_user_owns(root: None, base: Path) -> None:
+def test_root_sweeps_only_what_the_trainers_user_owns(root, base):
     roots, strangers = a_folder(base, 2**22 - 1, 77), a_folder(base, 2**22 - 1, 78)
     os.chown(strangers, STRANGER, STRANGER)
     with of_the_stranger() as one:
@@ -256,7 +252,7 @@ def test_root_sweeps_only_what_the_trainers_user_owns(root: None, base: Path) ->
     assert roots.exists() and not strangers.exists()
 
 
-def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root: None, base: Path) -> None:
+def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root, base):
     """It named its socket below a folder of its own, and put a link there afterwards."""
     with tempfile.TemporaryDirectory(prefix="o", dir="/tmp") as others:
         Path(others).chmod(0o1777)
@@ -273,9 +269,7 @@ def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root: None, ba
             assert not own.exists()
 
 
-def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(
-    root: None, base: Path
-) -> None:
+def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(root, base):
     with socket.socket(socket.AF_UNIX) as service:
         service.bind(str(base / "service"))  # only root may connect there
         os.chmod(base / "service", 0o600)
@@ -295,8 +289,8 @@ def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(
      (0o444, 0o444, 1, 2, False), (0o000, 0o000, 0, 0, True)],
 )  # fmt: skip
 def test_a_file_is_reached_where_every_folder_above_and_it_may_be_read(
-    mode: int, above: int, uid: int, gid: int, may: bool, root: None, base: Path
-) -> None:
+    mode, above, uid, gid, may, root, base
+):
     """Of user 1 and group 2."""
     file = base / "folder" / "file"
     file.parent.mkdir()
@@ -315,8 +309,8 @@ def test_a_file_is_reached_where_every_folder_above_and_it_may_be_read(
 
 @pytest.mark.parametrize("reason", ["another user's", "too long", "noexec"])
 def test_a_folder_that_is_of_no_use_is_refused_and_taken_away(
-    reason: str, root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    reason, root, base, many_files, monkeypatch
+):
     make = os.mkdir
 
     def make_and_lose(name: str, mode: int, dir_fd: int) -> None:
@@ -336,9 +330,7 @@ def test_a_folder_that_is_of_no_use_is_refused_and_taken_away(
     assert list(there.iterdir()) == []
 
 
-def test_a_libcupti_is_named_where_the_program_lacks_one_and_may_read_it(
-    root: None, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_libcupti_is_named_where_the_program_lacks_one_and_may_read_it(root, base, monkeypatch):
     def lib(path: str) -> str:
         (base / path).parent.mkdir(parents=True, exist_ok=True)
         (base / path).touch()

@@ -1,7 +1,5 @@
 """A connection to an agent: whole frames whatever the pieces, a deadline on every wait."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -37,7 +35,7 @@ def connect(path: Path, limit_s: float = 2.0, **more: int) -> client.Client:
 
 
 @contextmanager
-def pair(tmp_path: Path, first: bytes = HELLO) -> Iterator[tuple[client.Client, socket.socket]]:
+def pair(tmp_path, first: bytes = HELLO) -> Iterator[tuple[client.Client, socket.socket]]:
     with listening(tmp_path / "s") as listener:
         agents: list[socket.socket] = []
 
@@ -66,7 +64,7 @@ def read_all(ours: client.Client, count: int) -> list[Frame]:
     return frames
 
 
-def test_hello_comes_with_the_connection_and_again_as_a_frame(tmp_path: Path) -> None:
+def test_hello_comes_with_the_connection_and_again_as_a_frame(tmp_path):
     with pair(tmp_path) as (ours, _):
         assert ours.hello["pid"] == os.getpid()
         assert [f.kind for f in ours.frames()] == [Kind.HELLO]
@@ -74,7 +72,7 @@ def test_hello_comes_with_the_connection_and_again_as_a_frame(tmp_path: Path) ->
         assert not ours.closed
 
 
-def test_frames_arrive_whole_whatever_the_pieces(tmp_path: Path) -> None:
+def test_frames_arrive_whole_whatever_the_pieces(tmp_path):
     sent = b"".join(encode(Frame(Kind.STATUS, {"n": n})) for n in range(30))
     with pair(tmp_path) as (ours, agent):
         for at in range(0, len(sent), 7):
@@ -82,7 +80,7 @@ def test_frames_arrive_whole_whatever_the_pieces(tmp_path: Path) -> None:
         assert [f.body["n"] for f in read_all(ours, 31)[1:]] == list(range(30))
 
 
-def test_what_came_before_the_end_is_still_read(tmp_path: Path) -> None:
+def test_what_came_before_the_end_is_still_read(tmp_path):
     with pair(tmp_path) as (ours, agent):
         agent.sendall(encode(Frame(Kind.END, {"reason": "bye"})))
         agent.close()
@@ -93,14 +91,14 @@ def test_what_came_before_the_end_is_still_read(tmp_path: Path) -> None:
             ours.send(b"x")
 
 
-def test_garbage_is_told_apart_from_an_end(tmp_path: Path) -> None:
+def test_garbage_is_told_apart_from_an_end(tmp_path):
     with pair(tmp_path) as (ours, agent):
         agent.sendall(struct.pack("<IHHq", 1 << 31, 1, 0, 0))
         with pytest.raises(WireError):
             read_all(ours, 5)
 
 
-def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path: Path) -> None:
+def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path):
     with pair(tmp_path) as (ours, agent):
         began = time.monotonic()
         with pytest.raises(PeerGone):
@@ -115,9 +113,7 @@ def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path: Path) -> 
             ours.frames()
 
 
-def test_what_an_agent_does_not_read_is_bounded_and_its_end_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_agent_does_not_read_is_bounded_and_its_end_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(client, "_SEND_LIMIT_BYTES", 100_000)
     with pair(tmp_path) as (ours, _):
         with pytest.raises(PeerGone, match="no longer listens"):
@@ -134,9 +130,7 @@ def test_what_an_agent_does_not_read_is_bounded_and_its_end_is_said(
         assert ours.closed and ours.fileno() == -1
 
 
-def test_an_agent_that_never_stops_is_read_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_never_stops_is_read_in_parts(tmp_path, monkeypatch):
     with pair(tmp_path) as (ours, agent):
         ours.frames()
         monkeypatch.setattr(client, "_CHUNK_BYTES", 10)
@@ -147,7 +141,7 @@ def test_an_agent_that_never_stops_is_read_in_parts(
         assert ours.read_bytes - before == 30
 
 
-def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> None:
+def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path):
     began, tries = time.monotonic(), list[None]()
     with pytest.raises(NoHandshake):
         client.connect(
@@ -157,9 +151,7 @@ def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> No
     assert 1 < len(tries) < 25, "it sleeps between two"
 
 
-def test_an_agent_that_says_nothing_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_says_nothing_is_given_up(tmp_path, monkeypatch):
     looks: list[None] = []
     monkeypatch.setattr(client.Client, "frames", lambda _: looks.append(None) or [])
     with listening(tmp_path / "s"), pytest.raises(NoHandshake, match="no hello"):
@@ -175,7 +167,7 @@ def test_an_agent_that_says_nothing_is_given_up(
         leaving.join()
 
 
-def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:
+def test_waiting_ends_early_when_it_is_pointless(tmp_path):
     def pointless() -> None:
         raise PeerGone("nobody will come")
 
@@ -183,9 +175,7 @@ def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:
         client.connect(str(tmp_path / "s"), pid=1, uid=os.geteuid(), limit_s=10, give_up=pointless)
 
 
-def test_root_without_the_right_to_change_users_connects_as_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_without_the_right_to_change_users_connects_as_itself(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise NotPermitted("no")
 
@@ -194,7 +184,7 @@ def test_root_without_the_right_to_change_users_connects_as_itself(
         assert ours.hello
 
 
-def test_another_process_behind_the_socket_is_refused(tmp_path: Path) -> None:
+def test_another_process_behind_the_socket_is_refused(tmp_path):
     with listening(tmp_path / "s"):
         before = os.listdir("/proc/self/fd")
         with pytest.raises(NotPermitted, match="not trainer") as caught:
@@ -202,22 +192,20 @@ def test_another_process_behind_the_socket_is_refused(tmp_path: Path) -> None:
         assert os.listdir("/proc/self/fd") == before, caught
 
 
-def test_another_user_behind_the_socket_is_refused(tmp_path: Path) -> None:
+def test_another_user_behind_the_socket_is_refused(tmp_path):
     with listening(tmp_path / "s"), pytest.raises(NotPermitted):
         connect(tmp_path / "s", uid=os.geteuid() + 1)
 
 
 @pytest.mark.parametrize(("wire", "kind"), [(99, PeerTooNew), (None, PeerTooOld)])
-def test_other_versions_are_refused_by_name(
-    wire: int | None, kind: type[Exception], tmp_path: Path
-) -> None:
+def test_other_versions_are_refused_by_name(wire, kind, tmp_path):
     body = json.dumps({"wire": wire}).encode()
     hello = struct.pack("<IHHq", len(body), Kind.HELLO, 0, 0) + body
     with pytest.raises(kind), pair(tmp_path, hello):
         pass
 
 
-def test_paths_longer_than_a_socket_may_have_are_reached_all_the_same(tmp_path: Path) -> None:
+def test_paths_longer_than_a_socket_may_have_are_reached_all_the_same(tmp_path):
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     before = os.getcwd()
@@ -244,7 +232,7 @@ def answered(listener: socket.socket) -> socket.socket:
     return connection
 
 
-def test_listening_sockets_of_a_process_are_found_by_looking(tmp_path: Path) -> None:
+def test_listening_sockets_of_a_process_are_found_by_looking(tmp_path):
     with listening(tmp_path / "s"), socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "bound"))
         listen = client.listening_sockets(os.getpid())

@@ -1,7 +1,5 @@
 """What is read of processes and ELF files, and what the doctor and the list make of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import mmap
@@ -26,8 +24,7 @@ from brrrtop.session.restart import RestartedProcess
 from collectors import doctor as cuda
 from collectors.attach import by_ptrace, elf
 from collectors.attach.access import refusal
-from collectors.attach.files import AgentFiles
-from collectors.doctor import Check, Report, Status, bad, doctor, fine, wait
+from collectors.doctor import Report, Status, bad, doctor, fine, wait
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import proc
 from collectors.process import proc as process_maps
@@ -45,7 +42,7 @@ def c_library() -> str:
     return result[0]
 
 
-def test_symbols_are_those_that_the_linker_sees() -> None:
+def test_symbols_are_those_that_the_linker_sees():
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("no nm here")
@@ -59,7 +56,7 @@ def test_symbols_are_those_that_the_linker_sees() -> None:
     assert elf.read(c_library(), names).symbols == expected
 
 
-def test_an_address_found_in_a_file_is_where_the_code_lies_in_memory() -> None:
+def test_an_address_found_in_a_file_is_where_the_code_lies_in_memory():
     import ctypes
 
     me = processes.read(os.getpid())
@@ -78,13 +75,13 @@ def test_an_address_found_in_a_file_is_where_the_code_lies_in_memory() -> None:
     [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + b"\xff" * 200],
     ids=["empty", "script", "garbage"],
 )
-def test_files_that_are_no_elf_are_told_as_such(content: bytes, tmp_path: Path) -> None:
+def test_files_that_are_no_elf_are_told_as_such(content, tmp_path):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(Unsupported):
         elf.read(tmp_path / "x", frozenset(("a",)))
 
 
-def test_an_elf_file_cut_anywhere_never_crashes_the_reader(tmp_path: Path) -> None:
+def test_an_elf_file_cut_anywhere_never_crashes_the_reader(tmp_path):
     whole = Path(c_library()).read_bytes()
     for size in range(0, len(whole), len(whole) // 23):
         (tmp_path / "x").write_bytes(whole[:size])
@@ -106,9 +103,7 @@ def test_an_elf_file_cut_anywhere_never_crashes_the_reader(tmp_path: Path) -> No
         (("/usr/lib/libc.so.6",), "/usr/bin/sleep", None),
     ],
 )
-def test_the_python_of_a_process_is_known_by_its_files(
-    files: tuple[str, ...], exe: str, expected: tuple[tuple[int, int], bool, bool] | None
-) -> None:
+def test_the_python_of_a_process_is_known_by_its_files(files, exe, expected):
     python_build = process_maps.python_build(files, exe)
     message = python_build and (
         python_build.version,
@@ -118,7 +113,7 @@ def test_the_python_of_a_process_is_known_by_its_files(
     assert message == expected
 
 
-def test_facts_of_a_child() -> None:
+def test_facts_of_a_child():
     env = {**os.environ, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "x"}
     with python(children.SLEEPING, env=env) as one:
         sheet = processes.read(one.pid)
@@ -162,7 +157,7 @@ def checks_of(report: Report) -> dict[str, tuple[Status, str, str]]:
     return {c.name: (c.status, c.message, c.fix) for c in report.checks}
 
 
-def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: AgentFiles) -> None:
+def test_doctor_finds_a_plain_python_fit_and_waiting(tracing, stand_in):
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
         checks = checks_of(report)
@@ -175,9 +170,7 @@ def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: Ag
         assert one.status("TracerPid") == "0"
 
 
-def test_doctor_sends_on_to_attach_where_that_would_work(
-    tracing: None, stand_in: AgentFiles, tmp_path: Path
-) -> None:
+def test_doctor_sends_on_to_attach_where_that_would_work(tracing, stand_in, tmp_path):
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
         report = doctor(one.pid, stand_in)
         assert report.can_attach
@@ -199,13 +192,11 @@ def test_doctor_sends_on_to_attach_where_that_would_work(
         ([wait("torch", "", "", "attach")], 1),
     ],
 )
-def test_a_bad_line_is_an_exit_code(checks: list[Check], code: int) -> None:
+def test_a_bad_line_is_an_exit_code(checks, code):
     assert Report(4711, tuple(checks)).exit_code == code
 
 
-def test_a_refusal_of_the_kernel_is_a_want_of_permission(
-    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_of_the_kernel_is_a_want_of_permission(tracing, stand_in, monkeypatch):
     """What the kernel answers to a process without the right; root here cannot be refused."""
     monkeypatch.setattr(by_ptrace, "probe", lambda one: refusal(one, errno.EPERM))
     with python(children.BUSY) as one:
@@ -234,9 +225,7 @@ def test_a_refusal_of_the_kernel_is_a_want_of_permission(
         (["libToolsInjection64.so"], "other tools", Status.BAD, "libToolsInjection64"),
     ],
 )
-def test_doctor_reads_cuda_off_the_mapped_files(
-    names: list[str], check: str, status: Status, words: str, tmp_path: Path
-) -> None:
+def test_doctor_reads_cuda_off_the_mapped_files(names, check, status, words, tmp_path):
     with with_mapped(tmp_path, names) as one:
         result = {c.name: c for c in cuda.cuda_checks(processes.read(one.pid))}[check]
         assert result.status is status, result
@@ -245,9 +234,7 @@ def test_doctor_reads_cuda_off_the_mapped_files(
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 only")
-def test_doctor_says_how_kernels_come_without_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_says_how_kernels_come_without_torch(tmp_path, monkeypatch):
     (tmp_path / "libcupti.so.13").write_bytes(b"")
     with with_mapped(tmp_path, ["libcuda.so.1", "libcudart.so.13"]) as one:
         process = processes.read(one.pid)
@@ -262,13 +249,13 @@ def test_doctor_says_how_kernels_come_without_torch(
         assert (result["torch"].status, result["torch"].blocks) == (Status.BAD, "kernels")
 
 
-def test_doctor_reads_neighbours_off_the_environment() -> None:
+def test_doctor_reads_neighbours_off_the_environment():
     with python(children.SLEEPING, env={**os.environ, "CUDA_INJECTION64_PATH": "/x.so"}) as one:
         result = {c.name: c for c in cuda.cuda_checks(processes.read(one.pid))}
         assert result["other tools"].status is Status.NOTE
 
 
-def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
+def test_doctor_says_what_stops_it(stand_in):
     with children.child(["sleep", "30"]) as one:
         report = doctor(one.pid, stand_in)
         assert not report.can_attach
@@ -283,7 +270,7 @@ def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
         doctor(2**22 - 1, stand_in)
 
 
-def test_doctor_of_a_host_names_every_check_with_its_fix() -> None:
+def test_doctor_of_a_host_names_every_check_with_its_fix():
     report = doctor(None)
     checks = checks_of(report)
     assert set(checks) == {"machine", "driver", "agent", "ptrace", "yama", "nvml"}
@@ -291,7 +278,7 @@ def test_doctor_of_a_host_names_every_check_with_its_fix() -> None:
     assert all(fix for status, _, fix in checks.values() if status is Status.BAD)
 
 
-def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path: Path) -> None:
+def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path):
     fork = "os.fork()"
     with with_mapped(tmp_path, ["libtorch_cpu.so"], fork) as one:
         result = {c.pid: c for c in candidates() if c.job == one.pid}
@@ -306,7 +293,7 @@ def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path: Path) ->
         os.kill(workers[0].pid, signal.SIGKILL)
 
 
-def test_the_list_leaves_out_what_has_neither_torch_nor_a_gpu() -> None:
+def test_the_list_leaves_out_what_has_neither_torch_nor_a_gpu():
     with python(children.SLEEPING) as one:
         assert one.pid not in {c.pid for c in candidates()}
 
@@ -315,9 +302,7 @@ def test_the_list_leaves_out_what_has_neither_torch_nor_a_gpu() -> None:
     ("code", "words"),
     [("raise SystemExit(3)", "exit code 3"), ("os.abort()", "killed by SIGABRT"), ("", None)],
 )
-def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(
-    code: str, words: str | None
-) -> None:
+def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(code, words):
     with python(f"import os, time; time.sleep(0.3)\n{code}") as one:
         end = ProcessEnd(one.pid)
         assert end.describe() is None
@@ -335,8 +320,8 @@ def alike(one: Child, **options: object) -> RestartedProcesses:
 
 
 def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
     libraries = ["libtorch_cpu.so"]
     with (
@@ -361,9 +346,7 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
                 assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
 
 
-def test_a_process_of_another_user_is_no_successor_whatever_its_command(
-    root: None, tmp_path: Path
-) -> None:
+def test_a_process_of_another_user_is_no_successor_whatever_its_command(root, tmp_path):
     """With `--yes` root attaches to a successor unasked: nobody else may offer one."""
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
         finder = alike(first, interval=0.0, yes=True)
@@ -376,9 +359,7 @@ def test_a_process_of_another_user_is_no_successor_whatever_its_command(
             assert not finder._fits(dataclasses.replace(sheet, uid=65534))
 
 
-def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(find_restarted, "candidates", lambda **_: [])
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
         finder, sheet = alike(one, interval=0.5), processes.read(one.pid)
@@ -396,9 +377,7 @@ def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(
         assert finder._is_trainer(candidate) is trains
 
 
-def test_the_agent_leaves_every_successor_that_it_was_put_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_agent_leaves_every_successor_that_it_was_put_into(tmp_path, monkeypatch):
     left: list[int] = []
 
     def attach(pid: int, _: object) -> SimpleNamespace:
@@ -415,7 +394,7 @@ def test_the_agent_leaves_every_successor_that_it_was_put_into(
     assert sorted(left) == sorted([first.pid, then.pid])
 
 
-def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
+def test_a_successor_that_cannot_be_entered_says_why(tmp_path):
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
         finder = alike(first, yes=True)
         assert finder.agreed
@@ -427,7 +406,7 @@ def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
         finder.close()
 
 
-def test_a_thread_of_the_kernel_is_called_so() -> None:
+def test_a_thread_of_the_kernel_is_called_so():
     try:
         name = Path("/proc/2/comm").read_text().strip()
     except OSError:
@@ -442,7 +421,7 @@ def started_by(pid: int) -> list[Candidate]:
     return [c for c in candidates() if c.process.parent == pid and not c.not_because]
 
 
-def test_a_process_that_only_helps_points_at_the_one_that_trains(tmp_path: Path) -> None:
+def test_a_process_that_only_helps_points_at_the_one_that_trains(tmp_path):
     library = tmp_path / "libtorch_cpu.so"
     library.write_bytes(bytes(mmap.PAGESIZE))
     text = f"""
@@ -483,7 +462,7 @@ time.sleep(600)
                 os.kill(one.pid, signal.SIGKILL)
 
 
-def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path: Path) -> None:
+def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path):
     named = "open('/proc/self/comm', 'w').write('pt_data_worker')"
     with with_mapped(tmp_path, ["libtorch_cpu.so", "libcuda.so.1"], named) as one:
         (result,) = [c for c in candidates([one.pid]) if c.pid == one.pid]
@@ -499,9 +478,7 @@ def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path:
         (0, True, "attach from the host", "sudo"),
     ],
 )
-def test_what_would_help_depends_on_who_asks(
-    euid: int, able: bool, helps: str, useless: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_help_depends_on_who_asks(euid, able, helps, useless, monkeypatch):
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         monkeypatch.setattr(os, "geteuid", lambda: euid)

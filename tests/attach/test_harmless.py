@@ -1,7 +1,5 @@
 """Trainers in which Python of ours in the main thread, or in a forked child, would do harm."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -16,7 +14,7 @@ from collectors.attach import agent_library, bootstrap
 from collectors.attach.attach import METHODS, attach
 from collectors.attach.by_ptrace import PENDING_CALL
 from collectors.attach.files import AgentFiles
-from collectors.attach.method import Attempt, Method
+from collectors.attach.method import Attempt
 from collectors.errors import AttachFailed, CollectorError
 from collectors.process import process as processes
 from tests.attach import children
@@ -40,9 +38,7 @@ def moves(one: Child) -> bool:
 
 @everywhere
 @pytest.mark.parametrize("code", [children.REFUSING_EXEC, children.EXITING_AT_EXEC])
-def test_an_audit_hook_that_refuses_our_text_is_told_and_ends_nobody(
-    code: str, interpreter: str, stand_in: AgentFiles
-) -> None:
+def test_an_audit_hook_that_refuses_our_text_is_told_and_ends_nobody(code, interpreter, stand_in):
     with python(code, interpreter) as one:
         with pytest.raises(CollectorError, match="an audit hook"):
             attach(one.pid, stand_in, need_torch=False)
@@ -51,7 +47,7 @@ def test_an_audit_hook_that_refuses_our_text_is_told_and_ends_nobody(
 
 
 @everywhere
-def test_a_main_thread_at_its_recursion_limit_is_entered(interpreter: str, tmp_path: Path) -> None:
+def test_a_main_thread_at_its_recursion_limit_is_entered(interpreter, tmp_path):
     with python(children.FULL_STACK, interpreter) as one:
         for count in (1, 2):
             assert queue(one, writes(tmp_path / "mark")).entered
@@ -60,9 +56,7 @@ def test_a_main_thread_at_its_recursion_limit_is_entered(interpreter: str, tmp_p
 
 
 @everywhere
-def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
-    interpreter: str, tmp_path: Path
-) -> None:
+def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(interpreter, tmp_path):
     text = bootstrap.payload("/none", "/none.so", str(tmp_path / "s"))
     with python(children.RAISING, interpreter) as one:
         for _ in range(5):
@@ -75,7 +69,7 @@ def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
 
 
 @everywhere
-def test_a_forked_child_runs_nothing_of_ours(interpreter: str, tmp_path: Path) -> None:
+def test_a_forked_child_runs_nothing_of_ours(interpreter, tmp_path):
     mark, go = tmp_path / "mark", tmp_path / "go"
     with python(f"PATH = {str(go)!r}\n{children.FORKING}", interpreter) as one:
         assert queue(one, writes_pid(mark)).entered
@@ -111,8 +105,8 @@ void PyThread_release_lock(void *lock) {
 
 @everywhere
 def test_a_child_that_is_forked_while_we_enter_inherits_no_lock_of_the_interpreter(
-    interpreter: str, tmp_path: Path
-) -> None:
+    interpreter, tmp_path
+):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -150,9 +144,7 @@ with open(%r, "a") as file: file.write("x" * made())
 
 
 @everywhere
-def test_a_destructor_that_asks_for_the_gil_gets_it_in_the_thread_of_ours(
-    interpreter: str, tmp_path: Path
-) -> None:
+def test_a_destructor_that_asks_for_the_gil_gets_it_in_the_thread_of_ours(interpreter, tmp_path):
     """A garbage collection may strike there, and calls of C libraries back into Python with it."""
     mark = tmp_path / "mark"
     with python(children.BUSY, interpreter) as one:
@@ -165,7 +157,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def test_the_text_does_nothing_in_another_process(tmp_path: Path) -> None:
+def test_the_text_does_nothing_in_another_process(tmp_path):
     for number, pid in enumerate((os.getpid() + 1, 0, os.getpid())):
         path = tmp_path / str(number)
         exec(bootstrap.payload("/none", "/none.so", str(path), pid=pid), {})
@@ -231,7 +223,7 @@ answer = os.path.lexists(link)
 WAITING_WITH_A_LIMIT = "import time\nwhile True: time.sleep(0.01); sum(range(20000))"
 
 
-def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFiles) -> None:
+def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in):
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 3):
         pytest.skip("no PR_SET_MDWE before Linux 6.3")
     with python(NO_CODE_FROM_DATA + children.BUSY) as one:
@@ -242,9 +234,7 @@ def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFi
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
-def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_works(
-    stand_in: AgentFiles,
-) -> None:
+def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_works(stand_in):
     with python(NO_CODE_PAGES + children.BUSY) as one:
         with pytest.raises(AttachFailed, match="may not map code: Permission denied") as caught:
             attach(one.pid, stand_in, need_torch=False, methods=METHODS[:2])
@@ -255,9 +245,7 @@ def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
 @pytest.mark.parametrize("code", [children.BUSY, WAITING_WITH_A_LIMIT], ids=["busy", "waiting"])
 @pytest.mark.parametrize("way", METHODS[:2], ids=lambda way: way.name)
-def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
-    way: Method, code: str, tmp_path: Path
-) -> None:
+def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(way, code, tmp_path):
     main_is_entered = way.needs_main_thread or code != children.BUSY
     with python(KILLED_FOR_NO_NUMBER + code) as one:
         attempt = way.enter(processes.read(one.pid), writes(tmp_path / "mark"), None, 5.0)
@@ -272,9 +260,7 @@ def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])
-def test_a_single_thread_that_waits_for_long_is_entered_at_once(
-    code: str, stand_in: AgentFiles
-) -> None:
+def test_a_single_thread_that_waits_for_long_is_entered_at_once(code, stand_in):
     """Not when the time for an answer is over: it is seen to sleep, though our stop moves it."""
     with python(code) as one:
         attached = attach(one.pid, stand_in, need_torch=False, limit_s=60, handshake_s=60)
@@ -286,7 +272,7 @@ def test_a_single_thread_that_waits_for_long_is_entered_at_once(
         attached.place.remove()  # type: ignore[union-attr]
 
 
-def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
+def test_a_trainer_without_a_descriptor_left_says_so(tmp_path):
     library = tmp_path / "library.so"
     library.touch()
     files = AgentFiles(agent_library.AGENT_DIR, library)
@@ -297,7 +283,7 @@ def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
 
 
 @everywhere
-def test_a_trainer_that_can_start_no_thread_says_so(interpreter: str, stand_in: AgentFiles) -> None:
+def test_a_trainer_that_can_start_no_thread_says_so(interpreter, stand_in):
     with python(ONE_MAPPING + children.BUSY, interpreter) as one:
         with pytest.raises(CollectorError, match="could not start a thread"):
             attach(one.pid, stand_in, need_torch=False)
@@ -317,7 +303,7 @@ time.sleep(600)
 """
 
 
-def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path: Path) -> None:
+def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path):
     go, pid = tmp_path / "go", tmp_path / "pid"
     words = [sys.executable, "-c", _MONITOR, str(go)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,7 +1,5 @@
 """One stopped thread of a child, driven step by step in a process of its own, as the worker does it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -63,7 +61,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 """
 
 
-def test_signals_that_come_while_a_thread_is_held_are_its_own_afterwards() -> None:
+def test_signals_that_come_while_a_thread_is_held_are_its_own_afterwards():
     with python(HANDLING) as one:
         assert settles_in(one, "R")
         mask = one.status("SigBlk")
@@ -88,7 +86,7 @@ with visit() as v:
         assert one.status("SigBlk") == mask and int(mask, 16)
 
 
-def test_a_signal_that_comes_before_the_stop_is_handled_though_the_visit_fails() -> None:
+def test_a_signal_that_comes_before_the_stop_is_handled_though_the_visit_fails():
     code = """
 kill, again = os.kill, []
 os.kill = lambda *given: again.append(given)
@@ -105,7 +103,7 @@ except calls.TimedOut as fault:
 
 
 @pytest.mark.parametrize("waits", [10_000, pytest.param(100_000, marks=pytest.mark.soak)])
-def test_no_wait_lasts_longer_than_its_limit(waits: int) -> None:
+def test_no_wait_lasts_longer_than_its_limit(waits):
     """An alarm that ends a wait can come between two steps of it and get lost: 6 hangs in 5,000 waits."""
     with python(children.SLEEPING) as one:
         most_s, ended = trace(
@@ -140,7 +138,7 @@ threading.Thread(target=tick, daemon=True).start()
     "code", ["b827000000 0f05 ebf7", "b822000000 0f05 c3"], ids=["loop", "pause"]
 )
 @pytest.mark.parametrize("tid", ["pid", "others()[0]"], ids=["main thread", "another thread"])
-def test_a_call_that_does_not_return_is_given_up_in_time(tid: str, code: str) -> None:
+def test_a_call_that_does_not_return_is_given_up_in_time(tid, code):
     """`mov eax, getpid; syscall; jmp back` has each of its stops in time; `mov eax, pause; syscall; ret` none."""
     with python(SPINNING + "time.sleep(600)") as one:
         took_s, says, free = trace(
@@ -183,7 +181,7 @@ def _state(one: Child, tid: int) -> str:
     return text[text.rindex(")") + 2]
 
 
-def test_a_thread_whose_stack_has_no_room_is_let_go_at_once_and_its_hold_is_measured() -> None:
+def test_a_thread_whose_stack_has_no_room_is_let_go_at_once_and_its_hold_is_measured():
     code = """
 def refuse(*_):
     raise OSError(14, "Bad address")
@@ -211,7 +209,7 @@ except InjectionFailed as fault:
         assert settles_in(one, "RS")
 
 
-def test_an_address_that_was_refused_is_not_written_to() -> None:
+def test_an_address_that_was_refused_is_not_written_to():
     code = """
 try:
     with visit() as v: v.write_code(v.map(0), b"code")
@@ -233,7 +231,7 @@ except InjectionFailed as fault:
         assert "refuses to write code" in written and settles_in(one, "RS")
 
 
-def test_a_visit_that_fails_loses_no_signal_and_stops_no_thread_that_closes_a_file() -> None:
+def test_a_visit_that_fails_loses_no_signal_and_stops_no_thread_that_closes_a_file():
     code = """
 def refuse(*_): raise OSError(14, "Bad address")
 threads.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]

@@ -1,7 +1,5 @@
 """Which processes are one job, across users, containers and their networks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -112,9 +110,7 @@ def opened(candidates: list[Candidate], pid: int, files: AgentFiles) -> list[tup
     return [(one.session is not None, one.why or "") for one in ranks]
 
 
-def test_a_rank_of_another_user_has_a_row_that_says_why(
-    tracing: None, root: None, torch_library: str
-) -> None:
+def test_a_rank_of_another_user_has_a_row_that_says_why(tracing, root, torch_library):
     require(*as_user(OURS), PYTHON, "-c", "")
     with (
         rank(0, torch_library, *as_user(OURS), python=PYTHON) as ours,
@@ -132,7 +128,7 @@ def test_a_rank_of_another_user_has_a_row_that_says_why(
         assert watched == [[False, f"process {theirs.pid} belongs to user {THEIRS}"]]
 
 
-def test_root_watches_ranks_of_two_users(tracing: None, root: None, torch_library: str) -> None:
+def test_root_watches_ranks_of_two_users(tracing, root, torch_library):
     require(*as_user(OURS), PYTHON, "-c", "")
     with (
         rank(0, torch_library) as mine,
@@ -144,9 +140,7 @@ def test_root_watches_ranks_of_two_users(tracing: None, root: None, torch_librar
         assert mine.alive and ours.alive
 
 
-def test_a_rank_on_a_gpu_is_looked_into_once(
-    torch_library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_on_a_gpu_is_looked_into_once(torch_library, monkeypatch):
     """Its maps are long, and the search for newcomers comes every few seconds."""
     read: list[int] = []
     real = Process.maps.func  # type: ignore[attr-defined]
@@ -166,9 +160,7 @@ def test_a_rank_on_a_gpu_is_looked_into_once(
     assert one.pid not in [c.pid for c in candidates([one.pid])]
 
 
-def test_ranks_in_containers_that_share_a_network_are_one_job(
-    tracing: None, root: None, torch_library: str
-) -> None:
+def test_ranks_in_containers_that_share_a_network_are_one_job(tracing, root, torch_library):
     require(*CONTAINER, "true")
     with ExitStack() as stack:
         outer = [
@@ -180,9 +172,7 @@ def test_ranks_in_containers_that_share_a_network_are_one_job(
         assert opened(ranks, pids[0], verb.agent_files()) == [(True, ""), (True, "")]
 
 
-def test_jobs_that_meet_at_the_localhost_of_their_own_container_are_two(
-    root: None, torch_library: str
-) -> None:
+def test_jobs_that_meet_at_the_localhost_of_their_own_container_are_two(root, torch_library):
     require("unshare", "--net", "true")
     with (
         rank(0, torch_library, "unshare", "--net") as one,

@@ -1,7 +1,5 @@
 """`brrrtop run -- CMD`: the command runs as if alone, and each trainer in it gets an agent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,12 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from collectors.attach import launch as launching
-from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched, launch
 from collectors.errors import LaunchFailed
 
@@ -25,7 +21,7 @@ class cuda:
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
+def env(tmp_path) -> dict[str, str]:
     """An environment with a package that is called torch and takes no time."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "torch.py").write_text(_TORCH)
@@ -52,9 +48,7 @@ def script(text: str) -> list[str]:
 _USES_CUDA = "import torch, time; torch.cuda._initialized = True; time.sleep(600)"
 
 
-def test_a_trainer_gets_an_agent_once_it_uses_cuda(
-    stand_in: AgentFiles, env: dict[str, str]
-) -> None:
+def test_a_trainer_gets_an_agent_once_it_uses_cuda(stand_in, env):
     with running(script(_USES_CUDA), stand_in, "a=b", env=env) as one:
         client = one.first_agent(10)
         assert client is not None
@@ -63,7 +57,7 @@ def test_a_trainer_gets_an_agent_once_it_uses_cuda(
         client.close()
 
 
-def test_a_python_without_cuda_gets_none(stand_in: AgentFiles, env: dict[str, str]) -> None:
+def test_a_python_without_cuda_gets_none(stand_in, env):
     code = "import torch, threading, time; time.sleep(0.4)"
     with running(script(code), stand_in, env=env) as one:
         assert one.first_agent(5) is None
@@ -71,9 +65,7 @@ def test_a_python_without_cuda_gets_none(stand_in: AgentFiles, env: dict[str, st
         assert one.sockets() == {}
 
 
-def test_each_rank_gets_its_own_and_helpers_get_none(
-    stand_in: AgentFiles, env: dict[str, str]
-) -> None:
+def test_each_rank_gets_its_own_and_helpers_get_none(stand_in, env):
     code = f"""
 import os, subprocess, sys, torch
 ranks = [
@@ -107,7 +99,7 @@ finally:
         os.close(reader)
 
 
-def test_the_module_path_is_as_without_us(stand_in: AgentFiles, env: dict[str, str]) -> None:
+def test_the_module_path_is_as_without_us(stand_in, env):
     code = "import sys; print([p for p in sys.path if p]); print(sys.argv)"
     plain = subprocess.run(script(code), env=env, capture_output=True, text=True).stdout
     reader, writer = os.pipe()
@@ -124,9 +116,7 @@ def test_the_module_path_is_as_without_us(stand_in: AgentFiles, env: dict[str, s
         assert pipe.read() == plain
 
 
-def test_the_users_own_sitecustomize_runs(
-    stand_in: AgentFiles, env: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_users_own_sitecustomize_runs(stand_in, env, tmp_path):
     mark = tmp_path / "mark"
     text = f"import sys; open({str(mark)!r}, 'w').write(__name__ + ' ' + __file__)"
     (tmp_path / "lib" / "sitecustomize.py").write_text(text)
@@ -136,29 +126,25 @@ def test_the_users_own_sitecustomize_runs(
     assert mark.read_text() == f"sitecustomize {tmp_path / 'lib' / 'sitecustomize.py'}"
 
 
-def test_nothing_is_printed_without_a_sitecustomize(
-    stand_in: AgentFiles, env: dict[str, str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_printed_without_a_sitecustomize(stand_in, env, capfd):
     with running(script("print('only this')"), stand_in, env=env) as one:
         assert one.wait() == 0
     assert capfd.readouterr() == ("only this\n", "")
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
-def test_the_exit_code_is_passed_on(code: int, stand_in: AgentFiles) -> None:
+def test_the_exit_code_is_passed_on(code, stand_in):
     with running(script(f"raise SystemExit({code})"), stand_in) as one:
         assert one.wait() == code
 
 
-def test_a_death_by_signal_is_told_as_a_shell_tells_it(stand_in: AgentFiles) -> None:
+def test_a_death_by_signal_is_told_as_a_shell_tells_it(stand_in):
     with running(script("import os; os.kill(os.getpid(), 9)"), stand_in) as one:
         assert one.wait() == 128 + 9
 
 
 @pytest.mark.parametrize(("at_terminal", "reach_it"), [(False, 2), (True, 1)])
-def test_signals_to_us_reach_the_command_once(
-    at_terminal: bool, reach_it: int, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signals_to_us_reach_the_command_once(at_terminal, reach_it, stand_in, monkeypatch):
     """At the terminal ^C reaches it without us."""
     monkeypatch.setattr(launching, "_in_foreground", lambda: at_terminal)
     code = """
@@ -183,13 +169,13 @@ sys.exit(len(seen) * 10)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_command_that_is_not_there_is_told_as_a_shell_tells_it(stand_in: AgentFiles) -> None:
+def test_a_command_that_is_not_there_is_told_as_a_shell_tells_it(stand_in):
     with pytest.raises(LaunchFailed) as caught:
         launch(["no-such-command-anywhere"], stand_in)
     assert caught.value.exit_code == 127
 
 
-def test_a_command_that_may_not_run_is_told_as_such(stand_in: AgentFiles, tmp_path: Path) -> None:
+def test_a_command_that_may_not_run_is_told_as_such(stand_in, tmp_path):
     (tmp_path / "script").write_text("#!/bin/sh\n")
     with pytest.raises(LaunchFailed) as caught:
         launch([str(tmp_path / "script")], stand_in)

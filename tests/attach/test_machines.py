@@ -1,7 +1,5 @@
 """What goes onto a borrowed stack and into a page of code, on x86-64."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct
@@ -38,7 +36,7 @@ def context_of(frame: x86_64.Frame) -> tuple[int, ...]:
     return context
 
 
-def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone() -> None:
+def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone():
     for offset in range(0, 64, 8):
         frame = x86_64.frame(x86_state(rsp=STACK - offset), GADGETS)
         assert frame.address % 16 == 8, "as after a call instruction"
@@ -51,19 +49,19 @@ def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone() -> None:
 
 
 @pytest.mark.parametrize("code", [512, 513, 514])
-def test_x86_frame_restarts_an_interrupted_call(code: int) -> None:
+def test_x86_frame_restarts_an_interrupted_call(code):
     state = x86_state(rax=(1 << 64) - code, orig_rax=202, rip=0x401002)
     again = x86_64._resumed(state.general)
     assert (again["rax"], again["rip"]) == (202, 0x401000)
 
 
-def test_x86_frame_keeps_a_result_that_only_looks_like_a_restart() -> None:
+def test_x86_frame_keeps_a_result_that_only_looks_like_a_restart():
     state = x86_state(rax=(1 << 64) - 512)
     assert x86_64._resumed(state.general) == state.general
 
 
 @pytest.mark.parametrize(("used", "size"), [(0x2E7, 2816), (0x602E7, 11008)])
-def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used: int, size: int) -> None:
+def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used, size):
     extended = bytearray(11008)
     struct.pack_into("<Q", extended, 464, XCR0)
     struct.pack_into("<Q", extended, 512, used)
@@ -76,7 +74,7 @@ def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used: int, size: int
 
 
 @pytest.mark.parametrize("handed", [False, True])
-def test_machine_code_is_what_a_disassembler_reads(handed: bool) -> None:
+def test_machine_code_is_what_a_disassembler_reads(handed):
     tool = shutil.which("llvm-mc")
     if tool is None:
         pytest.skip("no llvm-mc here")
@@ -98,9 +96,7 @@ def test_machine_code_is_what_a_disassembler_reads(handed: bool) -> None:
         assert word in done.stdout
 
 
-def test_on_another_machine_nothing_is_stopped_and_the_doctor_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_another_machine_nothing_is_stopped_and_the_doctor_says_what_to_do(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(Unsupported, match="on aarch64") as caught:
         by_ptrace.make_plan(processes.read(os.getpid()))

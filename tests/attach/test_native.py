@@ -1,7 +1,5 @@
 """A program that is not Python: CUDA brings the agent at its start, or a thread that is put there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -46,7 +44,7 @@ ALLOWED = requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def built(tmp_path_factory) -> dict[str, Path]:
     """The agent, stand-ins of CUDA and CUPTI, and a program that launches from three threads."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -103,9 +101,7 @@ def undisturbed(text: str) -> None:
     assert calls > 0 and wrong == 0 and beside == 0
 
 
-def test_cuda_brings_the_agent_into_a_program_that_run_starts(
-    built: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_cuda_brings_the_agent_into_a_program_that_run_starts(built, tmp_path, capfd):
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
     launched = launch.launch(command(built, MOST_S), files)
     client = launched.first_agent(PATIENCE_S)
@@ -121,9 +117,7 @@ def test_cuda_brings_the_agent_into_a_program_that_run_starts(
     undisturbed(capfd.readouterr().out)
 
 
-def test_a_running_program_is_entered_and_left(
-    built: dict[str, Path], started: Callable[[], subprocess.Popen[str]]
-) -> None:
+def test_a_running_program_is_entered_and_left(built, started):
     one = started()
     deadline = time.monotonic() + PATIENCE_S
     while not processes.read(one.pid).has_cuda_driver and time.monotonic() < deadline:
@@ -161,8 +155,8 @@ def in_a_fork(job: dict[str, Any], _: float) -> dict[str, Any]:
     "rounds", [1, pytest.param(240, marks=[pytest.mark.soak, pytest.mark.timeout(9000)])]
 )
 def test_no_call_of_a_thread_ends_in_eintr_when_its_process_is_entered_through_it(
-    built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
-) -> None:
+    built, tmp_path, monkeypatch, rounds
+):
     report, chosen = tmp_path / "report", [0]
     monkeypatch.setattr(by_ptrace, "run_worker", in_a_fork)
     monkeypatch.setattr(worker, "_candidates", lambda _: chosen)
@@ -189,7 +183,7 @@ _, KEEPS_FRAMED, KEEPS_ABOVE = x86_64.GADGETS["keep"]
 
 
 @pytest.fixture
-def framed(built: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+def framed(built: dict[str, Path], tmp_path) -> dict[str, Path]:
     """A C++ program, and a library that has the code of a C library with frame pointers."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler here")
@@ -224,8 +218,8 @@ def cxx(framed: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("code", [KEEPS_FRAMED, KEEPS_ABOVE], ids=["frame pointers", "above"])
 def test_a_cxx_program_whose_c_library_keeps_results_in_its_own_way_is_entered_and_left(
-    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch, code: bytes
-) -> None:
+    cxx, built, monkeypatch, code
+):
     monkeypatch.setitem(x86_64.GADGETS, "keep", (code,))
     plan = by_ptrace.make_plan(processes.read(cxx.pid))
     assert plan.expected[plan.gadgets["keep"]] == code.hex()
@@ -240,9 +234,7 @@ def test_a_cxx_program_whose_c_library_keeps_results_in_its_own_way_is_entered_a
     undisturbed(text)
 
 
-def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
-    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(cxx, built, monkeypatch):
     monkeypatch.setitem(x86_64.GADGETS, "keep", (KEEPS_FRAMED * 2,))
     with pytest.raises(CollectorError) as refused:
         attach(cxx.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
@@ -278,9 +270,7 @@ def python_words(built: dict[str, Path], text: str) -> list[str]:
 
 
 @pytest.fixture(params=["C++", "Python"])
-def torchless(
-    request: pytest.FixtureRequest, built: dict[str, Path]
-) -> Iterator[subprocess.Popen[str]]:
+def torchless(request, built: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
     """On the GPU: a program without an interpreter, or, as JAX, threads of which it knows nothing."""
     words = command(built, MOST_S) if request.param == "C++" else python_words(built, _LAUNCHES)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as one:
@@ -309,9 +299,7 @@ def kernels_until(controller: Controller, noted: str) -> int:
     return count + sum(len(f.body) for f in source.frames() if f.kind == Kind.KERNELS)
 
 
-def test_a_program_without_torch_is_traced_unless_that_is_left_out(
-    torchless: subprocess.Popen[str], built: dict[str, Path]
-) -> None:
+def test_a_program_without_torch_is_traced_unless_that_is_left_out(torchless, built):
     controller = watched(torchless, built, "--no-trace-graphs")
     assert kernels_until(controller, "left out (--no-trace-graphs)") == 0
     controller.source.close()
@@ -323,18 +311,14 @@ def test_a_program_without_torch_is_traced_unless_that_is_left_out(
     undisturbed(text)
 
 
-def test_doctor_says_how_such_a_program_is_traced(
-    torchless: subprocess.Popen[str], built: dict[str, Path]
-) -> None:
+def test_doctor_says_how_such_a_program_is_traced(torchless, built):
     report = doctor(torchless.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
     checks = {check.name: check for check in report.checks}
     assert "--no-trace-graphs" in checks["torch"].message or checks["torch"].denied
     assert checks["python"].status is Status.FINE
 
 
-def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpus(
-    built: dict[str, Path], tmp_path: Path
-) -> None:
+def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpus(built, tmp_path):
     (tmp_path / "cupy.py").write_text("")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])

@@ -1,7 +1,5 @@
 """What is kept between runs: no other user leads root elsewhere, and no file is half written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -26,7 +24,7 @@ WRITERS: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture
-def others_home(root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def others_home(root: None, tmp_path, monkeypatch) -> Path:
     """The home of another user, which root's environment names, as after `sudo -E`."""
     home = tmp_path / "other"
     monkeypatch.setenv("HOME", str(home))
@@ -40,9 +38,7 @@ def others_home(root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_root_writes_nothing_through_the_folders_of_another_user(
-    name: str, others_home: Path, tmp_path: Path
-) -> None:
+def test_root_writes_nothing_through_the_folders_of_another_user(name, others_home, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -53,9 +49,7 @@ def test_root_writes_nothing_through_the_folders_of_another_user(
     assert kept.stat().st_uid == 0 and kept.stat().st_mode & 0o077 == 0
 
 
-def test_root_without_a_home_writes_nothing_there_either(
-    others_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_without_a_home_writes_nothing_there_either(others_home, monkeypatch):
     monkeypatch.setattr(own_files, "home", lambda: None)
     aim = own_folder(others_home / "brrrtop", "x") / "f"
     with pytest.raises(PermissionError, match=f"belongs to user {OTHER}"):
@@ -63,14 +57,14 @@ def test_root_without_a_home_writes_nothing_there_either(
     assert not aim.exists()
 
 
-def test_our_own_link_keeps_leading_to_the_file(tmp_path: Path) -> None:
+def test_our_own_link_keeps_leading_to_the_file(tmp_path):
     target, link = tmp_path / "dotfiles" / "config.toml", tmp_path / "config.toml"
     link.symlink_to(target)
     replace_file(link, b"new")
     assert target.read_bytes() == b"new" and link.is_symlink()
 
 
-def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_whole_or_stays(tmp_path, monkeypatch):
     path = tmp_path / "file"
     replace_file(path, b"old")
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -84,7 +78,7 @@ def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.M
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_anybody_can_write_is_not_our_own(tmp_path: Path) -> None:
+def test_what_anybody_can_write_is_not_our_own(tmp_path):
     path, link = tmp_path / "library.so", tmp_path / "link.so"
     path.touch(0o600)
     link.symlink_to(path)
@@ -95,7 +89,7 @@ def test_what_anybody_can_write_is_not_our_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_what_another_user_owns_is_not_our_own(tmp_path: Path) -> None:
+def test_what_another_user_owns_is_not_our_own(tmp_path):
     path = tmp_path / "library.so"
     path.touch(0o600)
     os.chown(path, OTHER, OTHER)
@@ -104,8 +98,8 @@ def test_what_another_user_owns_is_not_our_own(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_in_a_user_namespace_roots_files_outside_belong_to_the_number_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     path = tmp_path / "library.so"
     path.touch(0o600)
     os.chown(path, 65534, 65534)
@@ -114,7 +108,7 @@ def test_in_a_user_namespace_roots_files_outside_belong_to_the_number_for_nobody
     assert is_own_file(path)
 
 
-def test_who_can_change_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_can_change_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(own_files, "home", lambda: None)
     inner = tmp_path / "open" / "inner"
     inner.mkdir(parents=True)

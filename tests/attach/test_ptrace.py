@@ -1,7 +1,5 @@
 """A thread of a real child is stopped, used and let go, and nobody notices."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import mmap
@@ -53,9 +51,7 @@ def label(path: str) -> str:
     ],
     ids=["allocating", "dlopen", "blocked"],
 )
-def test_text_runs_once_per_entry_and_the_child_goes_on(
-    interpreter: str, way: str, code: str, tmp_path: Path
-) -> None:
+def test_text_runs_once_per_entry_and_the_child_goes_on(interpreter, way, code, tmp_path):
     mark = tmp_path / "mark"
     with python(code, interpreter) as one:
         assert code != children.BLOCKED or settles(
@@ -73,9 +69,7 @@ def test_text_runs_once_per_entry_and_the_child_goes_on(
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
-def test_a_lonely_busy_main_thread_runs_the_text_with_another_thread_asleep(
-    interpreter: str, tmp_path: Path
-) -> None:
+def test_a_lonely_busy_main_thread_runs_the_text_with_another_thread_asleep(interpreter, tmp_path):
     code = "import threading, time\n"
     code += "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     with python(code + children.BUSY, interpreter) as one:
@@ -90,7 +84,7 @@ def test_a_lonely_busy_main_thread_runs_the_text_with_another_thread_asleep(
             assert [stop.tid != one.pid for stop in attempt.stops] == [undisturbed]
 
 
-def test_pending_call_waits_for_a_call_that_holds_the_gil(tmp_path: Path) -> None:
+def test_pending_call_waits_for_a_call_that_holds_the_gil(tmp_path):
     with python(children.HOLDING) as one:
         for count in range(1, 6):
             assert enter("pending call", one, writes(tmp_path / "mark")).entered
@@ -98,7 +92,7 @@ def test_pending_call_waits_for_a_call_that_holds_the_gil(tmp_path: Path) -> Non
         assert one.alive
 
 
-def test_pending_call_into_a_sleeping_main_thread_stays_pending(tmp_path: Path) -> None:
+def test_pending_call_into_a_sleeping_main_thread_stays_pending(tmp_path):
     with python(children.SLEEPING) as one:
         assert enter("pending call", one, writes(tmp_path / "pending")).entered
         assert enter("parked thread", one, writes(tmp_path / "thread")).entered
@@ -170,7 +164,7 @@ def tick():
     ],
     ids=["pending", "thread"],
 )
-def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(do: str, code: str) -> None:
+def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(do, code):
     with python(code) as one:
         process = processes.read(one.pid)
         number = 0
@@ -199,7 +193,7 @@ def still_there(like: str) -> bool:
 
 
 @pytest.mark.parametrize("number", [3, 10, 25, 40, 10_000])
-def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(number: int) -> None:
+def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(number):
     with python(_TICKING + "tick()") as one:
         process = processes.read(one.pid)
         killed = kill_at(process, "pending", number, "rehearse")
@@ -210,7 +204,7 @@ def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(numbe
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_child_whose_python_has_ended_is_not_told_as_starting(way: str, tmp_path: Path) -> None:
+def test_a_child_whose_python_has_ended_is_not_told_as_starting(way, tmp_path):
     with python(children.EXITING) as one:
         assert one.hears(b"leaving")
         time.sleep(0.5)
@@ -220,7 +214,7 @@ def test_a_child_whose_python_has_ended_is_not_told_as_starting(way: str, tmp_pa
     assert "or it is exiting" in attempt.reason
 
 
-def test_children_that_exit_at_any_moment_never_hang_us(tmp_path: Path) -> None:
+def test_children_that_exit_at_any_moment_never_hang_us(tmp_path):
     for pause_ms in range(0, 60, 6):
         code = f"import time; time.sleep({pause_ms} / 1000)"
         with python(code) as one:
@@ -231,7 +225,7 @@ def test_children_that_exit_at_any_moment_never_hang_us(tmp_path: Path) -> None:
             assert one.process.wait(10) == 0, one.output
 
 
-def test_a_child_that_is_traced_already_names_its_tracer() -> None:
+def test_a_child_that_is_traced_already_names_its_tracer():
     hold = f"""
 import os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
@@ -251,7 +245,7 @@ time.sleep(600)
         assert caught.value.action
 
 
-def test_a_stopped_child_stays_stopped_and_runs_on_when_continued(tmp_path: Path) -> None:
+def test_a_stopped_child_stays_stopped_and_runs_on_when_continued(tmp_path):
     with python(children.BUSY) as one:
         os.kill(one.pid, signal.SIGSTOP)
         while one.state != "T":
@@ -269,7 +263,7 @@ def test_a_stopped_child_stays_stopped_and_runs_on_when_continued(tmp_path: Path
         assert appears(tmp_path / "mark")
 
 
-def test_an_interrupt_of_ours_waits_for_the_worker(tmp_path: Path) -> None:
+def test_an_interrupt_of_ours_waits_for_the_worker(tmp_path):
     with python(children.BUSY) as one:
         code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
@@ -290,7 +284,7 @@ while True: PENDING_CALL.enter(p, "pass", None, 5.0)
         assert one.status("TracerPid") == "0"
 
 
-def test_a_main_thread_that_cannot_be_interrupted_is_given_up_in_time(tmp_path: Path) -> None:
+def test_a_main_thread_that_cannot_be_interrupted_is_given_up_in_time(tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -325,8 +319,8 @@ time.sleep(600)
 
 
 def test_a_worker_that_hangs_is_not_waited_for_however_long_somebody_keeps_its_pipes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     keeper = tmp_path / "keeper"
     hangs = (
         "import os, subprocess, sys, time; "
@@ -344,7 +338,7 @@ def test_a_worker_that_hangs_is_not_waited_for_however_long_somebody_keeps_its_p
         os.kill(int(keeper.read_text()), signal.SIGKILL)
 
 
-def test_what_cannot_be_written_whole_is_an_error_and_never_passes_for_written() -> None:
+def test_what_cannot_be_written_whole_is_an_error_and_never_passes_for_written():
     page = mmap.PAGESIZE
     area = mmap.mmap(-1, 2 * page)
     start = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -364,8 +358,6 @@ def test_what_cannot_be_written_whole_is_an_error_and_never_passes_for_written()
      ("signal_mask", ()), ("set_signal_mask", (bytes(8),)), ("read_memory", (0x1000, 8)),
      ("wait", (0.0,))],
 )  # fmt: skip
-def test_what_the_kernel_refuses_is_an_error_and_never_passes_for_done(
-    name: str, given: tuple[object, ...]
-) -> None:
+def test_what_the_kernel_refuses_is_an_error_and_never_passes_for_done(name, given):
     with pytest.raises((OSError, calls.Gone)):
         getattr(calls, name)(os.getpid(), *given)

@@ -1,7 +1,5 @@
 """The folders of `run`: private, short enough for sockets, and gone when nobody needs them."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess
@@ -19,7 +17,7 @@ BASES = run_folders._bases
 
 
 @pytest.fixture(autouse=True)
-def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def base(monkeypatch) -> Iterator[Path]:
     """The only place that folders are made in and swept from."""
     with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as name:
         folder = Path(name)
@@ -35,7 +33,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child.wait(10)
 
 
-def left_by(pid: int, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def left_by(pid: int, base: Path, monkeypatch) -> Path:
     """A folder as process `pid` would have made it."""
     with monkeypatch.context() as patched:
         patched.setattr(os, "getpid", lambda: pid)
@@ -47,7 +45,7 @@ def gone(child: subprocess.Popen[bytes]) -> None:
     child.wait(10)
 
 
-def test_it_is_private_and_has_room_for_a_socket(base: Path) -> None:
+def test_it_is_private_and_has_room_for_a_socket(base):
     folder = run_folders.make()
     assert folder.parent == base and folder.stat().st_mode & 0o777 == 0o700
     run_folders.sweep(base)
@@ -56,7 +54,7 @@ def test_it_is_private_and_has_room_for_a_socket(base: Path) -> None:
     assert len(usual) <= client.PATH_LIMIT_BYTES
 
 
-def test_a_disk_without_room_for_a_file_is_none(base: Path) -> None:
+def test_a_disk_without_room_for_a_file_is_none(base):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
     try:
@@ -68,7 +66,7 @@ def test_a_disk_without_room_for_a_file_is_none(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_a_host_without_a_temporary_folder_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_a_temporary_folder_is_no_fault(monkeypatch):
     def nowhere() -> str:
         raise FileNotFoundError
 
@@ -77,9 +75,7 @@ def test_a_host_without_a_temporary_folder_is_no_fault(monkeypatch: pytest.Monke
     assert [str(one) for one in BASES()] == ["/tmp", "/dev/shm", "/var/tmp"]
 
 
-def test_folders_that_are_too_long_for_a_socket_are_passed_over(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_that_are_too_long_for_a_socket_are_passed_over(base, monkeypatch):
     long = base / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr(run_folders, "_bases", lambda: iter([long, base]))
@@ -89,15 +85,13 @@ def test_folders_that_are_too_long_for_a_socket_are_passed_over(
         run_folders.make()
 
 
-def test_the_folder_for_temporary_files_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_for_temporary_files_is_one_of_them(monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", lambda: "/usr/lib")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/usr/bin")
     assert [str(one) for one in BASES()][:3] == ["/usr/bin", "/usr/lib", "/tmp"]
 
 
-def test_what_another_user_made_or_nobody_can_read_is_left_alone(
-    root: None, base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_user_made_or_nobody_can_read_is_left_alone(root, base, sleeper, monkeypatch):
     theirs, damaged = (left_by(sleeper.pid, base, monkeypatch) for _ in range(2))
     (damaged / "command").write_text("no number")
     os.chown(theirs, 6666, 6666)
@@ -110,9 +104,7 @@ def test_what_another_user_made_or_nobody_can_read_is_left_alone(
     assert list(base.iterdir()) == []
 
 
-def test_what_a_killed_owner_left_is_removed_by_the_next(
-    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_owner_left_is_removed_by_the_next(base, sleeper, monkeypatch):
     folder = left_by(sleeper.pid, base, monkeypatch)
     (folder / "sitecustomize.py").write_text("")
     run_folders.make()
@@ -122,9 +114,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next(
     assert not folder.exists()
 
 
-def test_it_stays_while_the_command_or_one_with_an_agent_lives(
-    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_stays_while_the_command_or_one_with_an_agent_lives(base, sleeper, monkeypatch):
     owner = subprocess.Popen(["sleep", "60"])
     folder = left_by(owner.pid, base, monkeypatch)
     run_folders.note_command(folder, sleeper.pid)
@@ -140,9 +130,7 @@ def test_it_stays_while_the_command_or_one_with_an_agent_lives(
     assert not folder.exists()
 
 
-def test_nothing_else_is_touched(
-    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_else_is_touched(base, sleeper, monkeypatch):
     folder = left_by(sleeper.pid, base, monkeypatch)
     boot, namespace, *rest = folder.name.removeprefix(run_folders.PREFIX).split("-")
     names = [
@@ -166,9 +154,7 @@ def test_nothing_else_is_touched(
 _MAKE = "from collectors.attach import run_folders; print(run_folders.make())"
 
 
-def test_root_makes_no_folder_below_one_that_another_user_can_change(
-    root: None, base: Path
-) -> None:
+def test_root_makes_no_folder_below_one_that_another_user_can_change(root, base):
     """After `su` or `sudo -E` the environment still names that user's folders."""
     theirs, below = base / "user", base / "user" / "roots"
     theirs.mkdir(mode=0o700)
@@ -186,9 +172,7 @@ def test_root_makes_no_folder_below_one_that_another_user_can_change(
     assert list(below.iterdir()) == []
 
 
-def test_a_folder_that_anybody_can_change_is_none_unless_it_is_sticky(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_anybody_can_change_is_none_unless_it_is_sticky(base, monkeypatch):
     base.chmod(0o777)
     with pytest.raises(NotWritable, match=f"anybody can change {base}"):
         run_folders.make()

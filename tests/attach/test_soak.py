@@ -1,7 +1,5 @@
 """Attaching and detaching hundreds of times: the benchmark, as a test."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "attach_soak.py
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
-def test_a_few_cycles_harm_no_trainer_that_makes_them_hard(tracing: None, interpreter: str) -> None:
+def test_a_few_cycles_harm_no_trainer_that_makes_them_hard(tracing, interpreter):
     """Signal handlers that raise, an audit hook, the recursion limit, forks from a thread, workers."""
     command = [sys.executable, str(BENCHMARK), "--cycles", "3", "--hard", interpreter]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -1,7 +1,5 @@
 """Which threads of a trainer are held: only such as sleep, seen twice at one place."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectors.attach.ptrace import threads
@@ -11,7 +9,7 @@ from tests.attach.children import python
 FUTEX, READ = 202, 0
 
 
-def test_who_sleeps_stands_and_who_computes_does_not() -> None:
+def test_who_sleeps_stands_and_who_computes_does_not():
     with python(children.SLEEPING) as one:
         while one.state != "S":
             pass
@@ -39,8 +37,8 @@ def test_who_sleeps_stands_and_who_computes_does_not() -> None:
     ],
 )
 def test_a_thread_is_parked_where_two_looks_apart_find_it_in_a_call_that_goes_on(
-    looks: list[str], reads: str, parked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    looks, reads, parked, monkeypatch
+):
     seen, slept, files = iter(looks), list[float](), {"/proc/5/fd/3": reads} if reads else {}
 
     def target(path: str) -> str:
@@ -56,9 +54,7 @@ def test_a_thread_is_parked_where_two_looks_apart_find_it_in_a_call_that_goes_on
     assert slept == [threads._APART_S]
 
 
-def test_the_main_thread_is_the_last_resort_and_the_drivers_own_the_one_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_main_thread_is_the_last_resort_and_the_drivers_own_the_one_before(monkeypatch):
     monkeypatch.setattr(threads, "thread_ids", lambda pid: [5, 6, 7, 8])
     monkeypatch.setattr(threads, "place", lambda pid, tid: f"{FUTEX if tid < 8 else READ} 0x1")
     monkeypatch.setattr(threads, "_driver_owned", lambda pid, tid: tid == 6)

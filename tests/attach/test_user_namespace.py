@@ -1,7 +1,5 @@
 """Who may talk to the real agent: host root beside user namespaces, and nobody else."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -35,9 +33,7 @@ def rootless(root: None) -> Iterator[Child]:
         yield one
 
 
-def test_host_root_reaches_the_agent_of_a_rootless_container(
-    tracing: None, rootless: Child
-) -> None:
+def test_host_root_reaches_the_agent_of_a_rootless_container(tracing, rootless):
     try:
         files = agent_library.agent_files()
     except CollectorError as fault:
@@ -67,7 +63,7 @@ print("connected", knock.recv(100))
 """
 
 
-def test_an_agent_says_nothing_to_another_user(tracing: None, root: None) -> None:
+def test_an_agent_says_nothing_to_another_user(tracing, root):
     """Not even with its folder and its socket opened to all by hand."""
     try:
         files = agent_library.agent_files()

@@ -1,7 +1,5 @@
 """What the trainer's own system calls return while it is attached to: what they return alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +31,7 @@ signals (`pause`, `sigsuspend`), which the kernel restarts by itself."""
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> Iterator[Child]:
+def waiting(tmp_path) -> Iterator[Child]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -57,9 +54,7 @@ def report(one: Child) -> str:
 @pytest.mark.parametrize(
     "visits", [VISITS, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])]
 )
-def test_no_call_of_a_held_thread_ends_in_eintr_nor_before_its_time(
-    waiting: Child, visits: int
-) -> None:
+def test_no_call_of_a_held_thread_ends_in_eintr_nor_before_its_time(waiting, visits):
     waits = read_report(report(waiting))
     lacking = IN_SIGNAL_7 - waits.keys()
     assert not lacking, "this kernel has them not, or the test lost them"
@@ -103,7 +98,7 @@ while True:
 """
 
 
-def test_calls_on_a_file_system_that_can_be_interrupted_go_on(tmp_path: Path, root: None) -> None:
+def test_calls_on_a_file_system_that_can_be_interrupted_go_on(tmp_path, root):
     code = WRITING.replace("CALLS", repr(CALLS))
     with (
         late_file(tmp_path) as path,
@@ -147,7 +142,7 @@ while True:
 """
 
 
-def test_a_write_that_goes_on_is_seldom_cut_in_two() -> None:
+def test_a_write_that_goes_on_is_seldom_cut_in_two():
     """A thread that runs may be anywhere in it; of those that sleep in it none is stopped."""
     with children.python(SENDING) as one:
         assert one.hears(b"<written>")
@@ -182,7 +177,7 @@ except calls.Gone as gone:
 """
 
 
-def test_a_thread_that_ends_is_gone_whatever_sigchld_was_before() -> None:
+def test_a_thread_that_ends_is_gone_whatever_sigchld_was_before():
     command = [sys.executable, "-c", ENDED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert re.fullmatch(r"thread \d+ (ended|is gone)\n", done.stdout)

@@ -1,14 +1,10 @@
 """The process that touches the trainer imports the standard library and its siblings alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from collectors.attach import by_ptrace
 from collectors.attach.ptrace import calls
@@ -18,9 +14,7 @@ from tests.attach import children
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_packages_beside_ours_are_never_imported(
-    tracing: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_beside_ours_are_never_imported(tracing, tmp_path, monkeypatch):
     """site-packages may hold a `json`, or a `collectors` that came with another package."""
     compiled = shutil.ignore_patterns("native", "__pycache__", "*.so")
     shutil.copytree(ROOT / "collectors", tmp_path / "collectors", ignore=compiled)
@@ -32,7 +26,7 @@ def test_packages_beside_ours_are_never_imported(
     assert answer == {"ok": True, "tries": []}
 
 
-def test_the_worker_takes_our_package_and_leaves_the_search_path(tmp_path: Path) -> None:
+def test_the_worker_takes_our_package_and_leaves_the_search_path(tmp_path):
     folder = str(ROOT / "collectors")
     text, _, _ = by_ptrace._WORKER.format(folder=folder).partition("; from ")
     show = "import json, collectors.attach.ptrace.calls as p; print(json.dumps([p.__file__, sys.path]))"
@@ -47,7 +41,7 @@ def test_the_worker_takes_our_package_and_leaves_the_search_path(tmp_path: Path)
     assert said_by(f"{text}; {show}") == [calls.__file__, said_by(plain)]
 
 
-def test_the_counter_worker_searches_beside_our_package_last(tmp_path: Path) -> None:
+def test_the_counter_worker_searches_beside_our_package_last(tmp_path):
     (tmp_path / "collectors").mkdir()
     (tmp_path / "json.py").write_text("raise SystemExit('imported from site-packages')")
     text, _, _ = process._WORKER.format(root=str(tmp_path)).partition("; from ")

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ def make_snapshot() -> MakeSnapshot:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Run:
+def command(tmp_path) -> Run:
     """The command as a process of its own in an empty folder, off a terminal."""
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -86,7 +85,7 @@ def command(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def brrrtop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def brrrtop(tmp_path, monkeypatch) -> Run:
     """The command in this process, in an empty folder: its exit code and what it said."""
     monkeypatch.chdir(tmp_path)
 

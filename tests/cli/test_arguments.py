@@ -16,21 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_no_verb_looks_for_trainers() -> None:
+def test_no_verb_looks_for_trainers():
     assert parse([]).verb is None
 
 
 @pytest.mark.parametrize(
     "argv", [["--json", "analyze", "x"], ["analyze", "--json", "x"], ["analyze", "x", "--json"]]
 )
-def test_common_options_work_before_and_after_the_verb(argv: list[str]) -> None:
+def test_common_options_work_before_and_after_the_verb(argv):
     options = parse(argv)
     assert (options.verb, options.json, *options.files) == ("analyze", True, "x")
 
 
 @pytest.mark.parametrize("words", [["analyze", "x"], ["compare", "x", "y"], ["demo"], ["doctor"],
                                    ["replay", "x"], ["attach", "1"]])  # fmt: skip
-def test_every_verb_takes_the_common_options(words: list[str]) -> None:
+def test_every_verb_takes_the_common_options(words):
     options = parse([*words, "--once", "--json", "--interval", "2", "--gpu", "1", "--no-color",
                      "--ascii"])  # fmt: skip
     assert (options.once, options.json, options.interval, options.gpu) == (True, True, 2.0, 1)
@@ -38,7 +38,7 @@ def test_every_verb_takes_the_common_options(words: list[str]) -> None:
     assert parse([*words, "--version"]).version
 
 
-def test_the_version_of_the_command_of_run_is_its_own() -> None:
+def test_the_version_of_the_command_of_run_is_its_own():
     assert parse(["run", "--version", "--", "python"]).version
     assert not parse(["run", "--", "python", "--version"]).version
     assert not parse(["run", "python", "--version"]).version
@@ -53,7 +53,7 @@ def test_the_version_of_the_command_of_run_is_its_own() -> None:
         (["run", "--", "a", "--", "b"], ("a", "--", "b")),
     ],
 )
-def test_the_command_of_run_stays_as_it_is(argv: list[str], command: tuple[str, ...]) -> None:
+def test_the_command_of_run_stays_as_it_is(argv, command):
     options = parse(argv)
     assert tuple(options.command) == command
     assert not options.json
@@ -63,11 +63,11 @@ def test_the_command_of_run_stays_as_it_is(argv: list[str], command: tuple[str, 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("0.5", 0.5), ("500ms", 0.5), ("2s", 2.0), ("1m", 60.0)]
 )
-def test_intervals_are_read_with_and_without_units(text: str, seconds: float) -> None:
+def test_intervals_are_read_with_and_without_units(text, seconds):
     assert parse(["--interval", text]).interval == seconds
 
 
-def test_sizes_are_taken_as_people_write_them() -> None:
+def test_sizes_are_taken_as_people_write_them():
     sizes = [values.size(text) for text in ("4096", "1.5kB", "500MB", "2 G", "1GiB")]
     assert sizes == [4096, 1536, 500 << 20, 2 << 30, 1 << 30]
     for text in ("", "0", "-1", "1X", "MB", "nan", "1e3", "9" * 20):
@@ -76,7 +76,7 @@ def test_sizes_are_taken_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.02", 0.02), ("0%", 0.0)])
-def test_overhead_is_a_share(text: str, share: float) -> None:
+def test_overhead_is_a_share(text, share):
     assert parse(["--max-overhead", text]).max_overhead == pytest.approx(share)
 
 
@@ -107,13 +107,13 @@ def test_overhead_is_a_share(text: str, share: float) -> None:
         (["nonsense-entirely"], "brrrtop --help"),
     ],
 )
-def test_mistakes_are_answered_with_what_to_type(argv: list[str], hint: str) -> None:
+def test_mistakes_are_answered_with_what_to_type(argv, hint):
     with pytest.raises(UsageError) as caught:
         parse(argv)
     assert hint in f"{caught.value.message} {caught.value.action}"
 
 
-def test_a_file_for_a_verb_is_recognised(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_for_a_verb_is_recognised(tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
     (tmp_path / "trace.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
@@ -122,9 +122,7 @@ def test_a_file_for_a_verb_is_recognised(tmp_path, monkeypatch) -> None:  # type
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])
-def test_help_has_examples_and_fits_a_terminal(
-    verb: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_has_examples_and_fits_a_terminal(verb, capsys):
     assert main([*([verb] if verb else []), "--help"]) == 0
     text = capsys.readouterr().out
     assert "examples:" in text or verb == "doctor"
@@ -132,16 +130,14 @@ def test_help_has_examples_and_fits_a_terminal(
     assert "\x1b" not in text
 
 
-def test_help_of_the_program_names_every_verb_and_exit_code(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_of_the_program_names_every_verb_and_exit_code(capsys):
     main(["--help"])
     text = capsys.readouterr().out
     assert all(verb in text for verb in VERBS)
     assert all(code in text for code in ("2 usage", "3 no such", "4 not", "5 a --fail-if", "130"))
 
 
-def test_version_is_one_line(command: Run) -> None:
+def test_version_is_one_line(command):
     done = command("--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("brrrtop 0.")
@@ -158,9 +154,7 @@ def test_version_is_one_line(command: Run) -> None:
         (["export", "otlp"], "trace-graphs"),
     ],
 )
-def test_what_is_decided_by_default_can_be_asked_for_or_left_out(
-    words: list[str], option: str
-) -> None:
+def test_what_is_decided_by_default_can_be_asked_for_or_left_out(words, option):
     """Shapes, and tracing without torch."""
     for value, typed in {None: [], True: [f"--{option}"], False: [f"--no-{option}"]}.items():
         assert getattr(parse([*typed, *words]), option.replace("-", "_")) is value

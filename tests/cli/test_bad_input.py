@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def assert_a_sentence(done: subprocess.CompletedProcess[str], code: int) -> None
 
 @pytest.mark.parametrize("verb", ["analyze", "replay"])
 @pytest.mark.parametrize("name", [*BAD, "folder.json"])
-def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path: Path) -> None:
+def test_a_bad_file_gets_a_sentence(name, verb, brrrtop, tmp_path):
     if name in BAD:
         text = BAD[name]
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -66,9 +65,7 @@ def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path
     assert name in done.stderr
 
 
-def test_a_missing_device_or_step_is_named_with_those_there_are(
-    brrrtop: Run, tmp_path: Path
-) -> None:
+def test_a_missing_device_or_step_is_named_with_those_there_are(brrrtop, tmp_path):
     (tmp_path / "t.json").write_text(a_trace(an_event()))
     done = brrrtop("analyze", "t.json", "--gpu", "3")
     assert_a_sentence(done, 1)
@@ -76,9 +73,7 @@ def test_a_missing_device_or_step_is_named_with_those_there_are(
     assert_a_sentence(brrrtop("analyze", "t.json", "--steps", "90-95"), 1)
 
 
-def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(
-    brrrtop: Run, tmp_path: Path
-) -> None:
+def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(brrrtop, tmp_path):
     events = []
     for step in range(4):
         host, device = step * 1_000, 500 + step * 2_000
@@ -94,16 +89,14 @@ def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(
     assert window["duration_ns"] == 4_000_000
 
 
-def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: Path) -> None:
+def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop, tmp_path):
     (tmp_path / "t.json").write_text(a_trace(an_event(dur=0)))
     done = brrrtop("analyze", "t.json")
     assert_a_sentence(done, 1)
     assert "takes time" in done.stderr
 
 
-def test_kernel_names_that_are_no_utf8_are_reported_on_any_terminal(
-    brrrtop: Run, command: Run, tmp_path: Path
-) -> None:
+def test_kernel_names_that_are_no_utf8_are_reported_on_any_terminal(brrrtop, command, tmp_path):
     (tmp_path / "t.json").write_bytes(
         b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\xff\xfe\\u0000\\ud800",'
         b' "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": {"device": 0, "stream": 7}}]}'
@@ -128,11 +121,11 @@ def test_kernel_names_that_are_no_utf8_are_reported_on_any_terminal(
         (["attach", "2147483646", "--once"], 3),
     ],
 )
-def test_a_command_that_cannot_work_says_so(argv: list[str], code: int, brrrtop: Run) -> None:
+def test_a_command_that_cannot_work_says_so(argv, code, brrrtop):
     assert_a_sentence(brrrtop(*argv), code)
 
 
-def test_a_hostile_collectors_folder_is_refused(command: Run, tmp_path: Path) -> None:
+def test_a_hostile_collectors_folder_is_refused(command, tmp_path):
     hostile = tmp_path / "collectors"
     hostile.mkdir()
     (hostile / "__init__.py").write_text("raise SystemExit('ran somebody else')")

@@ -1,7 +1,5 @@
 """Before and after on the command line: the sentences, the documented JSON, and a loaded baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

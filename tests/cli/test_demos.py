@@ -116,11 +116,11 @@ def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
     assert all((one.saves_at_most or 0) <= truth.most for one in snapshot.advisories)
 
 
-def test_every_shipped_demo_has_a_known_truth() -> None:
+def test_every_shipped_demo_has_a_known_truth():
     assert scenarios().keys() == TRUTHS.keys() | OF_RANKS
 
 
-def test_the_list_of_demos_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_demos_says_what_each_shows(capsys):
     assert replay.demo(Options(list=True)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(scenarios())
@@ -128,12 +128,12 @@ def test_the_list_of_demos_says_what_each_shows(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_whole_of_a_demo_gets_the_verdict_and_the_advice_that_are_planted(name: str) -> None:
+def test_the_whole_of_a_demo_gets_the_verdict_and_the_advice_that_are_planted(name):
     check(TRUTHS[name], read(str(scenarios()[name]), Options()), settled=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
+def test_whoever_watches_a_demo_never_sees_another_verdict(name):
     seen, windows = 0, set()
     for at_s, snapshot in watched(scenarios()[name]):
         windows.add(snapshot.estimate.span.t1_ns)
@@ -143,9 +143,7 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
     assert seen > 5
 
 
-def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(capsys):
     assert replay.demo(Options(scenario="straggler", once=True, json=True)) == 0
     waited = json.loads(capsys.readouterr().out)["peers_waited_for"]
     assert (waited["rank"], waited["cause"]) == (1, "host")
@@ -168,7 +166,7 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
         driver.close()
 
 
-def test_a_demo_that_starts_over_never_shows_an_empty_screen() -> None:
+def test_a_demo_that_starts_over_never_shows_an_empty_screen():
     ticks = count()
     source = FromFirstActivity(open_source(str(scenarios()["plain-attention"])))
     replay = Replay(
@@ -184,7 +182,7 @@ def test_a_demo_that_starts_over_never_shows_an_empty_screen() -> None:
     assert all(snapshot.estimate is not None for snapshot in shown)
 
 
-def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:
+def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from():
     paths = [
         file for path in scenarios().values()
         for file in ([path] if path.is_file() else sorted(path.iterdir()))
@@ -216,12 +214,12 @@ def _texts(body: object) -> Iterator[str]:
             yield from _texts(value)
 
 
-def test_a_demo_trains_evaluates_and_saves_and_its_history_tells_them_apart() -> None:
+def test_a_demo_trains_evaluates_and_saves_and_its_history_tells_them_apart():
     run = read(str(scenarios()["imagenet"]), Options()).run
     assert run is not None
     assert {one.kind for one in run.phases} >= {"train", "evaluation", "saving"}
     assert len({one.phase for one in run.stretches}) >= 3 and len(run.stretches) >= 6
 
 
-def test_only_recordings_are_scenarios() -> None:
+def test_only_recordings_are_scenarios():
     assert set(scenarios()) == set(replay.WHAT)

@@ -41,12 +41,12 @@ MakeSnapshot = Callable[..., Snapshot]
         ("idle > 30% and regime == compute", False),
     ],
 )
-def test_conditions_read_the_snapshot(text: str, trips: bool, make_snapshot: MakeSnapshot) -> None:
+def test_conditions_read_the_snapshot(text, trips, make_snapshot):
     (one,) = fail_if.parse_all([text])
     assert one.trips(make_snapshot()) is trips
 
 
-def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
+def test_a_gate_must_hold_without_a_break(make_snapshot):
     (one,) = fail_if.parse_all(["idle > 30%"], hold_s=10)
     calm = {"cause": None, "account": make_snapshot().estimate.account}  # type: ignore[union-attr]
     busy = make_snapshot(now_ns=12_000_000_000)
@@ -61,14 +61,14 @@ def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
     assert not one.trips(make_snapshot(now_ns=14_000_000_000))
 
 
-def test_what_nobody_measured_is_no_pass(make_snapshot: MakeSnapshot) -> None:
+def test_what_nobody_measured_is_no_pass(make_snapshot):
     gates = fail_if.parse_all(["rho < 0.5"])
     with pytest.raises(BrrrtopError, match="could not be judged") as caught:
         fail_if.check(gates, make_snapshot({"launch": Launch()}))
     assert not isinstance(caught.value, GateTripped)
 
 
-def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot: MakeSnapshot) -> None:
+def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot):
     gates = fail_if.parse_all(["rho > 0.9"])
     assert not gates[0].trips(make_snapshot())
     assert not gates[0].trips(make_snapshot({"launch": Launch()}))
@@ -78,7 +78,7 @@ def test_what_was_measured_once_and_did_not_hold_is_a_pass(make_snapshot: MakeSn
         fail_if.check(fail_if.parse_all(["idle > 99%", "idle < 99%"]), make_snapshot())
 
 
-def test_a_tripped_gate_names_its_condition_and_how_long_it_held() -> None:
+def test_a_tripped_gate_names_its_condition_and_how_long_it_held():
     (held,), (at_once,) = (fail_if.parse_all(["idle > 30%"], hold_s) for hold_s in (10, 0))
     assert fail_if.trip_error(held).message.endswith("idle > 30% for 10 s")
     assert fail_if.trip_error(at_once).message.endswith("idle > 30%")
@@ -90,7 +90,7 @@ def test_a_tripped_gate_names_its_condition_and_how_long_it_held() -> None:
      ("regime > compute", "compare regime with == or !="),
      *((text, "--fail-if") for text in ("", "idle", "idle > much", "speed > 3", "idle > 3 %%"))],
 )  # fmt: skip
-def test_nonsense_is_a_usage_error(text: str, says: str) -> None:
+def test_nonsense_is_a_usage_error(text, says):
     with pytest.raises(UsageError, match=says):
         fail_if.parse_all([text])
 
@@ -120,18 +120,18 @@ def test_nonsense_is_a_usage_error(text: str, says: str) -> None:
         ("idle > 30% and cause == inpt", "did you mean input"),
     ],
 )
-def test_a_gate_that_nothing_can_change_is_a_usage_error(text: str, hint: str) -> None:
+def test_a_gate_that_nothing_can_change_is_a_usage_error(text, hint):
     with pytest.raises(UsageError) as caught:
         fail_if.parse_all([text])
     assert hint in caught.value.action
 
 
 @pytest.mark.parametrize("text", ["idle > 99.9%", "idle >= 100%", "lost > 0", "step_ms > 1e4"])
-def test_a_threshold_that_can_be_reached_is_fine(text: str) -> None:
+def test_a_threshold_that_can_be_reached_is_fine(text):
     assert fail_if.parse_all([text])
 
 
-def test_every_cause_that_a_verdict_can_have_may_be_asked_for() -> None:
+def test_every_cause_that_a_verdict_can_have_may_be_asked_for():
     from brrrtop.analysis.account.regimes import _cause
     from tests.cli.conftest import an_account
 
@@ -146,6 +146,6 @@ def test_every_cause_that_a_verdict_can_have_may_be_asked_for() -> None:
         assert fail_if.parse_all([f"cause == {cause}"])
 
 
-def test_a_time_to_hold_needs_something_to_hold() -> None:
+def test_a_time_to_hold_needs_something_to_hold():
     with pytest.raises(UsageError, match="--for"):
         fail_if.parse_all([], hold_s=60)

@@ -31,7 +31,7 @@ OPTIONS = (
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+def browser(tmp_path) -> Iterator[webdriver.Chrome]:
     chromium = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
@@ -90,9 +90,7 @@ def press(browser: webdriver.Chrome, *keys: str) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_the_served_screen_takes_keys_downloads_and_asks_nobody_else(
-    browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_the_served_screen_takes_keys_downloads_and_asks_nobody_else(browser, tmp_path):
     with serving() as (_, address):
         bare = address.partition("?")[0]
         browser.get(bare)
@@ -123,7 +121,7 @@ def test_the_served_screen_takes_keys_downloads_and_asks_nobody_else(
 
 
 @pytest.mark.timeout(400)
-def test_the_report_is_a_page_that_stands_alone(browser: webdriver.Chrome, tmp_path: Path) -> None:
+def test_the_report_is_a_page_that_stands_alone(browser, tmp_path):
     source = open_source(RECORDING)
     try:
         snapshot = analyze(source)

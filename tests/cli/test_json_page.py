@@ -55,9 +55,7 @@ def is_named(path: str, pattern: str) -> bool:
         ("brrrtop.compare/1", (["compare", STACKS, str(TRACES / "serving.json.zst")],)),
     ],
 )
-def test_the_page_names_the_keys_of_reports(
-    schema: str, words: tuple[list[str], ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_names_the_keys_of_reports(schema, words, capsys):
     has: set[str] = set()
     for one in words:
         assert main([*one, "--json"]) == 0

@@ -32,25 +32,25 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_run_passes_on_the_exit_code_and_the_output(code: int, command: Run) -> None:
+def test_run_passes_on_the_exit_code_and_the_output(code, command):
     done = command("run", "--", sys.executable, "-c", f"print('out'); raise SystemExit({code})")
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert "Traceback" not in done.stderr
 
 
-def test_run_says_by_signal_as_a_shell_does(command: Run) -> None:
+def test_run_says_by_signal_as_a_shell_does(command):
     done = command("run", "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == 128 + 15
 
 
-def test_a_command_that_does_not_exist_is_127(command: Run) -> None:
+def test_a_command_that_does_not_exist_is_127(command):
     done = command("run", "--", "no-such-command-anywhere")
     assert (done.returncode, done.stdout) == (127, "")
     assert "no-such-command-anywhere" in done.stderr
 
 
-def test_a_taken_recording_stops_before_anything_starts(command: Run, tmp_path: Path) -> None:
+def test_a_taken_recording_stops_before_anything_starts(command, tmp_path):
     (tmp_path / "old.brrr").write_text("precious")
     done = command("run", "--record", "old.brrr", "--", "touch", "started")
     assert done.returncode == 2
@@ -61,7 +61,7 @@ def test_a_taken_recording_stops_before_anything_starts(command: Run, tmp_path: 
     assert not (tmp_path / "started").exists()
 
 
-def test_doctor_says_what_can_be_seen_and_what_to_do(command: Run) -> None:
+def test_doctor_says_what_can_be_seen_and_what_to_do(command):
     text = command("doctor")
     assert "What can be seen of this host:" in text.stdout
     for line in text.stdout.splitlines()[:-1]:
@@ -72,13 +72,11 @@ def test_doctor_says_what_can_be_seen_and_what_to_do(command: Run) -> None:
     assert {"name", "status", "says", "fix"} == report["checks"][0].keys()
 
 
-def test_doctor_of_nobody_is_no_such_trainer(command: Run) -> None:
+def test_doctor_of_nobody_is_no_such_trainer(command):
     assert command("doctor", "2147483646").returncode == 3
 
 
-def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(capsys):
     ended = Snapshot(SourceInfo("live", "pid 7"), Freshness.ENDED, 0, None, None, None)
     driver: Any = SimpleNamespace(advance=lambda: ended, ended="the trainer (pid 7) exited")
     with pytest.raises(NoTrainer, match="exited") as caught:
@@ -95,16 +93,14 @@ def a_candidate(pid: int, **changes: Any) -> Any:
     return SimpleNamespace(**(facts | changes))
 
 
-def test_nobody_to_watch_points_at_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_to_watch_points_at_the_demo(monkeypatch):
     monkeypatch.setattr(find, "candidates", lambda pids: [])
     with pytest.raises(NoTrainer) as caught:
         find.run(Options(once=True))
     assert "brrrtop demo" in caught.value.action
 
 
-def test_several_trainers_are_listed_and_one_must_be_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_trainers_are_listed_and_one_must_be_named(monkeypatch, capsys):
     result = [
         a_candidate(11, rank=0),
         a_candidate(12, rank=1),
@@ -120,9 +116,7 @@ def test_several_trainers_are_listed_and_one_must_be_named(
 
 
 @pytest.mark.parametrize(("typed", "pid"), [("2\n", 12), ("12\n", 12), ("\n", 11), ("9\n1\n", 11)])
-def test_the_picker_takes_a_number_or_a_pid(
-    typed: str, pid: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_picker_takes_a_number_or_a_pid(typed, pid, monkeypatch):
     lines = iter(typed.splitlines(keepends=True))
     keyboard = SimpleNamespace(isatty=lambda: True, readline=lambda: next(lines, ""))
     monkeypatch.setattr(sys, "stdin", keyboard)
@@ -133,16 +127,14 @@ def test_the_picker_takes_a_number_or_a_pid(
     assert opened == [pid]
 
 
-def test_the_picker_is_left_by_q(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picker_is_left_by_q(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "q\n"))
     monkeypatch.setattr(find, "candidates", lambda pids: [a_candidate(11), a_candidate(12)])
     with pytest.raises(UsageError, match="none was chosen"):
         find.run(Options())
 
 
-def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(monkeypatch, capsys):
     stranger = a_candidate(13, not_because="process 13 belongs to user bob")
     monkeypatch.setattr(find, "candidates", lambda pids: [stranger])
     opened: list[Any] = []
@@ -155,7 +147,7 @@ def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
     assert "the counters of GPU 1 only" in text
 
 
-def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch):
     free = threading.Event()
     monkeypatch.setattr(find, "NVML_S", 0.05)
     monkeypatch.setattr(find, "_list_compute", lambda pids: free.wait())
@@ -163,9 +155,7 @@ def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.Mon
     free.set()
 
 
-def test_once_with_shapes_waits_for_what_comes_of_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_once_with_shapes_waits_for_what_comes_of_them(capsys):
     judged = snapshots.snapshot()
     message = replace(
         judged, events=(Event(judged.now_ns, "shapes", "no shapes: a step takes 9 s"),)
@@ -183,9 +173,7 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
 
 
-def test_a_report_of_no_gpu_at_all_is_a_failure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_of_no_gpu_at_all_is_a_failure(capsys, monkeypatch):
     monkeypatch.setattr(live, "COUNTERS_S", 0.0)
     info = SourceInfo("live", "this machine's GPUs", tier="nvml")
     nothing = Snapshot(info, Freshness.LIVE, 0, None, None, None)
@@ -204,7 +192,7 @@ def test_a_report_of_no_gpu_at_all_is_a_failure(
     assert live._once(counted, Options(once=True, interval=0.01), "") == 0  # type: ignore[arg-type]
 
 
-def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_says_what_it_waits_for(capsys):
     source = SourceInfo("live", "pid 7", notes=("waiting for the trainer to touch its GPU",))
     waiting = Snapshot(source, Freshness.LIVE, 0, None, None, None)
     ended = Snapshot(source, Freshness.ENDED, 1, None, None, None)
@@ -215,7 +203,7 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err == "brrrtop: waiting for the trainer to touch its GPU\n"
 
 
-def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detaching_says_what_stays(monkeypatch):
     process = processes.read(os.getpid())
     client: Any = None
     here = Attached(client, process, "shared", (), None, 0)
@@ -230,14 +218,14 @@ def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attach._left(other, ended=True) == "", "its number is another's"
 
 
-def test_what_is_mapped_is_measured() -> None:
+def test_what_is_mapped_is_measured():
     here = processes.read(os.getpid())
     assert mapped_bytes(here, "no such library") == 0
     assert mapped_bytes(here, "libc") > 100_000
 
 
 @pytest.fixture
-def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_compiler(tmp_path, monkeypatch) -> None:
     """An installation without the library, on a machine without a C compiler."""
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -255,9 +243,7 @@ def program(code: str, **changes: Any) -> Options:
 
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("code", [0, 7])
-def test_without_a_compiler_the_program_runs_and_the_counters_are_watched(
-    code: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_compiler_the_program_runs_and_the_counters_are_watched(code, capfd):
     text = f"import os; print(os.environ.get('PYTHONPATH')); raise SystemExit({code})"
     assert run.run(program(text)) == code
     captured = capfd.readouterr()
@@ -271,9 +257,7 @@ def test_without_a_compiler_the_program_runs_and_the_counters_are_watched(
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_counters_alone_are_reported_once_where_one_report_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_counters_alone_are_reported_once_where_one_report_is_asked_for(monkeypatch, capfd):
     monkeypatch.setattr(live, "COUNTERS_S", 0.2)
     assert run.run(program("import time; time.sleep(1)", once=True, json=True)) == 0
     (line,) = capfd.readouterr().out.splitlines()
@@ -281,15 +265,13 @@ def test_counters_alone_are_reported_once_where_one_report_is_asked_for(
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_gate_that_counters_cannot_answer_is_no_pass_and_no_second_opinion() -> None:
+def test_a_gate_that_counters_cannot_answer_is_no_pass_and_no_second_opinion():
     with pytest.raises(BrrrtopError, match="could not be judged"):
         run.run(program("pass", fail_if=["idle > 30%"]))
     assert run.run(program("raise SystemExit(3)", fail_if=["idle > 30%"])) == 3
 
 
-def test_where_no_private_folder_can_be_made_the_program_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_private_folder_can_be_made_the_program_runs(tmp_path, monkeypatch, capfd):
     def refused() -> Path:
         raise NotWritable("no private folder can be made", "free some space in /tmp")
 

@@ -1,7 +1,5 @@
 """The command on a real terminal: the screen opens, leaves cleanly, and survives its user."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -10,7 +8,7 @@ import pytest
 from tests.cli.terminal import LEAVES_THE_SCREEN, on_a_terminal
 
 
-def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> None:
+def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it():
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         for rows, columns in ((1, 1), (2, 10), (24, 80)):
@@ -24,7 +22,7 @@ def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> 
         assert b"Traceback" not in terminal.seen
 
 
-def test_the_straggler_opens_on_the_ranks_and_enter_on_the_late_one() -> None:
+def test_the_straggler_opens_on_the_ranks_and_enter_on_the_late_one():
     with on_a_terminal("demo", "straggler") as terminal:
         terminal.read_until(b"Rank 1 is")
         terminal.read_until(b"odd one first")
@@ -37,7 +35,7 @@ def test_the_straggler_opens_on_the_ranks_and_enter_on_the_late_one() -> None:
         assert b"Traceback" not in terminal.seen
 
 
-def test_control_c_on_the_screen_is_130() -> None:
+def test_control_c_on_the_screen_is_130():
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         terminal.type(b"\x03")
@@ -47,7 +45,7 @@ def test_control_c_on_the_screen_is_130() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+def test_a_signal_leaves_the_terminal_as_it_was(number):
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         os.kill(terminal.pid, number)
@@ -59,9 +57,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("options", "environment"), [(("--no-color", "--ascii"), {}), ((), {"NO_COLOR": "1"})]
 )
-def test_no_color_means_no_colour_and_ascii_is_ascii(
-    options: tuple[str, ...], environment: dict[str, str]
-) -> None:
+def test_no_color_means_no_colour_and_ascii_is_ascii(options, environment):
     with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
         terminal.read_until(b"WAITS FOR DATA")
         for key, words in ((b"?", b"Ctrl-C"), (b"r", b"memory roof")):
@@ -72,7 +68,7 @@ def test_no_color_means_no_colour_and_ascii_is_ascii(
         assert terminal.seen.isascii() is ("--ascii" in options)
 
 
-def test_a_dumb_terminal_gets_one_plain_report() -> None:
+def test_a_dumb_terminal_gets_one_plain_report():
     with on_a_terminal("demo", "input-bound", TERM="dumb") as terminal:
         assert terminal.ended() == 0
         assert b"Where the time went" in terminal.seen

@@ -54,9 +54,7 @@ def _compute_ns(received: Received) -> int:
         ("hta-v100-resnet-ns", 12_143, 464_915, True),
     ],
 )
-def test_idle_and_compute_time_are_those_of_hta(
-    traces: Path, name: str, idle_us: int, compute_us: int, rounded: bool
-) -> None:
+def test_idle_and_compute_time_are_those_of_hta(traces, name, idle_us, compute_us, rounded):
     received = Received(open_source(_file(traces, name)))
     lost_us = len(received.kernels) + len(received.copies) if rounded else 0
     estimate = _judged(traces, name)
@@ -68,31 +66,31 @@ def test_idle_and_compute_time_are_those_of_hta(
 @pytest.mark.parametrize(
     ("name", "share"), [("hta-a100-resnet-ddp", 0.0599), ("hta-v100-large", 0.2062)]
 )
-def test_exposed_communication_is_that_of_a_sweep(traces: Path, name: str, share: float) -> None:
+def test_exposed_communication_is_that_of_a_sweep(traces, name, share):
     """Within 0.1 %: copies on the device count as work here, and hide what runs beside them."""
     estimate, received = _judged(traces, name), Received(open_source(_file(traces, name)))
     duration_ns = estimate.account.duration_ns - _lead_ns(estimate, received)
     assert estimate.account.exposed_comm_ns / duration_ns == pytest.approx(share, abs=1e-3)
 
 
-def test_every_event_of_a_large_trace_is_read(traces: Path) -> None:
+def test_every_event_of_a_large_trace_is_read(traces):
     collected, _, _ = source.read(_file(traces, "hta-v100-large"))
     assert collected.event_count == 216_092
 
 
-def test_pageable_uploads_take_most_of_the_gpus_time(traces: Path) -> None:
+def test_pageable_uploads_take_most_of_the_gpus_time(traces):
     dearest = _judged(traces, "hta-a100-alexnet").kernels[0]
     assert dearest.name == "Memcpy HtoD (Pageable -> Device)" and dearest.count == 16
     assert dearest.share == pytest.approx(0.838, abs=1e-3)
 
 
-def test_steps_have_the_numbers_they_were_given(traces: Path) -> None:
+def test_steps_have_the_numbers_they_were_given(traces):
     received = Received(open_source(_file(traces, "hta-v100-resnet-ns")))
     steps = received.marks[received.marks["mark_class"] == int(MarkClass.STEP)]
     assert steps["value"].tolist() == [101, 102, 103, 104, 105]
 
 
-def test_the_loader_takes_what_the_tensorboard_plugin_says(traces: Path) -> None:
+def test_the_loader_takes_what_the_tensorboard_plugin_says(traces):
     """33.37 % of a step of 177,592 us, in which neither kernel nor copy runs; kernels 55.51 %.
 
     The plugin counts the first step's wait, which ends before the first kernel and so the account.

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path) -> Path:
     """Four steps of three kernels and a wait, long enough in text to fill a pipe."""
     events = []
     for number in range(4000):
@@ -42,7 +42,7 @@ def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_reader_that_leaves_early_is_no_failure(trace: Path, form: list[str]) -> None:
+def test_a_reader_that_leaves_early_is_no_failure(trace, form):
     reading, writing = os.pipe()
     os.close(reading)
     child = start("analyze", str(trace), *form, stdout=writing)
@@ -51,14 +51,14 @@ def test_a_reader_that_leaves_early_is_no_failure(trace: Path, form: list[str]) 
     assert (child.returncode, narration) == (0, b"")
 
 
-def test_a_closed_stdout_is_no_traceback(trace: Path) -> None:
+def test_a_closed_stdout_is_no_traceback(trace):
     command = f"exec {sys.executable} -m brrrtop analyze {trace} >&-"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=120)
     assert done.stderr == b""
     assert done.returncode == 0
 
 
-def test_a_full_disk_is_a_sentence(trace: Path) -> None:
+def test_a_full_disk_is_a_sentence(trace):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("wb") as full:
@@ -70,7 +70,7 @@ def test_a_full_disk_is_a_sentence(trace: Path) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.03, 0.08, 0.15, 0.25, 0.4])
-def test_interrupting_is_130_at_any_moment(tmp_path: Path, after_s: float) -> None:
+def test_interrupting_is_130_at_any_moment(tmp_path, after_s):
     """The file is a pipe that nobody fills, so that reading it would last for ever."""
     never = tmp_path / "never.json"
     os.mkfifo(never)
@@ -93,7 +93,7 @@ def test_interrupting_is_130_at_any_moment(tmp_path: Path, after_s: float) -> No
 
 
 @pytest.mark.parametrize("verb", ["analyze", "replay"])
-def test_off_a_terminal_there_is_one_plain_report(verb: str, trace: Path, brrrtop: Run) -> None:
+def test_off_a_terminal_there_is_one_plain_report(verb, trace, brrrtop):
     done = brrrtop(verb, str(trace))
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -101,16 +101,14 @@ def test_off_a_terminal_there_is_one_plain_report(verb: str, trace: Path, brrrto
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_json_lines_of_a_replay_are_one_object_each(trace: Path, brrrtop: Run) -> None:
+def test_json_lines_of_a_replay_are_one_object_each(trace, brrrtop):
     done = brrrtop("replay", str(trace), "--json", "--interval", "0.1")
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert {report["schema"] for report in reports} == {"brrrtop.report/2"}
 
 
-def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
-    trace: Path, brrrtop: Run
-) -> None:
+def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(trace, brrrtop):
     done = brrrtop("analyze", str(trace), "--json", "--fail-if", "idle > 10%")
     assert done.returncode == 5
     assert "the gate tripped: idle > 10%" in done.stderr
@@ -151,7 +149,7 @@ sys.exit(main())
         "brrrtop.tui.app:BrrrtopApp.run",
     ],
 )
-def test_it_ends_in_silence_although_python_loses_the_exception(function: str) -> None:
+def test_it_ends_in_silence_although_python_loses_the_exception(function):
     with on_a_terminal(function, "demo", "healthy", program=("-c", _PROGRAM)) as terminal:
         assert terminal.ended() == 130, terminal.seen
     assert b"KeyboardInterrupt" not in terminal.seen and b"Traceback" not in terminal.seen

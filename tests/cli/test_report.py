@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,7 +24,6 @@ from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
 from collectors.vocabulary import Metric
-from tests.cli.conftest import Run
 from tests.recorded import analyzed
 from tests.session.handmade import copy, kernel, text_of, written
 from tests.tui import snapshots
@@ -38,7 +36,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> None:
+def test_every_edit_that_was_simulated_is_a_row(make_snapshot):
     """A saving of 0 or below is a row too, one that the text does not advise."""
     rows = (
         WhatIf(
@@ -74,7 +72,7 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     assert report["whatif_after"]["rows"][0]["edit"] == "compile+bf16"
 
 
-def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot) -> None:
+def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot):
     rows = (
         WhatIf("compile-reduce-overhead", 3.2e6, 0.2, -0.02, 0.41, None, "x = " + "word " * 30),
         WhatIf("tf32", 4.0e6, -0.001, -0.02, 0.02, None, "no use"),
@@ -94,7 +92,7 @@ def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot
     assert "What if" not in to_text(make_snapshot())
 
 
-def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapshot) -> None:
+def test_advice_says_what_is_predicted_with_its_range(make_snapshot):
     snapshot = make_snapshot()
     one = replace(snapshot.advisories[0], saves=0.34, saves_low=0.28, saves_at_most=0.41)
     text = to_text(replace(snapshot, advisories=(one,)))
@@ -112,9 +110,7 @@ def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapsho
          "  still warming up\n"),
     ],
 )  # fmt: skip
-def test_the_length_of_several_steps_is_called_their_median(
-    steps: Steps, text: str, make_snapshot: MakeSnapshot
-) -> None:
+def test_the_length_of_several_steps_is_called_their_median(steps, text, make_snapshot):
     """Four steps of 133 ms in 420 ms did not add up."""
     assert text in to_text(make_snapshot({"steps": steps}))
 
@@ -124,14 +120,12 @@ def test_the_length_of_several_steps_is_called_their_median(
     [(1_770, "1.77 µs after its launch (median)"),
      (-242, "242 ns before its launch call returns (median)")],
 )  # fmt: skip
-def test_a_kernel_that_starts_within_its_launch_call_is_said_to(
-    lead_ns: int, reported: str, make_snapshot: MakeSnapshot
-) -> None:
+def test_a_kernel_that_starts_within_its_launch_call_is_said_to(lead_ns, reported, make_snapshot):
     text = to_text(make_snapshot({"launch": Launch(lead_ns, 0.7, 0.2, 40)}))
     assert f"a kernel starts {reported}" in " ".join(text.split())
 
 
-def test_what_was_not_measured_is_null_everywhere(make_snapshot: MakeSnapshot) -> None:
+def test_what_was_not_measured_is_null_everywhere(make_snapshot):
     report = document(replace(make_snapshot(), estimate=None, devices=(), advisories=()))
     assert report.keys() >= KEYS
     assert set(report["split"].values()) == {None}
@@ -147,7 +141,7 @@ def test_what_was_not_measured_is_null_everywhere(make_snapshot: MakeSnapshot) -
     assert unknown["window"]["steps"] is None
 
 
-def test_json_is_one_line_of_plain_numbers(make_snapshot: MakeSnapshot) -> None:
+def test_json_is_one_line_of_plain_numbers(make_snapshot):
     snapshot = make_snapshot({"split": Split(np.float64(0.5), 0.5, 0.0, float("nan"))})  # type: ignore[arg-type]
     advice = replace(
         snapshot.advisories[0],
@@ -160,7 +154,7 @@ def test_json_is_one_line_of_plain_numbers(make_snapshot: MakeSnapshot) -> None:
     assert report["advisories"][0]["evidence"] == {"n": 3, "odd": None, "spans": [0.5]}
 
 
-def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: MakeSnapshot) -> None:
+def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot):
     one = make_snapshot()
     other = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
     report = document(replace(one, devices=(one.estimate, other)))
@@ -169,13 +163,13 @@ def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: Mak
     assert "devices" not in document(one)
 
 
-def test_an_ascii_report_has_no_other_character(make_snapshot: MakeSnapshot) -> None:
+def test_an_ascii_report_has_no_other_character(make_snapshot):
     text = to_text(make_snapshot(), ascii_only=True)
     assert text.isascii()
     assert "CCCC" in text
 
 
-def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot: MakeSnapshot) -> None:
+def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot):
     estimate = make_snapshot().estimate
     row = replace(estimate.kernels[0], name="a" * 100)
     snapshot = make_snapshot(estimate={"kernels": (row,)})
@@ -185,9 +179,7 @@ def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot: MakeSnapshot) ->
     assert len(plain[at]) == len(usual[at]) <= 80
 
 
-def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
-    make_snapshot: MakeSnapshot,
-) -> None:
+def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(make_snapshot):
     snapshot = make_snapshot()
     row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
     rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
@@ -196,13 +188,13 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     assert message == [["81%", "L2"], ["–", "L1"]]
 
 
-def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot: MakeSnapshot) -> None:
+def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot):
     text = to_text(make_snapshot({"regime": Regime.UNKNOWN, "confidence": 0.1}))
     assert "UNKNOWN: not enough evidence" in text
     assert "10% sure" not in text
 
 
-def test_losses_and_notes_are_told(make_snapshot: MakeSnapshot) -> None:
+def test_losses_and_notes_are_told(make_snapshot):
     snapshot = make_snapshot(lost_records=1234)
     source = replace(snapshot.source, notes=("the file ends in the middle of an event",))
     text = to_text(replace(snapshot, source=source))
@@ -210,7 +202,7 @@ def test_losses_and_notes_are_told(make_snapshot: MakeSnapshot) -> None:
     assert "in the middle of an event" in text
 
 
-def test_the_gpus_own_counters_are_in_both_forms(make_snapshot: MakeSnapshot) -> None:
+def test_the_gpus_own_counters_are_in_both_forms(make_snapshot):
     gauges = {Metric.SM_ACTIVE: 0.14, Metric.SMI_UTIL: 1.0, Metric.POWER_WATT: 410.0,
               Metric.MONITOR_CPU_SHARE: 0.5}  # fmt: skip
     snapshot = make_snapshot(gauges={int(metric): value for metric, value in gauges.items()})
@@ -224,9 +216,7 @@ def test_the_gpus_own_counters_are_in_both_forms(make_snapshot: MakeSnapshot) ->
     assert "counters" not in to_text(make_snapshot())
 
 
-def test_counter_samples_say_how_many_and_what_they_are_good_for(
-    make_snapshot: MakeSnapshot,
-) -> None:
+def test_counter_samples_say_how_many_and_what_they_are_good_for(make_snapshot):
     plain = make_snapshot()
     assert plain.estimate is not None
     assert document(plain)["counter_samples"] is None
@@ -247,7 +237,7 @@ def test_counter_samples_say_how_many_and_what_they_are_good_for(
     assert "could not be matched with the kernels" in flat
 
 
-def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> None:
+def test_counters_alone_are_shown_and_called_so(make_snapshot):
     notes = ("no libcupti is mapped in the trainer: counters only",)
     source = SourceInfo("live", "pid 7", tier="nvml", notes=notes)
     alone = replace(
@@ -263,9 +253,7 @@ def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> 
     assert "Nothing to judge yet" in to_text(waits)
 
 
-def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
-    make_snapshot: MakeSnapshot,
-) -> None:
+def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(make_snapshot):
     known = make_snapshot({"account": snapshots.account(compute=0.5, input=0.4715, host=0.0285)})
     assert document(known)["host_cause_known"] == 0.943
     assert "the host was late for, 94% has a known cause" in to_text(known)
@@ -274,7 +262,7 @@ def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     assert "known cause" not in to_text(busy)
 
 
-def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path: Path) -> None:
+def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path):
     events = [
         kernel(i * 20, 10, 0, "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn") for i in range(9)
     ]
@@ -290,7 +278,7 @@ def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_p
     assert (known["capability"], known["capability_by_kernel_names"]) == ([9, 0], False)
 
 
-def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
+def test_copies_within_the_device_are_memory_work(tmp_path):
     ways = {"DtoD (Device -> Device)": "memory", "HtoD (Pageable -> Device)": "copy"}
     for way, side in ways.items():
         path = written(
@@ -302,7 +290,7 @@ def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
         assert report["account"][booked] == 9 * 50_000
 
 
-def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> None:
+def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once():
     shown = analyzed(replay.scenarios()["launch-bound"])
     assert len(shown.advisories) > 1
     twice = tuple(replace(one, waste="a faster GPU") for one in shown.advisories)
@@ -313,7 +301,7 @@ def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once() -> 
     assert not re.search(r"(underfilled|unknown|copy|comm)-bound", to_brief(shown))
 
 
-def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop: Run) -> None:
+def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop):
     done = brrrtop("receipt", str(replay.scenarios()["sync-bound"]))
     rows = done.stdout.splitlines()
     assert max(map(len, rows)) <= receipt.WIDTH and done.returncode == 0
@@ -330,7 +318,7 @@ def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop: Run) -> 
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_all_gpus_count_and_what_nobody_judged_has_no_figures() -> None:
+def test_all_gpus_count_and_what_nobody_judged_has_no_figures():
     one = snapshots.snapshot()
     assert one.estimate is not None
     single, _ = receipt.totals(receipt.estimates(one))
@@ -348,7 +336,7 @@ def test_all_gpus_count_and_what_nobody_judged_has_no_figures() -> None:
 NO_GPU_WORK = {"hta-cpu-only"}
 
 
-def test_every_trace_adds_up_and_fits(traces: Path) -> None:
+def test_every_trace_adds_up_and_fits(traces):
     files = sorted(traces.rglob("*.json.gz"))
     assert files
     for path in files:
@@ -370,7 +358,7 @@ def test_every_trace_adds_up_and_fits(traces: Path) -> None:
         assert max(map(len, text.splitlines())) <= 80, path.name
 
 
-def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
+def test_kernel_names_cannot_write_to_the_terminal(make_snapshot):
     snapshot = make_snapshot()
     evil = replace(snapshot.estimate.kernels[0], name="\x1b[2Jboo\nrow\udcff")
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,))))

@@ -1,7 +1,5 @@
 """The screen in a browser: what a page gets, and who is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -39,19 +37,17 @@ PATIENCE_S = 90.0
     [(None, ("127.0.0.1", 8765)), ("80", ("127.0.0.1", 80)), ("0.0.0.0:81", ("0.0.0.0", 81)),
      ("[::1]:82", ("[::1]", 82))],
 )  # fmt: skip
-def test_addresses_are_of_this_machine_unless_one_is_named(
-    text: str | None, address: tuple[str, int]
-) -> None:
+def test_addresses_are_of_this_machine_unless_one_is_named(text, address):
     assert address_of(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:70000", "host:-1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_what_is_no_address_is_refused(text):
     with pytest.raises(UsageError, match="not a valid address"):
         address_of(text)
 
 
-def test_a_verb_without_a_screen_is_refused() -> None:
+def test_a_verb_without_a_screen_is_refused():
     with pytest.raises(UsageError, match="no screen"):
         serve(["analyze"], Options(verb="analyze"))
 
@@ -112,7 +108,7 @@ async def visitor(address: str, knows: bool = True) -> AsyncIterator[tuple[Get, 
         yield get, bare
 
 
-async def test_nobody_without_the_token_gets_anything(address: str) -> None:
+async def test_nobody_without_the_token_gets_anything(address):
     port = urlsplit(address).port
     wrong = "?token=" + "A" * len(urlsplit(address).query.partition("=")[2])
     async with visitor(address, knows=False) as (get, _):
@@ -135,9 +131,7 @@ async def test_nobody_without_the_token_gets_anything(address: str) -> None:
         assert kept["httponly"] and kept["samesite"] == "Lax"
 
 
-async def test_whoever_has_the_token_is_served_but_not_through_pages_of_others(
-    address: str,
-) -> None:
+async def test_whoever_has_the_token_is_served_but_not_through_pages_of_others(address):
     own = urlsplit(address).netloc
     async with visitor(address) as (get, bare):
         answer = await get("")
@@ -159,13 +153,13 @@ async def test_whoever_has_the_token_is_served_but_not_through_pages_of_others(
     assert set(re.findall(r"\w+://([^\s;]+)", allowed)) == {own} and "*" not in allowed
 
 
-async def test_the_page_works_under_the_name_that_it_was_opened_by(address: str) -> None:
+async def test_the_page_works_under_the_name_that_it_was_opened_by(address):
     async with visitor(address.replace("127.0.0.1", "localhost")) as (get, bare):
         assert f"ws{bare.removeprefix('http')}" in await (await get("")).text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_of_the_machine_is_refused_with_the_token_too(address: str) -> None:
+def test_another_user_of_the_machine_is_refused_with_the_token_too(address):
     def ask() -> tuple[int, str]:
         parts = urlsplit(address)
         client = HTTPConnection(parts.netloc)
@@ -181,7 +175,7 @@ def test_another_user_of_the_machine_is_refused_with_the_token_too(address: str)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_the_user_behind_a_connection_is_known_while_it_is_open(family: int) -> None:
+def test_the_user_behind_a_connection_is_known_while_it_is_open(family):
     with socket.socket(socket.AF_INET6) as server:
         server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         server.bind(("::", 0))
@@ -216,9 +210,7 @@ def a_request(client: str = "127.0.0.1") -> SimpleNamespace:
      (0, None, 1000, False), (0, "1000", 1000, True), (0, "1000", 1001, False), (0, None, None, False),
      (1000, "1001", 1001, False)],
 )  # fmt: skip
-def test_who_is_served_over_loopback(
-    monkeypatch: pytest.MonkeyPatch, own: int, sudo: str | None, asking: int | None, served: bool
-) -> None:
+def test_who_is_served_over_loopback(monkeypatch, own, sudo, asking, served):
     monkeypatch.setattr(in_browser, "uid_of_client", lambda *_: asking)
     monkeypatch.setattr(os, "geteuid", lambda: own)
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -259,9 +251,7 @@ class Tab:
 
 
 @pytest.mark.timeout(360)
-async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
-    address: str,
-) -> None:
+async def test_a_tab_sees_the_screen_and_saves_by_download_alone(address):
     folder = Path(tempfile.mkdtemp(dir="/tmp"))  # short enough to be seen whole
     aim = folder / "pwn.html"
     bare = address.partition("?")[0]
@@ -293,7 +283,7 @@ async def test_a_tab_sees_the_screen_and_saves_by_download_alone(
 
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-async def test_the_screen_of_a_tab_ends_with_its_server(number: int) -> None:
+async def test_the_screen_of_a_tab_ends_with_its_server(number):
     with serving() as (running, address):
         async with (
             aiohttp.ClientSession() as session,

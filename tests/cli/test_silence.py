@@ -16,7 +16,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 DEMO = str(scenarios()["unpinned-copies"])
 
 
-def test_silenced_advice_is_left_out_and_counted(brrrtop: Run) -> None:
+def test_silenced_advice_is_left_out_and_counted(brrrtop):
     plain = json.loads(brrrtop("analyze", DEMO, "--json").stdout)
     kinds = [one["id"] for one in plain["advisories"]]
     assert plain["silenced"] == []
@@ -38,13 +38,13 @@ def test_silenced_advice_is_left_out_and_counted(brrrtop: Run) -> None:
         (",", "name the advice"),
     ],
 )
-def test_silencing_what_does_not_exist_is_a_usage_error(typed: str, hint: str) -> None:
+def test_silencing_what_does_not_exist_is_a_usage_error(typed, hint):
     with pytest.raises(UsageError, match=hint) as caught:
         parse(["analyze", DEMO, "--silence", typed])
     assert caught.value.exit_code == 2
 
 
-def test_every_verb_that_advises_can_be_silenced() -> None:
+def test_every_verb_that_advises_can_be_silenced():
     _, verbs = build("all")
     able = {name for name, one in verbs.items() if "--silence" in one.format_help()}
     assert able == {"attach", "run", "replay", "analyze", "compare", "demo", "export", "receipt"}
@@ -53,7 +53,7 @@ def test_every_verb_that_advises_can_be_silenced() -> None:
     assert both.silenced == {"gc-pause", "pin-memory", "throttled"}
 
 
-def test_what_is_silenced_is_no_promise_of_a_baseline_either() -> None:
+def test_what_is_silenced_is_no_promise_of_a_baseline_either():
     plain = files.baseline(Options(baseline=DEMO))
     quiet = files.baseline(Options(baseline=DEMO, silence=[("pin-memory",)]))
     assert "pin-memory" in {one.kind for one in plain.advisories}

@@ -48,7 +48,7 @@ def ends(arguments: Sequence[str], key: bytes, after_s: float, shown: bytes = SH
 
 
 @pytest.fixture(scope="module")
-def trainer(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def trainer(built: dict[str, Path], tmp_path_factory) -> Iterator[int]:
     """A process with what looks like torch."""
     torch = shutil.copy(built["cuda"], tmp_path_factory.mktemp("torch") / "libtorch_cpu.so")
     command = [sys.executable, "-c", TRAINER, str(torch)]
@@ -64,14 +64,12 @@ def trainer(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     ("command", "key", "after_s"),
     [(DEMO, b"", 0.0), (DEMO, b"q", 0.0), (DEMO, b"q", 0.06), (DEMO, b"q", 0.18), (REPLAY, b"\x03", 0.05)],
 )  # fmt: skip
-def test_a_screen_ends_with_its_terminal_also_while_it_quits(
-    command: Sequence[str], key: bytes, after_s: float
-) -> None:
+def test_a_screen_ends_with_its_terminal_also_while_it_quits(command, key, after_s):
     assert ends(command, key, after_s)
 
 
 @pytest.mark.timeout(120)
-def test_a_detach_ends_with_its_terminal(trainer: int) -> None:
+def test_a_detach_ends_with_its_terminal(trainer):
     attach = ("attach", str(trainer), "--yes")
     for key, after_s in ((b"q", 0.1), (b"\x03", 0.2)):
         assert ends(attach, key, after_s), (key, after_s)
@@ -79,13 +77,13 @@ def test_a_detach_ends_with_its_terminal(trainer: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_started_program_ends_with_its_terminal_and_so_do_we() -> None:
+def test_a_started_program_ends_with_its_terminal_and_so_do_we():
     run = ("run", "--", *WAITS)
     assert ends(run, b"", 0.0, b"up")
     assert ends(run, b"\x03", 0.05, b"up")
 
 
-def test_what_goes_on_while_it_leaves_starts_no_second_reader() -> None:
+def test_what_goes_on_while_it_leaves_starts_no_second_reader():
     """A hang-up brings SIGCONT too; here it comes all the time that leaving takes."""
     with on_a_terminal(*DEMO) as one:
         one.read_until(SHOWN)
@@ -99,7 +97,7 @@ def test_what_goes_on_while_it_leaves_starts_no_second_reader() -> None:
         assert one.has_ended()
 
 
-def test_stopped_from_outside_it_goes_on_where_it_was() -> None:
+def test_stopped_from_outside_it_goes_on_where_it_was():
     with on_a_terminal(*DEMO) as one:
         one.read_until(b"COMPUTE-BOUND")
         os.kill(one.pid, signal.SIGSTOP)
@@ -116,7 +114,7 @@ def test_stopped_from_outside_it_goes_on_where_it_was() -> None:
         assert one.has_ended()
 
 
-def test_a_request_to_end_is_heard_when_nothing_else_is() -> None:
+def test_a_request_to_end_is_heard_when_nothing_else_is():
     """The screen's own loop hangs: the alarm ends it, not the loop."""
     hangs = (
         "import sys, time\n"
@@ -133,7 +131,7 @@ def test_a_request_to_end_is_heard_when_nothing_else_is() -> None:
         assert one.ends()
 
 
-def test_an_agent_that_has_gone_leaves_no_recording_behind(tmp_path: Path) -> None:
+def test_an_agent_that_has_gone_leaves_no_recording_behind(tmp_path):
     agent = FakeAgent(0)
     agent.close()
     record = tmp_path / "run.brrr"
@@ -142,9 +140,7 @@ def test_an_agent_that_has_gone_leaves_no_recording_behind(tmp_path: Path) -> No
     assert not record.exists()
 
 
-def test_an_interrupt_at_any_moment_after_the_attach_takes_the_agent_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_at_any_moment_after_the_attach_takes_the_agent_out(monkeypatch):
     left: list[bool] = []
     process = processes.read(os.getpid())
     attached = SimpleNamespace(

@@ -12,7 +12,7 @@ from brrrtop.tui.palette import THEMES
 
 
 @pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_variables(monkeypatch) -> None:
     monkeypatch.delenv(settings.THEME_VARIABLE, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -21,9 +21,7 @@ def chosen(option: str | None = None, kept: str | None = None) -> str:
     return settings.palette_of(Options(theme=option), Settings(theme=kept)).theme
 
 
-def test_an_option_goes_before_the_environment_that_before_the_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_option_goes_before_the_environment_that_before_the_file(monkeypatch):
     assert (chosen(), chosen(kept="light"), chosen(kept="gone")) == ("dark", "light", "dark")
     monkeypatch.setenv(settings.THEME_VARIABLE, "high-contrast")
     assert chosen(kept="light") == "high-contrast"
@@ -36,5 +34,5 @@ def test_an_option_goes_before_the_environment_that_before_the_file(
         parse(["demo", "--theme", "nope"])
 
 
-def test_the_command_line_knows_every_theme() -> None:
+def test_the_command_line_knows_every_theme():
     assert tuple(THEMES) == NAMES

@@ -36,7 +36,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_tables_have_every_row_of_the_report(path: Path, tmp_path: Path) -> None:
+def test_tables_have_every_row_of_the_report(path, tmp_path):
     shown = snapshot(path)
     export(shown, "csv", tmp_path / "tables")
     kernels = read_csv(tmp_path / "tables" / "kernels.csv")
@@ -50,7 +50,7 @@ def test_tables_have_every_row_of_the_report(path: Path, tmp_path: Path) -> None
     assert copies.exists() == bool(shown.tables.copies)
 
 
-def test_a_name_is_no_formula(tmp_path: Path) -> None:
+def test_a_name_is_no_formula(tmp_path):
     shown = snapshot(TRACE)
     evil = replace(shown.tables.ops[0], name="=HYPERLINK(1)")
     tables = replace(shown.tables, ops=(evil,))
@@ -58,7 +58,7 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "tables" / "ops.csv")[0]["name"] == "'=HYPERLINK(1)"
 
 
-def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path: Path) -> None:
+def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path):
     folder = tmp_path / "tables"
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-not-found]
@@ -89,8 +89,8 @@ def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path: Path) -> No
      ("pyvenv.cfg", True, "{python} -m pip install pyarrow")],
 )  # fmt: skip
 def test_what_is_missing_is_added_as_this_copy_was_installed(
-    marker: str, pip: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    marker, pip, command, tmp_path, monkeypatch
+):
     """And never by a name that somebody else may register."""
     (tmp_path / marker).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -128,7 +128,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_a_page_is_whole_and_loads_nothing(path: Path, tmp_path: Path) -> None:
+def test_a_page_is_whole_and_loads_nothing(path, tmp_path):
     export(snapshot(path), "html", tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     page = Page()
@@ -145,7 +145,7 @@ def test_a_page_is_whole_and_loads_nothing(path: Path, tmp_path: Path) -> None:
     assert len(text) < 2_000_000
 
 
-def test_a_page_shows_names_and_never_runs_them() -> None:
+def test_a_page_shows_names_and_never_runs_them():
     shown = snapshot(TRACE)
     evil = "<script>alert(1)</script>\x1b]0;x\x07"
     kernel = replace(shown.estimate.kernels[0], name=evil)
@@ -161,7 +161,7 @@ def test_a_page_shows_names_and_never_runs_them() -> None:
     assert "<script" not in text and "\x1b" not in text and "&lt;script&gt;" in text
 
 
-def test_the_worst_step_is_the_longest() -> None:
+def test_the_worst_step_is_the_longest():
     shown = snapshot(RECORDED / "h200" / "item_sync.brrr")
     spans = shown.estimate.steps.spans
     assert shown.picture.span.duration_ns == max(span.duration_ns for span in spans)
@@ -169,7 +169,7 @@ def test_the_worst_step_is_the_longest() -> None:
 
 
 @pytest.mark.parametrize("format_id", sorted(FORMATS))
-def test_nothing_is_overwritten(format_id: str, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(format_id, tmp_path):
     target = tmp_path / "taken"
     target.write_text("mine")
     with pytest.raises(UsageError, match="never overwrites"):
@@ -178,7 +178,7 @@ def test_nothing_is_overwritten(format_id: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_the_brief_has_verdict_advice_and_place_in_thirty_lines(path: Path) -> None:
+def test_the_brief_has_verdict_advice_and_place_in_thirty_lines(path):
     shown = snapshot(path)
     text = to_brief(shown)
     lines = text.splitlines()
@@ -188,9 +188,7 @@ def test_the_brief_has_verdict_advice_and_place_in_thirty_lines(path: Path) -> N
         assert "rec.py(18): fetch in <built-in function sleep>" in text
 
 
-def test_the_command_takes_the_file_before_or_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_the_file_before_or_after(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     trace = str(TRACE)
     assert main(["analyze", trace, "--export", "html", "a.html", "--brief"]) == 0

@@ -49,7 +49,7 @@ def judged() -> Snapshot:
     return replace(analyzed(RECORDING), freshness=Freshness.LIVE)
 
 
-def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
+def test_samples_are_the_report_and_add_up(judged):
     result = list(samples(judged, {"pid": "7", "hpc_job": "42"}, "node-1"))
     assert {one.name for one in result} <= HELP.keys()
     named = {(one.name, one.labels.get(OWN_LABELS.get(one.name, ""))): one.value for one in result}
@@ -65,7 +65,7 @@ def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
         assert one.labels["modelName"] == "NVIDIA H200" and one.labels["gpu"] == "0"
 
 
-def test_what_ended_has_no_figures_but_that(judged: Snapshot) -> None:
+def test_what_ended_has_no_figures_but_that(judged):
     over = [replace(judged, freshness=one) for one in (Freshness.ENDED, Freshness.STALE)]
     for gone in (None, *over):
         assert [(one.name, one.value) for one in samples(gone, {}, "h")] == [("brrrtop_up", 0.0)]
@@ -75,7 +75,7 @@ def names_in(text: str) -> set[str]:
     return set(re.findall(r"\bbrrrtop_\w+", text))
 
 
-def test_board_and_alerts_use_metrics_and_labels_that_exist() -> None:
+def test_board_and_alerts_use_metrics_and_labels_that_exist():
     board = json.loads((PAGES / "board.json").read_text())
     used = [t["expr"] for panel in board["panels"] for t in panel["targets"]]
     alerts = (PAGES / "alerts.yml").read_text()
@@ -88,7 +88,7 @@ def test_board_and_alerts_use_metrics_and_labels_that_exist() -> None:
     assert max(ids.values()) == 1
 
 
-def test_prometheus_accepts_rules_and_every_expression_of_the_board(tmp_path: Path) -> None:
+def test_prometheus_accepts_rules_and_every_expression_of_the_board(tmp_path):
     promtool = shutil.which("promtool") or pytest.skip("no promtool here")
     board = json.loads((PAGES / "board.json").read_text())
     rules = [
@@ -103,7 +103,7 @@ def test_prometheus_accepts_rules_and_every_expression_of_the_board(tmp_path: Pa
         assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
 
 
-def test_each_alert_fires_on_what_calls_for_it_and_on_nothing_else() -> None:
+def test_each_alert_fires_on_what_calls_for_it_and_on_nothing_else():
     promtool = shutil.which("promtool") or pytest.skip("no promtool here")
     cases = PAGES / "alerts_test.yml"
     named = set(re.findall(r"alert: (\w+)", (PAGES / "alerts.yml").read_text()))
@@ -125,7 +125,7 @@ def get(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
+def test_a_scrape_is_what_prometheus_reads(judged):
     port = free_port()
     evil = {"pid": "7", "pod": 'a"b\\c\nd'}
     server = PrometheusServer(lambda: samples(judged, evil, "h"), "127.0.0.1", port)
@@ -143,7 +143,7 @@ def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
         assert done.returncode in (0, 3)
 
 
-def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) -> None:
+def test_one_trainers_words_cannot_take_the_answer_from_all(judged):
     trainer = subprocess.Popen(
         ["sleep", "60"],
         env={
@@ -176,9 +176,7 @@ def test_one_trainers_words_cannot_take_the_answer_from_all(judged: Snapshot) ->
     assert "???[2Jxxx" in text and 'rank=""' in text
 
 
-def test_connections_are_few_and_end_in_time(
-    judged: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_are_few_and_end_in_time(judged, monkeypatch):
     monkeypatch.setattr(prometheus, "REQUEST_LIMIT_S", 1.0)
     server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
     threads = threading.active_count()
@@ -208,7 +206,7 @@ def test_connections_are_few_and_end_in_time(
         until(lambda: threading.active_count() <= threads + 1)
 
 
-def test_a_process_that_is_not_there_is_nothing_to_export() -> None:
+def test_a_process_that_is_not_there_is_nothing_to_export():
     dead = subprocess.Popen(["true"])
     dead.wait()
     command = [sys.executable, "-m", "brrrtop", "export", "prometheus", str(dead.pid)]
@@ -216,9 +214,7 @@ def test_a_process_that_is_not_there_is_nothing_to_export() -> None:
     assert done.returncode == 3 and f"{dead.pid}" in done.stderr
 
 
-def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
-    judged: Snapshot,
-) -> None:
+def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(judged):
     server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
     try:
         with pytest.raises(BrrrtopError) as taken:

@@ -8,7 +8,7 @@ SITE = os.environ.get("BRRRTOP_SITE")
 
 
 @pytest.fixture(autouse=True)
-def site(monkeypatch: pytest.MonkeyPatch) -> None:
+def site(monkeypatch) -> None:
     """For the benchmarks that the tests start; they keep it from their trainers."""
     if SITE:
         monkeypatch.setenv("PYTHONPATH", SITE)

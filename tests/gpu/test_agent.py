@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ STATE, BURSTS, TRACING = STATS.index("state"), STATS.index("bursts"), 3
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Trainer, Monitor]]:
+def watched(tmp_path) -> Iterator[tuple[Trainer, Monitor]]:
     trainer = Trainer({"agent": agent_library.library_path()}, tmp_path)
     monitor = None
     try:
@@ -67,9 +66,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Trainer, Monitor]]:
         trainer.close()
 
 
-def test_a_burst_counts_the_kernels_that_torch_profiler_counts(
-    watched: tuple[Trainer, Monitor],
-) -> None:
+def test_a_burst_counts_the_kernels_that_torch_profiler_counts(watched):
     trainer, monitor = watched
     count, micros = trainer.do(PROFILE.format(count=10), 60)
     monitor.trace(steps=10, longest_s=20)
@@ -89,9 +86,7 @@ def test_a_burst_counts_the_kernels_that_torch_profiler_counts(
     assert set(calls["call_class"]) >= {CallClass.LAUNCH}
 
 
-def test_records_come_back_after_torch_profiler_with_and_without_a_hook(
-    watched: tuple[Trainer, Monitor],
-) -> None:
+def test_records_come_back_after_torch_profiler_with_and_without_a_hook(watched):
     trainer, monitor = watched
     for turn, hooked in enumerate((True, True, False)):
         code = PROFILE.format(count=3)
@@ -116,9 +111,7 @@ def test_records_come_back_after_torch_profiler_with_and_without_a_hook(
     monitor.until(lambda m: m.count(Kind.KERNELS) > before)
 
 
-def test_many_bursts_over_a_captured_graph_leave_the_results_alone(
-    watched: tuple[Trainer, Monitor],
-) -> None:
+def test_many_bursts_over_a_captured_graph_leave_the_results_alone(watched):
     trainer, monitor = watched
     trainer.do(
         "graph = torch.cuda.CUDAGraph(); y = torch.zeros(64, device='cuda')\n"
@@ -144,7 +137,7 @@ def test_many_bursts_over_a_captured_graph_leave_the_results_alone(
     assert (kernels["graph"] != 0).sum() > 1000 and monitor.losses().get("zero_timestamps", 0) == 0
 
 
-def test_leaving_in_every_way_keeps_the_trainer_going(watched: tuple[Trainer, Monitor]) -> None:
+def test_leaving_in_every_way_keeps_the_trainer_going(watched):
     trainer, _ = watched
     for _ in range(20):
         one = Monitor(trainer.socket_path)

@@ -92,7 +92,7 @@ def gauges() -> Iterator[Callable[[int], GaugeThread]]:
         assert feed.close(5)
 
 
-def test_a_matmul_loop_is_compute(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+def test_a_matmul_loop_is_compute(loop, gauges):
     result = means(gauges(loop("matmul")), 6)
     assert result[Metric.SMI_UTIL] > 0.9
     if Metric.SM_ACTIVE not in result:
@@ -103,7 +103,7 @@ def test_a_matmul_loop_is_compute(loop: Loop, gauges: Callable[[int], GaugeThrea
     assert result[Metric.FOREIGN_PROCESS_COUNT] == 0
 
 
-def test_a_copy_loop_is_memory(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+def test_a_copy_loop_is_memory(loop, gauges):
     result = means(gauges(loop("copy")), 3)
     if Metric.DRAM_ACTIVE not in result:
         pytest.skip("this GPU has no GPM counters")
@@ -111,7 +111,7 @@ def test_a_copy_loop_is_memory(loop: Loop, gauges: Callable[[int], GaugeThread])
     assert result[Metric.TENSOR_ACTIVE] < 0.05
 
 
-def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+def test_hardware_counters_agree_with_gpm(loop, gauges):
     pid = loop("matmul")
     feed = gauges(pid)
     facts = [frame.body for frame in feed.drain() if frame.kind == Kind.DEVICE]

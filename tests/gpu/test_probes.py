@@ -100,13 +100,13 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(tmp_path_factory) -> Iterator[Watched]:
     made = Watched(tmp_path_factory.mktemp("trainer"))
     yield made
     made.close()
 
 
-def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
+def test_the_device_frame_has_the_fields_of_the_model(watched):
     from brrrtop.model.tables import Device
 
     assert watched.until(lambda: bool(watched.bodies[Kind.DEVICE]))
@@ -115,7 +115,7 @@ def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
     assert (device.uuid or "").startswith("GPU-") and len(device.uuid or "") == 40
 
 
-def test_allocator_retries_are_marked_and_totals_sent(watched: Watched) -> None:
+def test_allocator_retries_are_marked_and_totals_sent(watched):
     assert watched.until(lambda: bool(watched.marks(MarkClass.ALLOCATOR)))
     message = [body["allocator"][0] for body in watched.bodies[Kind.STATUS] if "allocator" in body]
     assert (
@@ -124,7 +124,7 @@ def test_allocator_retries_are_marked_and_totals_sent(watched: Watched) -> None:
     )
 
 
-def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
+def test_marks_and_calls_number_threads_alike(watched):
     watched.monitor.sendall(requests.burst(20, 2_000_000_000))
 
     def launches() -> list[Any]:
@@ -138,7 +138,7 @@ def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
     assert len(threads) == 2, "autograd launches the backward pass from a thread of its own"
 
 
-def test_stacks_show_the_line_that_waits(watched: Watched) -> None:
+def test_stacks_show_the_line_that_waits(watched):
     assert watched.until(lambda: len(watched.marks(MarkClass.STACK)) >= 40)
     lines = Counter(watched.names[int(row["name_id"])] for row in watched.marks(MarkClass.STACK))
     assert all("train.py:" in line for line in lines)

@@ -63,8 +63,8 @@ def holds(result: dict[str, Any], least: float) -> None:
 
 @pytest.mark.parametrize(("compiles", "least"), [(False, 0.6), (True, 0.25)])
 def test_a_language_model_gets_shapes_and_keeps_its_pace_and_its_compiled_code(
-    tmp_path: Path, compiles: bool, least: float
-) -> None:
+    tmp_path, compiles, least
+):
     """Inductor's kernels of several ops have no single op's shape: 0.348 on an H200."""
     script = tmp_path / "transformer.py"
     script.write_text(SCRIPT % compiles)

@@ -27,7 +27,7 @@ def run(script: str, out: Path, *options: str) -> dict[str, Any]:
     return loads
 
 
-def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None:
+def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path):
     options = ("--zoo", str(BENCHMARKS), "--only", "launches,wide", "--rivals", "none")
     result = run("overhead", tmp_path, *options, "--pairs", "8", "--budget", "45")
     for one in result["scripts"]:
@@ -42,7 +42,7 @@ def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None
         assert one["device_bytes"] < 64e6
 
 
-def test_a_trainer_with_graphs_survives_attaches_and_one_without_does(tmp_path: Path) -> None:
+def test_a_trainer_with_graphs_survives_attaches_and_one_without_does(tmp_path):
     options = ("--parts", "cycles,graphs", "--cycles", "30", "--cli-cycles", "1", "--limit", "60")
     result = run("soak", tmp_path, *options)
     for part in ("cycles", "graphs"):
@@ -50,13 +50,13 @@ def test_a_trainer_with_graphs_survives_attaches_and_one_without_does(tmp_path: 
     assert result["cycles"]["kernels"] > 0
 
 
-def test_losses_do_not_change_when_monitors_are_killed(tmp_path: Path) -> None:
+def test_losses_do_not_change_when_monitors_are_killed(tmp_path):
     result = run("soak", tmp_path, "--parts", "kills", "--kills", "16", "--limit", "60")["kills"]
     assert result["good"], result
     assert result["killed"]["tracing"] + result["killed"]["watching"] > 0
 
 
-def test_a_burst_holds_the_kernels_that_torch_profiler_sees(tmp_path: Path) -> None:
+def test_a_burst_holds_the_kernels_that_torch_profiler_sees(tmp_path):
     result = run("soak", tmp_path, "--parts", "exact")["exact"]
     assert result["kernels"] > 0
     assert result["counts_differ"] == {}

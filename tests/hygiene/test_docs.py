@@ -31,7 +31,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_names_what_exists_and_commands_that_parse(page: Path) -> None:
+def test_a_page_names_what_exists_and_commands_that_parse(page):
     text = page.read_text("utf-8")
     quoted = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)
     missing = [one for one in quoted if not (ROOT / one).exists()]
@@ -44,7 +44,7 @@ def test_a_page_names_what_exists_and_commands_that_parse(page: Path) -> None:
         assert parse(shlex.split(line)) is not None
 
 
-def test_the_architecture_names_every_folder_of_the_pipe() -> None:
+def test_the_architecture_names_every_folder_of_the_pipe():
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
     for package in ("brrrtop", "collectors"):
         for folder in (ROOT / package).iterdir():
@@ -52,7 +52,7 @@ def test_the_architecture_names_every_folder_of_the_pipe() -> None:
                 assert f"`{package}/{folder.name}`" in text, folder
 
 
-def test_the_recipes_name_modules_that_exist() -> None:
+def test_the_recipes_name_modules_that_exist():
     """Paths in the text are below `brrrtop/`, `collectors/` or the agent."""
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
     roots = [ROOT, ROOT / "brrrtop", ROOT / "collectors", ROOT / "collectors" / "agent"]
@@ -85,9 +85,7 @@ def commands(page: Path) -> set[str]:
     return {re.sub(r"\b[A-Z]+\b", lambda m: STANDS_FOR.get(m[0], m[0]), one) for one in typed}
 
 
-def test_what_the_pages_tell_one_to_type_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_pages_tell_one_to_type_works(tmp_path, monkeypatch, capsys):
     typed = {line for page in PAGES for line in commands(page)}
     ran = []
     for line in sorted(typed):
@@ -121,7 +119,7 @@ FIGURES = {
 """What stands on several pages, each where it stands: a change of one is a change of all."""
 
 
-def test_a_figure_of_several_pages_is_one_figure() -> None:
+def test_a_figure_of_several_pages_is_one_figure():
     pages = {page: page.read_text("utf-8") for page in PAGES}
     for what, patterns in FIGURES.items():
         values, places = set(), set()
@@ -136,14 +134,14 @@ def test_a_figure_of_several_pages_is_one_figure() -> None:
     assert f"{len(rows)} injected faults" in pages[ROOT / "README.md"]
 
 
-def test_the_rule_that_is_shown_is_in_the_source() -> None:
+def test_the_rule_that_is_shown_is_in_the_source():
     page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
     rules = (ROOT / "brrrtop" / "advisories" / "rules").glob("*.py")
     assert any(shown in path.read_text("utf-8") for path in rules)
 
 
-def test_the_site_builds_as_the_workflow_builds_it(tmp_path: Path) -> None:
+def test_the_site_builds_as_the_workflow_builds_it(tmp_path):
     """With what `.[docs]` installs; `dev.py test` and `.ci/run` install it, too."""
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     (line,) = re.findall(r"run: (python -m sphinx .* site)$", workflow, re.MULTILINE)
@@ -164,7 +162,7 @@ def sections() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_every_test_it_names_exists() -> None:
+def test_every_test_it_names_exists():
     named = _TEST.findall(PAGE)
     assert len(named) > 15
     for path, name in named:
@@ -173,7 +171,7 @@ def test_every_test_it_names_exists() -> None:
         assert name in defined, f"{path}::{name}"
 
 
-def test_every_point_of_a_promise_names_a_test() -> None:
+def test_every_point_of_a_promise_names_a_test():
     points = [
         point
         for title, text in sections().items()
@@ -184,7 +182,7 @@ def test_every_point_of_a_promise_names_a_test() -> None:
     assert [point for point in points if not _TEST.search(point)] == []
 
 
-def test_nothing_that_is_read_is_run() -> None:
+def test_nothing_that_is_read_is_run():
     """ruff refuses pickle, eval, exec and shells; only what starts the agent, a text of ours, may."""
     sources = [*(ROOT / "brrrtop").rglob("*.py"), *(ROOT / "collectors").rglob("*.py")]
     refused = re.compile(r"noqa: S\d|allow_pickle=True|^import (marshal|shelve)", re.MULTILINE)

@@ -31,14 +31,14 @@ def sdist() -> set[str]:
     return packed(SdistBuilder(str(ROOT)))
 
 
-def test_the_sources_come_with_what_their_checks_and_their_readers_need() -> None:
+def test_the_sources_come_with_what_their_checks_and_their_readers_need():
     pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     pages |= {path.name for path in ROOT.glob("*.md")} | {"screenshots/demo.svg"}
     assert {"LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
 
 
 @pytest.mark.parametrize("pack", [wheel, sdist])
-def test_tables_demos_and_c_sources_are_packed(pack: Any) -> None:
+def test_tables_demos_and_c_sources_are_packed(pack):
     data = [path for path in DATA.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     sources = (ROOT / "collectors" / "agent" / "native").glob("*.[ch]")
     wanted = {str(path.relative_to(ROOT)) for path in (*data, *sources)}
@@ -52,7 +52,7 @@ def elf(machine: int, *versions: str) -> bytes:
     return head + b"".join(b"\0" + one.encode() for one in versions) + b"\0"
 
 
-def test_a_wheel_is_for_the_glibc_that_its_library_needs(tmp_path: Path) -> None:
+def test_a_wheel_is_for_the_glibc_that_its_library_needs(tmp_path):
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
@@ -65,7 +65,7 @@ def test_a_wheel_is_for_the_glibc_that_its_library_needs(tmp_path: Path) -> None
     assert build.platform_of(library, "aarch64") == "manylinux_2_17_aarch64"
 
 
-def test_a_wheel_for_a_named_machine_has_its_libraries_or_is_not_made(tmp_path: Path) -> None:
+def test_a_wheel_for_a_named_machine_has_its_libraries_or_is_not_made(tmp_path):
     """Else a compiler's complaint would be published as a wheel that watches counters only."""
     other = next(one for one in ("x86_64", "aarch64") if one != os.uname().machine)
     environment = {**os.environ, "CC": "/bin/false", "BRRRTOP_MACHINE": other}
@@ -88,7 +88,7 @@ print(*new - {"brrrtop", "collectors"} - sys.stdlib_module_names)
 """What the hook of `hatch_build.py` does, but for compiling."""
 
 
-def test_what_builds_a_wheel_needs_nothing_that_is_not_asked_for() -> None:
+def test_what_builds_a_wheel_needs_nothing_that_is_not_asked_for():
     """pip and pipx build with what `build-system.requires` lists and nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", BUILDING],
@@ -140,7 +140,7 @@ def imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - ours
 
 
-def test_every_dependency_is_imported_and_every_import_declared() -> None:
+def test_every_dependency_is_imported_and_every_import_declared():
     files = [path for name in ("brrrtop", "collectors") for path in (ROOT / name).rglob("*.py")]
     files = [path for path in files if "data" not in path.relative_to(ROOT).parts]
     used = {name for path in files for name in imports(path)} - OPTIONAL - INSIDE_TRAINERS
@@ -149,12 +149,12 @@ def test_every_dependency_is_imported_and_every_import_declared() -> None:
     }
 
 
-def test_the_project_and_its_set_up_agree_on_the_pythons() -> None:
+def test_the_project_and_its_set_up_agree_on_the_pythons():
     assert "OLDEST, NEWEST = (3, 10), (3, 14)" in (ROOT / "dev.py").read_text()
     assert 'requires-python = ">=3.10"' in PROJECT
 
 
-def test_all_that_is_declared_is_pinned_for_the_checks() -> None:
+def test_all_that_is_declared_is_pinned_for_the_checks():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = dict(re.findall(r"^([a-z-]+)==([\w.]+)", "\n".join(lines), re.MULTILINE))
     assert listed("dependencies") | listed("test") <= set(pinned)

@@ -3,8 +3,6 @@
 Field numbers are those of xplane.proto; the Chrome trace has the keys that xprof's converter writes.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

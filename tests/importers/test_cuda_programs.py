@@ -1,7 +1,5 @@
 """Programs that run once, without PyTorch: what holds them up, and what is said of them first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -45,20 +43,20 @@ def _one_kernel(name: str = "solve(int *, int)", grid: tuple[int, int] = (1, 1))
 
 
 @pytest.mark.parametrize("name", ["solve(int *, int)", "nvkernel_matmult_offload_F1L85_3"])
-def test_a_long_kernel_of_one_block_underfills_the_gpu(name: str, tmp_path: Path) -> None:
+def test_a_long_kernel_of_one_block_underfills_the_gpu(name, tmp_path):
     report, estimate = _report(_one_kernel(name), tmp_path)
     assert estimate.cause == "underfilled"
     assert _first(report) == "few-blocks" and "with 1 block:" in report.advisories[0].says
 
 
-def test_a_kernel_of_many_blocks_is_unknown_still(tmp_path: Path) -> None:
+def test_a_kernel_of_many_blocks_is_unknown_still(tmp_path):
     report, estimate = _report(_one_kernel(grid=(264, 2)), tmp_path)
     assert estimate.cause is None and _first(report) == "unknown-kernel"
     assert because(estimate) == "99% of the time goes to kernels of unknown kind"
     assert "--kernel-name regex:solve " in report.advisories[0].suggests
 
 
-def test_pages_that_move_at_faults_are_named(tmp_path: Path) -> None:
+def test_pages_that_move_at_faults_are_named(tmp_path):
     export = Export()
     export.call(1 * MS, 1 * MS + 10_000, 1, "cudaLaunchKernel_v7000")
     export.kernel(1 * MS + 15_000, 101 * MS, 1, "add(float *)")
@@ -75,9 +73,7 @@ def test_pages_that_move_at_faults_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("loads", "warms"), [((2,), False), ((2, 30, 60, 90), True)])
-def test_a_start_is_one_while_kernels_load(
-    loads: tuple[int, ...], warms: bool, tmp_path: Path
-) -> None:
+def test_a_start_is_one_while_kernels_load(loads, warms, tmp_path):
     """A program that loads its one module first, and then runs, has begun."""
     export = Export()
     for number in range(1, 92):
@@ -92,9 +88,7 @@ def test_a_start_is_one_while_kernels_load(
 
 
 @pytest.mark.parametrize(("load_us", "warms"), [(2_000, True), (200, False)])
-def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(
-    load_us: int, warms: bool, tmp_path: Path
-) -> None:
+def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(load_us, warms, tmp_path):
     export = Export()
     export.copy(0, 40_000, 900, 1 << 18, (1, 0, 2))
     export.call(50_000, 50_000 + load_us * 1000, 901, "cuLibraryLoadData")
@@ -109,9 +103,7 @@ def test_a_program_begins_while_loads_and_calls_for_memory_shape_it(
 @pytest.mark.parametrize(
     ("uploads", "kernel_ms", "judged"), [(20, 3, True), (2, 3, False), (20, 1, False)]
 )
-def test_a_model_that_moves_to_the_gpu_is_its_start(
-    uploads: int, kernel_ms: int, judged: bool, tmp_path: Path
-) -> None:
+def test_a_model_that_moves_to_the_gpu_is_its_start(uploads, kernel_ms, judged, tmp_path):
     """Unless it is most of the file; two arrays of a program's input are its work."""
     export = Export()
     for number in range(uploads):
@@ -133,7 +125,7 @@ def test_a_model_that_moves_to_the_gpu_is_its_start(
     assert (estimate.account.exposed_copy_ns == 0) is judged
 
 
-def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:
+def test_a_first_pass_sets_up_and_does_not_churn(tmp_path):
     """The first call for memory makes a context; those after it take what the pass needs, once."""
     export = Export()
     export.call(1 * MS, 1 * MS + 10_000, 1, "cudaLaunchKernel_v7000")
@@ -150,7 +142,7 @@ def test_a_first_pass_sets_up_and_does_not_churn(tmp_path: Path) -> None:
     assert badge(report) == "WARMING UP" and "first steps" in because(report.estimate)
 
 
-def test_exports_of_before_2022_tell_their_gpu(tmp_path: Path) -> None:
+def test_exports_of_before_2022_tell_their_gpu(tmp_path):
     export = _one_kernel()
     export.add(
         "TARGET_INFO_CUDA_GPU",
@@ -172,6 +164,6 @@ def test_exports_of_before_2022_tell_their_gpu(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_types_of_arguments_are_no_name() -> None:
+def test_types_of_arguments_are_no_name():
     assert family_of("evolve(int *, curandStateXORWOW *, int *)") is OTHER
     assert family_of("setup_curand(curandStateXORWOW *)").name == "random"

@@ -5,8 +5,6 @@ with rocprofiler and roctracer); none of an NVIDIA GPU was to be had, so that pa
 `cupti_collector.cc`.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

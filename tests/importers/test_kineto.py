@@ -39,9 +39,7 @@ def _received(folder: Path, events: list[dict[str, Any]], **facts: Any) -> Recei
         ("4373332226103.908", 1790857026000000000 + 4373332226103908),
     ],
 )
-def test_times_that_doubles_cannot_hold_are_read_from_the_text(
-    tmp_path: Path, written_us: str, expected_ns: int
-) -> None:
+def test_times_that_doubles_cannot_hold_are_read_from_the_text(tmp_path, written_us, expected_ns):
     base = 0 if expected_ns < 1790857026000000000 else 1790857026000000000
     text = text_of([kernel("TS", 3.25)], baseTimeNanoseconds=base)
     received = Received(KinetoSource(written(tmp_path, text.replace(b'"TS"', written_us.encode()))))
@@ -49,7 +47,7 @@ def test_times_that_doubles_cannot_hold_are_read_from_the_text(
     assert received.kernels["end_ns"][0] == expected_ns + 3250
 
 
-def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path: Path) -> None:
+def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path):
     graph = {"graph id": 4, "graph node id": 17179869187, "channel": 2}
     received = _received(tmp_path, [kernel(10, 5, 3, "sgemm", **graph), launch(1, 2, 3)])
     row = received.kernels[0]
@@ -60,7 +58,7 @@ def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path: Path) -> None:
     assert received.names[int(row["name_id"])] == "sgemm"
 
 
-def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
+def test_copies_carry_their_way_and_size(tmp_path):
     events = [
         copy(1, 2, 0, "Memcpy HtoD (Pageable -> Device)", 64),
         copy(4, 2, 0, "Memcpy DtoH (Device -> Pinned)", 32),
@@ -98,7 +96,7 @@ CALLS = {
 }
 
 
-def test_calls_are_classed_by_name(tmp_path: Path) -> None:
+def test_calls_are_classed_by_name(tmp_path):
     wanted = [(name, int(one)) for one, names in CALLS.items() for name in names.split()]
     calls = [launch(at, 1, at, name) for at, (name, _) in enumerate(wanted, 1)]
     received = _received(tmp_path, [kernel(99, 1, 1), *calls])
@@ -128,13 +126,13 @@ def test_calls_are_classed_by_name(tmp_path: Path) -> None:
         ("CatalogLoader", MarkClass.ANNOTATION),
     ],
 )
-def test_ranges_are_classed_by_name(tmp_path: Path, name: str, expected: MarkClass) -> None:
+def test_ranges_are_classed_by_name(tmp_path, name, expected):
     received = _received(tmp_path, [kernel(9, 1), annotation(1, 2, name)])
     assert received.marks["mark_class"].tolist() == [expected]
     assert received.marks["value"].tolist() == [12 if expected == MarkClass.STEP else 0]
 
 
-def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path: Path) -> None:
+def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path):
     events = [
         op(0, 100, "aten::linear", **MM),
         op(10, 50, "aten::mm", **MM),
@@ -169,9 +167,7 @@ def _mm(name: str, at: int, external: int | None = None, span: int = 10, tid: in
         ([_mm("around it", 0, 50), _mm("of the correlation's number", 100, 3)], 3, "around it"),
     ],
 )
-def test_launches_belong_to_ops_around_them_or_named(
-    tmp_path: Path, ops: list[Any], external: int | None, wanted: str | None
-) -> None:
+def test_launches_belong_to_ops_around_them_or_named(tmp_path, ops, external, wanted):
     ids = {} if external is None else {"External id": external}
     start = 20 if external is None else 1
     acts = [kernel(60, 5, 3, **ids), *([kernel(70, 5, 4, **ids)] if wanted == "named" else [])]
@@ -179,7 +175,7 @@ def test_launches_belong_to_ops_around_them_or_named(
     assert {received.op_of(int(one)) for one in received.kernels["correlation"]} == {wanted}
 
 
-def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
+def test_only_outermost_ops_become_marks(tmp_path):
     events = [
         op(0, 100, "aten::linear"),
         op(10, 50, "aten::mm"),
@@ -189,7 +185,7 @@ def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
     assert sorted(_received(tmp_path, events).marks_of(MarkClass.OP)) == ["aten::linear", "aten::t"]
 
 
-def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path: Path) -> None:
+def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path):
     events = [
         op(0, 30, "aten::item"),
         op(1, 28, "aten::_local_scalar_dense"),
@@ -211,7 +207,7 @@ def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path: Path) -> 
     assert rows["end_ns"][0] - rows["start_ns"][0] == 30_000
 
 
-def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path: Path) -> None:
+def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path):
     events = [
         launch(0, 5, 3),
         kernel(10, 5, 3),
@@ -241,7 +237,7 @@ def _rank(pid: int, late: float, shape: int, device: int, first: int = 1) -> lis
 
 
 @pytest.mark.parametrize("first", [1, (1 << 63) - 20])
-def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path, first: int) -> None:
+def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path, first):
     # Rank 1 launches 30 us later: its calls are the nearest before the kernels of rank 0.
     received = _received(tmp_path, [*_rank(41, 0, 8, 0, first), *_rank(42, 30, 16, 1, first)])
     assert len(set(received.calls["correlation"].tolist())) == 40
@@ -258,19 +254,19 @@ def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path, first: in
     )
 
 
-def test_processes_that_share_a_device_number_are_joined_by_time(tmp_path: Path) -> None:
+def test_processes_that_share_a_device_number_are_joined_by_time(tmp_path):
     received = _received(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 5_000, 16, 0)])
     calls = {int(c["correlation"]): c for c in received.calls}
     for row in received.kernels:
         assert row["start_ns"] - calls[int(row["correlation"])]["start_ns"] == 55_000
 
 
-def test_one_launch_of_many_kernels_keeps_them_all(tmp_path: Path) -> None:
+def test_one_launch_of_many_kernels_keeps_them_all(tmp_path):
     events = [launch(0, 5, 3, "cudaGraphLaunch"), *(kernel(10 + i, 1, 3) for i in range(5))]
     assert _received(tmp_path, events).kernels["correlation"].tolist() == [3] * 5
 
 
-def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
+def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path):
     big = 1 << 40
     events = [
         launch(0, 5, big + 1, tid=1 << 45),
@@ -290,7 +286,7 @@ def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
     )
 
 
-def test_the_old_format_reads_like_todays(tmp_path: Path) -> None:
+def test_the_old_format_reads_like_todays(tmp_path):
     old_kernel = {**kernel(20, 5, 3), "cat": "Kernel", "tid": "stream 7"}
     old_kernel["args"] = {**old_kernel["args"], "external id": 5}
     old_launch = {**launch(2, 3, 3, tid="25738"), "cat": "Runtime"}
@@ -305,7 +301,7 @@ def test_the_old_format_reads_like_todays(tmp_path: Path) -> None:
     assert len(received.copies) == 1
 
 
-def test_several_devices_keep_their_work_and_facts(tmp_path: Path) -> None:
+def test_several_devices_keep_their_work_and_facts(tmp_path):
     events = [kernel(1, 2), kernel(1, 2, device=1), kernel(5, 1, device=3)]
     gpus = [{"id": i, "name": f"GPU {i}", "numSms": 10 + i} for i in range(8)]
     received = _received(tmp_path, events, deviceProperties=gpus)
@@ -313,7 +309,7 @@ def test_several_devices_keep_their_work_and_facts(tmp_path: Path) -> None:
     assert [f.body["sm_count"] for f in received.of(Kind.DEVICE)] == [10, 11, 13]
 
 
-def test_the_hello_says_who_this_was(tmp_path: Path) -> None:
+def test_the_hello_says_who_this_was(tmp_path):
     path = written(
         tmp_path,
         text_of([kernel(1, 2), launch(0, 1, 0)], distributedInfo={"rank": 3, "world_size": 8}),
@@ -324,14 +320,14 @@ def test_the_hello_says_who_this_was(tmp_path: Path) -> None:
     assert (source.info.kind, source.info.rank, source.info.world) == ("kineto", 3, 8)
 
 
-def test_facts_after_the_events_count_as_well(tmp_path: Path) -> None:
+def test_facts_after_the_events_count_as_well(tmp_path):
     text = b'{"traceEvents": [%s], "baseTimeNanoseconds": 1700000000000000000}'
     event = text_of([kernel(1, 2)]).split(b'"traceEvents": [')[1][:-2]
     received = Received(KinetoSource(written(tmp_path, text % event)))
     assert received.kernels["start_ns"].tolist() == [1700000000000001000]
 
 
-def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path) -> None:
+def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path):
     events = [
         e
         for i in range(300)
@@ -357,17 +353,17 @@ def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path
         assert len(rows) == 300 and (np.diff(rows["end_ns"]) >= 0).all()
 
 
-def test_events_out_of_order_arrive_in_order(tmp_path: Path) -> None:
+def test_events_out_of_order_arrive_in_order(tmp_path):
     events = [kernel(i, 1) for i in (50, 3, 20, 1)]
     assert (np.diff(_received(tmp_path, events).kernels["start_ns"]) > 0).all()
 
 
-def test_a_device_side_view_of_a_wait_is_no_device_work(tmp_path: Path) -> None:
+def test_a_device_side_view_of_a_wait_is_no_device_work(tmp_path):
     waits = {**kernel(0, 500), "cat": "cuda_sync", "name": "Stream Sync"}
     assert len(_received(tmp_path, [waits, kernel(1, 1)]).kernels) == 1
 
 
-def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Path) -> None:
+def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path):
     def compile_ops(at: int) -> list[dict[str, Any]]:
         return [
             op(at, 100, "dynamo"),

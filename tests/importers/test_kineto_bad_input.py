@@ -31,19 +31,19 @@ def _refused(path: Path) -> BadInput:
     return fault.value
 
 
-def test_what_is_no_file_is_said_so(tmp_path: Path) -> None:
+def test_what_is_no_file_is_said_so(tmp_path):
     assert "no file" in _refused(tmp_path / "nowhere.json").message
     assert "directory" in _refused(tmp_path).message
     assert "empty" in _refused(written(tmp_path, b"")).message
 
 
-def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "not a regular file" in _refused(tmp_path / "pipe").message
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_said_so(tmp_path: Path) -> None:
+def test_a_file_without_permission_is_said_so(tmp_path):
     path = written(tmp_path, text_of(EVENTS))
     path.chmod(0)
     assert "cannot be read" in _refused(path).message
@@ -74,26 +74,24 @@ def _of(category: str) -> dict[str, object]:
         ([op(0, 3, "aten::mm"), _of("xpu_driver")], "Intel", "NVIDIA"),
     ],
 )
-def test_a_trace_without_gpu_work_says_what_it_is_and_what_to_do(
-    tmp_path: Path, events: list[dict[str, object]], says: str, action: str
-) -> None:
+def test_a_trace_without_gpu_work_says_what_it_is_and_what_to_do(tmp_path, events, says, action):
     fault = _refused(written(tmp_path, text_of(events)))
     assert says in fault.message and action in fault.action
 
 
-def test_a_trace_inside_another_object_is_said_to_be_there(tmp_path: Path) -> None:
+def test_a_trace_inside_another_object_is_said_to_be_there(tmp_path):
     text = b'{"rank": 0, "run": {"data": ' + text_of(EVENTS) + b"}}"
     fault = _refused(written(tmp_path, text))
     assert "inside another object" in fault.message and "of its own" in fault.action
 
 
-def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path) -> None:
+def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path):
     text = text_of([op(0, 1, "aten::mm"), op(2, 1, "aten::mm"), kernel(1, 1)])
     fault = _refused(written(tmp_path, text[: text.rindex(b'"cat"')]))
     assert "breaks off before its first GPU activity" in fault.message
 
 
-def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> None:
+def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path):
     text = text_of(EVENTS[:6])
     end = text.rindex(b"]")
     ends = [i + 1 for i in range(len(text)) if _ends_an_event(text, i)]
@@ -106,7 +104,7 @@ def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> N
         assert any("missing" in note for note in source.info.notes)
 
 
-def test_gpu_work_that_a_broken_off_trace_lacks_is_no_idle_time(tmp_path: Path) -> None:
+def test_gpu_work_that_a_broken_off_trace_lacks_is_no_idle_time(tmp_path):
     dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
     calls = [op(i * 10, 5, "aten::mm", **dims) for i in range(40)]
     # Torch writes what each thread launched one after the other: the middle may be what is missing.
@@ -135,7 +133,7 @@ def _ends_an_event(text: bytes, at: int) -> bool:
 
 
 @pytest.mark.parametrize("behind", [b"", b"\xff" * 9_000], ids=["cut", "damaged"])
-def test_a_torn_gzip_gives_what_is_whole(tmp_path: Path, behind: bytes) -> None:
+def test_a_torn_gzip_gives_what_is_whole(tmp_path, behind):
     many = [kernel(i * 10 + 0.5, 3, 0, f"kernel_{i * 7919}") for i in range(5000)]
     data = gzip.compress(text_of(many))
     source = KinetoSource(written(tmp_path, data[: len(data) // 2] + behind, "t.gz"))
@@ -149,7 +147,7 @@ def test_a_torn_gzip_gives_what_is_whole(tmp_path: Path, behind: bytes) -> None:
     assert "gzip" in note and f"{len(received.kernels):,}" in note and "missing" in note
 
 
-def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
+def test_a_gzip_cut_before_any_event_is_refused(tmp_path):
     data = gzip.compress(text_of(EVENTS))
     assert "before" in _refused(written(tmp_path, data[:30], "t.json.gz")).message
 
@@ -157,8 +155,8 @@ def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block_bytes", [2000, 1 << 19])
 @pytest.mark.parametrize("gap", [1, 40, 3000])
 def test_a_damaged_middle_costs_what_it_touches_and_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, gap: int
-) -> None:
+    tmp_path, monkeypatch, block_bytes, gap
+):
     """Bytes that are missing, or are others, as on a disk that was full."""
     monkeypatch.setattr(reader, "BLOCK_BYTES", block_bytes)
     head, tail = b'{"traceEvents": [', b'], "distributedInfo": {"rank": 3, "world_size": 8}}'
@@ -182,9 +180,7 @@ def test_a_damaged_middle_costs_what_it_touches_and_is_named(
                 )
 
 
-def test_several_damaged_places_are_counted_and_broken_off_ends_said_as_well(
-    tmp_path: Path,
-) -> None:
+def test_several_damaged_places_are_counted_and_broken_off_ends_said_as_well(tmp_path):
     text = text_of([kernel(i * 10, 5, 0, f"k{i}") for i in range(60)])
     for name in (b'"k11"', b'"k31"'):
         text = text.replace(name, b'"k\x01" oops')
@@ -195,7 +191,7 @@ def test_several_damaged_places_are_counted_and_broken_off_ends_said_as_well(
     assert torn == "the text breaks off: what came after event 48 is missing"
 
 
-def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
+def test_members_zstd_marks_and_bare_lists_are_read(tmp_path):
     text = text_of(EVENTS)
     bare = json.dumps(EVENTS).encode()
     for number, data in enumerate(
@@ -215,9 +211,7 @@ def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
         assert (len(Received(source).kernels), source.info.notes) == (50, ()), number
 
 
-def test_a_trace_of_many_blocks_equals_the_same_trace_read_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_of_many_blocks_equals_the_same_trace_read_at_once(tmp_path, monkeypatch):
     path = written(tmp_path, text_of(EVENTS))
     whole = Received(KinetoSource(path))
     for size in (64, 257, 1000, 4096):
@@ -231,9 +225,7 @@ def test_a_trace_of_many_blocks_equals_the_same_trace_read_at_once(
             assert ours.tobytes() == theirs.tobytes()
 
 
-def test_objects_inside_events_do_not_confuse_the_cuts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_inside_events_do_not_confuse_the_cuts(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "BLOCK_BYTES", 64)
     inner = [{"name": "x", "ph": "X"}] * 30
     events = [kernel(i, 1, 0, 'a "},{"name": \\ z', deep=inner) for i in range(10)]
@@ -249,7 +241,7 @@ def test_objects_inside_events_do_not_confuse_the_cuts(
         *((ts, 1) for ts in ("1e300", "-1e300", "9e18", "123456789012345678901234567890", '"x"', "[]")),
     ],
 )  # fmt: skip
-def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: object, dur: object) -> None:
+def test_impossible_times_are_left_out_and_counted(tmp_path, ts, dur):
     text = text_of([kernel(1, 2), kernel("TS", "DUR"), kernel(9, 2)])
     text = text.replace(b'"TS"', str(ts).encode()).replace(b'"DUR"', str(dur).encode())
     source = KinetoSource(written(tmp_path, text))
@@ -259,7 +251,7 @@ def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: object, d
     assert any("1 event" in note for note in source.info.notes)
 
 
-def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:
+def test_exact_times_survive_odd_neighbours(tmp_path):
     late = 1712195495505543
     text = text_of([kernel("TS", 1), kernel(late + 9, "NAN"), {"ph": "M", "name": "x"}])
     text = text.replace(b'"TS"', b"%d.217" % late).replace(b'"NAN"', b"NaN")
@@ -268,18 +260,18 @@ def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:
     assert abs(int(received.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
 
 
-def test_events_months_apart_leave_those_around_the_middle_one(tmp_path: Path) -> None:
+def test_events_months_apart_leave_those_around_the_middle_one(tmp_path):
     received = Received(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
     assert len(received.kernels) == 1
 
 
-def test_kernels_without_launches_stay(tmp_path: Path) -> None:
+def test_kernels_without_launches_stay(tmp_path):
     received = Received(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
     assert received.kernels["correlation"].tolist() == [77, 0]
     assert len(received.links) == 0
 
 
-def test_odd_names_become_readable_text(tmp_path: Path) -> None:
+def test_odd_names_become_readable_text(tmp_path):
     text = text_of([kernel(1, 2, 0, "AAAA"), kernel(4, 2, 0, "BBBB"), kernel(7, 2, 0, "naïve π")])
     text = text.replace(b"AAAA", b"bad \xff\xfe bytes").replace(
         b"BBBB", b"lone \\ud800 \\\\udc00 half"
@@ -291,7 +283,7 @@ def test_odd_names_become_readable_text(tmp_path: Path) -> None:
         name.encode()
 
 
-def test_arguments_of_odd_types_cost_only_themselves(tmp_path: Path) -> None:
+def test_arguments_of_odd_types_cost_only_themselves(tmp_path):
     events = [
         kernel(1, 2, grid="8", block=[1], stream="0x0"),
         kernel(4, 2, correlation=1 << 90, device=None),
@@ -307,22 +299,20 @@ def test_arguments_of_odd_types_cost_only_themselves(tmp_path: Path) -> None:
     assert (received.kernels["device"] == 0).all() and (received.kernels["registers"] >= 0).all()
 
 
-def test_things_that_are_no_events_are_skipped(tmp_path: Path) -> None:
+def test_things_that_are_no_events_are_skipped(tmp_path):
     text = text_of([kernel(1, 2)]).replace(
         b'"traceEvents": [', b'"traceEvents": [3, null, "x", [], {}, '
     )
     assert len(Received(KinetoSource(written(tmp_path, text))).kernels) == 1
 
 
-def test_times_before_the_clock_began_are_moved_up(tmp_path: Path) -> None:
+def test_times_before_the_clock_began_are_moved_up(tmp_path):
     received = Received(KinetoSource(written(tmp_path, text_of([kernel(-500.5, 2), kernel(4, 2)]))))
     assert (received.kernels["start_ns"] > 0).all()
     assert np.diff(received.kernels["start_ns"]).tolist() == [504500]
 
 
-def test_a_bomb_is_refused_in_bounded_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_RUN_BYTES", 8 << 20)
     squeeze = zlib.compressobj(9, wbits=31)
     data = squeeze.compress(b'{"traceEvents": [' + b" " * 1000)
@@ -330,7 +320,7 @@ def test_a_bomb_is_refused_in_bounded_memory(
     assert "no events that end" in _refused(written(tmp_path, data)).message
 
 
-def test_deep_nesting_is_refused_not_fatal(tmp_path: Path) -> None:
+def test_deep_nesting_is_refused_not_fatal(tmp_path):
     text = b'{"traceEvents": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}"
     _refused(written(tmp_path, text))
     _refused(written(tmp_path, b'{"a":' * 50_000 + b'{"traceEvents": []}' + b"}" * 50_000))

@@ -30,7 +30,7 @@ def _nested(spans: Spans) -> Spans:
 
 @given(st.lists(_span, max_size=14), st.lists(_span, max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spans) -> None:
+def test_the_holder_is_an_op_around_with_no_other_in_it(ops, queries):
     ops = _nested(ops)
     tids, starts, ends = _columns(ops)
     nest = Nest(tids, starts, ends)
@@ -53,7 +53,7 @@ def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spa
 
 @given(st.lists(_span, max_size=20), st.lists(_span, max_size=6))
 @settings(max_examples=100, deadline=None)
-def test_crossing_ops_end_in_an_answer_that_holds(ops: Spans, queries: Spans) -> None:
+def test_crossing_ops_end_in_an_answer_that_holds(ops, queries):
     tids, starts, ends = _columns(ops)
     nest = Nest(tids, starts, ends)
     q_tids, q_starts, q_ends = _columns(queries)
@@ -68,9 +68,7 @@ def test_crossing_ops_end_in_an_answer_that_holds(ops: Spans, queries: Spans) ->
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=12),
 )
 @settings(max_examples=200, deadline=None)
-def test_doubled_correlations_are_told_apart(
-    calls: list[tuple[int, int, bool]], acts: list[tuple[int, int]]
-) -> None:
+def test_doubled_correlations_are_told_apart(calls, acts):
     table = np.array(calls, np.int64).reshape(-1, 3)
     ids, starts, launching = table[:, 0], table[:, 1], table[:, 2] == 1
     act_table = np.array(acts, np.int64).reshape(-1, 2)

@@ -37,7 +37,7 @@ def _judged(folder: Path, traces: list[Trace], device: int | None = None) -> Sna
 
 
 @pytest.mark.parametrize("device", [0, 7])
-def test_each_gpu_of_a_merged_file_is_as_if_it_were_alone(tmp_path: Path, device: int) -> None:
+def test_each_gpu_of_a_merged_file_is_as_if_it_were_alone(tmp_path, device):
     both = [_rank(0, 0, waits=False), _rank(7, 3_000, waits=True)]
     merged = _judged(tmp_path, both, device).estimate
     alone = _judged(tmp_path, both[1:] if device else both[:1]).estimate
@@ -46,7 +46,7 @@ def test_each_gpu_of_a_merged_file_is_as_if_it_were_alone(tmp_path: Path, device
     assert merged.steps.count == alone.steps.count == 4
 
 
-def test_a_merged_file_says_so_and_names_no_rank(tmp_path: Path) -> None:
+def test_a_merged_file_says_so_and_names_no_rank(tmp_path):
     shown = _judged(tmp_path, [_rank(0, 0, waits=False), _rank(7, 3_000, waits=True)])
     assert shown.source.rank is None
     assert any("Several processes in one file: GPU 0, 7" in note for note in shown.source.notes)

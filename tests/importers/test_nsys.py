@@ -40,7 +40,7 @@ def _refused(path: Path) -> BadInput:
     return caught.value
 
 
-def test_what_a_row_says_arrives_exactly(tmp_path: Path) -> None:
+def test_what_a_row_says_arrives_exactly(tmp_path):
     received = Received(open_source(training(1).write(tmp_path / "a.sqlite")))
     kernel, copy = received.kernels[0], received.copies[0]
     assert (kernel["start_ns"], kernel["end_ns"]) == (START_NS + 3_700_000, START_NS + 8_000_000)
@@ -62,7 +62,7 @@ def test_what_a_row_says_arrives_exactly(tmp_path: Path) -> None:
     assert received.hello["pid"] == PID
 
 
-def test_ranges_give_steps_causes_and_ops(tmp_path: Path) -> None:
+def test_ranges_give_steps_causes_and_ops(tmp_path):
     path = training().write(tmp_path / "a.sqlite")
     received = Received(open_source(path))
     assert len(received.marks_of(MarkClass.STEP)) == len(received.marks_of(MarkClass.INPUT)) == 4
@@ -76,7 +76,7 @@ def test_ranges_give_steps_causes_and_ops(tmp_path: Path) -> None:
     assert "Nsight Systems" in to_text(analyze(open_source(path)))
 
 
-def test_marks_of_a_moment_and_open_ranges_are_no_ranges(tmp_path: Path) -> None:
+def test_marks_of_a_moment_and_open_ranges_are_no_ranges(tmp_path):
     export = training(1)
     export.range(1_000_000, None, "a mark", kind=34)
     export.range(1_000_000, None, "never popped")
@@ -102,9 +102,7 @@ OLD = frozenset(
     ],
     ids=["old", "no-nvtx", "no-calls", "no-strings", "odd"],
 )
-def test_missing_tables_and_columns_are_not_recorded(
-    tmp_path: Path, without: frozenset[str]
-) -> None:
+def test_missing_tables_and_columns_are_not_recorded(tmp_path, without):
     report = _report(training().write(tmp_path / "a.sqlite", without))
     with_marks = not {"NVTX_EVENTS", "eventType"} & without
     assert report["window"]["duration_ns"] == (40_000_000 if with_marks else 34_900_000)
@@ -112,7 +110,7 @@ def test_missing_tables_and_columns_are_not_recorded(
     assert report["losses"]["records"] == 0
 
 
-def test_processes_count_correlations_anew(tmp_path: Path) -> None:
+def test_processes_count_correlations_anew(tmp_path):
     export = Export()
     for pid, device, late in ((100, 0, 0), (200, 1, 500)):
         for number in (1, 2, 3):
@@ -126,7 +124,7 @@ def test_processes_count_correlations_anew(tmp_path: Path) -> None:
     assert leads == {5_000}
 
 
-def test_devices_of_processes_are_those_of_the_machine(tmp_path: Path) -> None:
+def test_devices_of_processes_are_those_of_the_machine(tmp_path):
     export = Export()
     export.add("TARGET_INFO_GPU", 1 << 48, 1, "NVIDIA H100 NVL", 1 << 36, 132, 1, 1, 32, 64, 9, 0)
     for gpu, pid in ((1, 100), (0, 200)):
@@ -139,7 +137,7 @@ def test_devices_of_processes_are_those_of_the_machine(tmp_path: Path) -> None:
     assert names == {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H100 NVL"}
 
 
-def test_graphs_recorded_as_a_whole_are_unknown_work_and_no_idle_time(tmp_path: Path) -> None:
+def test_graphs_recorded_as_a_whole_are_unknown_work_and_no_idle_time(tmp_path):
     export = Export()
     for number in (1, 2, 3):
         at = 10_000_000 * number
@@ -156,7 +154,7 @@ def test_graphs_recorded_as_a_whole_are_unknown_work_and_no_idle_time(tmp_path: 
     assert "--cuda-graph-trace=node" in to_text(analyze(open_source(path)))
 
 
-def test_another_database_is_named_as_such(tmp_path: Path) -> None:
+def test_another_database_is_named_as_such(tmp_path):
     with sqlite3.connect(tmp_path / "a.sqlite") as connection:
         connection.execute("create table users (id, name)")
     fault = _refused(tmp_path / "a.sqlite")
@@ -169,7 +167,7 @@ def test_another_database_is_named_as_such(tmp_path: Path) -> None:
     assert "no GPU activity" in _refused(Export().write(tmp_path / "b.sqlite")).message
 
 
-def test_a_report_that_was_not_exported_says_how(tmp_path: Path) -> None:
+def test_a_report_that_was_not_exported_says_how(tmp_path):
     path = tmp_path / "report1.nsys-rep"
     path.write_bytes(b"\x10\x00\x00\x00 whatever Nsight Systems writes")
     assert (
@@ -178,7 +176,7 @@ def test_a_report_that_was_not_exported_says_how(tmp_path: Path) -> None:
     )
 
 
-def test_views_are_not_run(tmp_path: Path) -> None:
+def test_views_are_not_run(tmp_path):
     """One of endless rows is no table."""
     path = training().write(tmp_path / "a.sqlite", frozenset({"CUPTI_ACTIVITY_KIND_MEMCPY"}))
     with sqlite3.connect(path) as connection:
@@ -189,7 +187,7 @@ def test_views_are_not_run(tmp_path: Path) -> None:
     assert _report(path)["busy_ns"] == 4 * 4_300_000
 
 
-def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
+def test_generated_columns_are_not_computed(tmp_path):
     """What they compute may take all memory."""
     path = training(1).write(tmp_path / "a.sqlite", frozenset({"deviceId"}))
     with sqlite3.connect(path) as connection:
@@ -200,7 +198,7 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
     assert Received(open_source(path)).kernels["device"].tolist() == [0]
 
 
-def test_pages_that_lead_in_circles_end(tmp_path: Path) -> None:
+def test_pages_that_lead_in_circles_end(tmp_path):
     """Twelve inner pages, each with only the next one below it: 60 ** 12 times the last one's rows."""
     path = tmp_path / "a.sqlite"
     with sqlite3.connect(path) as connection:
@@ -228,7 +226,7 @@ def test_pages_that_lead_in_circles_end(tmp_path: Path) -> None:
     assert "more rows than it has room for" in _refused(path).message
 
 
-def test_values_of_other_types_are_not_believed(tmp_path: Path) -> None:
+def test_values_of_other_types_are_not_believed(tmp_path):
     export = training(1)
     kernel = export.tables["CUPTI_ACTIVITY_KIND_KERNEL"][0]
     odd: tuple[Any, ...] = (None, "x", b"\xff\x00", 1e300, -(1 << 63), (1 << 63) - 1, "9" * 5_000)
@@ -243,12 +241,12 @@ def test_values_of_other_types_are_not_believed(tmp_path: Path) -> None:
     assert report["losses"]["records"] > 0
 
 
-def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(tmp_path: Path) -> None:
+def test_every_truncation_and_many_broken_bytes_end_in_a_sentence(tmp_path):
     whole = training(20).write(tmp_path / "a.sqlite").read_bytes()
     require_a_sentence_of_what_is_broken(tmp_path / "b.sqlite", whole, 1531, 5)
 
 
-def test_pages_that_migrate_are_no_copies_back(tmp_path: Path) -> None:
+def test_pages_that_migrate_are_no_copies_back(tmp_path):
     """Of unified memory; and what launches in a report need not be Python."""
     export = Export()
     for i in range(20):

@@ -31,14 +31,14 @@ def _zipped(path: Path, *files: tuple[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["t.json", "folder/t.json.gz"])
-def test_the_one_trace_in_a_zip_is_read(tmp_path: Path, name: str) -> None:
+def test_the_one_trace_in_a_zip_is_read(tmp_path, name):
     text = gzip.compress(_text()) if name.endswith("gz") else _text()
     shown = analyze(open_source(_zipped(tmp_path / "t.zip", (name, text))))
     assert shown.estimate is not None and shown.estimate.steps.count == 4
     assert shown.estimate.account.busy_ns == 4 * 8_000_000
 
 
-def test_what_is_wrong_with_a_zip_is_said(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_zip_is_said(tmp_path):
     two = _zipped(tmp_path / "two.zip", ("a.json", _text()), ("b.json", _text()))
     with pytest.raises(BadInput, match="holds 2 files"):
         open_source(two)
@@ -57,14 +57,14 @@ def test_what_is_wrong_with_a_zip_is_said(tmp_path: Path) -> None:
     assert any("damaged" in note for note in shown.source.notes)
 
 
-def test_a_bomb_in_a_zip_is_refused(tmp_path: Path) -> None:
+def test_a_bomb_in_a_zip_is_refused(tmp_path):
     bomb = b'{"traceEvents": [' + b'{"ph": "M", "name": "a", "pid": 0},\n' * (4 << 20) + b"{}]}"
     with pytest.raises(BadInput, match="holds more than"):
         analyze(open_source(_zipped(tmp_path / "bomb.zip", ("t.json", bomb))))
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_trace_is_read_from_standard_input(packed: bool) -> None:
+def test_a_trace_is_read_from_standard_input(packed):
     text = gzip.compress(_text()) if packed else _text()
     command = [sys.executable, "-m", "brrrtop", "analyze", "-", "--json"]
     run = subprocess.run(command, input=text, capture_output=True, check=False, timeout=60)
@@ -73,7 +73,7 @@ def test_a_trace_is_read_from_standard_input(packed: bool) -> None:
     assert report["window"]["steps"] == 4 and report["source"]["label"] == "stdin"
 
 
-def test_an_empty_standard_input_is_said() -> None:
+def test_an_empty_standard_input_is_said():
     command = [sys.executable, "-m", "brrrtop", "analyze", "-"]
     run = subprocess.run(command, input=b"", capture_output=True, check=False, timeout=60)
     assert run.returncode == 1 and b"stdin is empty" in run.stderr

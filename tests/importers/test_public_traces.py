@@ -30,7 +30,7 @@ def _judged(path: Path) -> tuple[Received, Snapshot]:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_public_trace_is_as_others_read_it(traces: Path, name: str) -> None:
+def test_a_public_trace_is_as_others_read_it(traces, name):
     received, shown = _judged(traces / "peers" / f"{name}.json.gz")
     starts, ends = (
         np.concatenate([received.kernels[key], received.copies[key]])
@@ -48,7 +48,7 @@ def test_a_public_trace_is_as_others_read_it(traces: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_was_planted_is_advised_and_launches_are_joined(traces: Path, name: str) -> None:
+def test_what_was_planted_is_advised_and_launches_are_joined(traces, name):
     received, shown = _judged(traces / f"{name}.trace.json.gz")
     truth = json.loads((traces / f"{name}.meta.json").read_text())["truth"]
     given = {one.kind for one in shown.advisories}

@@ -55,7 +55,7 @@ def _device(received: Received) -> dict[str, Any]:
     return facts
 
 
-def test_grids_in_threads_become_blocks(tmp_path: Path) -> None:
+def test_grids_in_threads_become_blocks(tmp_path):
     received = Received(KinetoSource(written(tmp_path, _trace([MI300X]))))
     assert received.kernels["grid"].tolist() == [[280, 1, 1]] * 3
     plain = _trace([MI300X]).replace(b"hipExtModuleLaunchKernel", b"hipModuleLaunchKernel")
@@ -63,7 +63,7 @@ def test_grids_in_threads_become_blocks(tmp_path: Path) -> None:
     assert received.kernels["grid"].tolist() == [[71680, 1, 1]] * 3
 
 
-def test_the_number_of_a_node_is_not_that_of_the_properties(tmp_path: Path) -> None:
+def test_the_number_of_a_node_is_not_that_of_the_properties(tmp_path):
     alone = _device(Received(KinetoSource(written(tmp_path, _trace([MI300X])))))
     assert (alone["device_id"], alone["name"], alone["sm_count"]) == (9, "AMD Instinct MI300X", 304)
     assert "capability" not in alone
@@ -73,7 +73,7 @@ def test_the_number_of_a_node_is_not_that_of_the_properties(tmp_path: Path) -> N
     assert "sm_count" not in unknown
 
 
-def test_a_known_part_gives_sides_and_its_share_of_the_roof(tmp_path: Path) -> None:
+def test_a_known_part_gives_sides_and_its_share_of_the_roof(tmp_path):
     report = _report(written(tmp_path, _trace([MI300X])))
     row = report["kernels"][0]
     flop_per_s = 2 * 8944 * 1024 * 1024 / 300e-6
@@ -85,7 +85,7 @@ def test_a_known_part_gives_sides_and_its_share_of_the_roof(tmp_path: Path) -> N
     assert report["source"]["capability"] is None
 
 
-def test_products_of_a_part_without_ceilings_have_a_side_by_shapes_alone(tmp_path: Path) -> None:
+def test_products_of_a_part_without_ceilings_have_a_side_by_shapes_alone(tmp_path):
     unknown = [{**MI300X, "name": "AMD Radeon Graphics"}]
     path = written(tmp_path, _trace(unknown))
     assert _report(path)["kernels"][0]["side"] == "compute"
@@ -97,7 +97,7 @@ def test_products_of_a_part_without_ceilings_have_a_side_by_shapes_alone(tmp_pat
     assert report["regime"] != "compute"
 
 
-def test_types_of_what_rocblas_multiplies() -> None:
+def test_types_of_what_rocblas_multiplies():
     types = {"BBS_BH": "bf16", "B_BS_BH": "bf16", "HHS_BH": "fp16", "SB": "fp32", "DB": "fp64", "F8BS_BH": "fp8"}  # fmt: skip
     for text, precision in types.items():
         facts = name_facts(f"Cijk_Ailk_Bjlk_{text}_Bias_MT64x16x32_MI16x16x1")
@@ -107,13 +107,13 @@ def test_types_of_what_rocblas_multiplies() -> None:
 @pytest.mark.parametrize(
     "name", ["AMD Instinct MI300X VF", "AMD Instinct MI250X", "AMD Instinct MI210"]
 )
-def test_amd_parts_have_ceilings_and_no_compute_capability(name: str) -> None:
+def test_amd_parts_have_ceilings_and_no_compute_capability(name):
     ceilings = ceilings_for(Device(0, name))
     assert ceilings is not None and ceilings.capability is None
     assert ceilings.rate("bf16") and ceilings.bytes_per_s
 
 
-def test_a_real_trace_of_an_mi250(traces: Path) -> None:
+def test_a_real_trace_of_an_mi250(traces):
     path = traces / "peers" / "hta-amd-mi250.json.gz"
     if not path.exists():
         pytest.skip("hta-amd-mi250 is not there")
@@ -125,16 +125,14 @@ def test_a_real_trace_of_an_mi250(traces: Path) -> None:
     assert report["launch"]["lead_p50_ns"] > 0
 
 
-def test_an_empty_name_is_told_by_compute_units_and_memory(tmp_path: Path) -> None:
+def test_an_empty_name_is_told_by_compute_units_and_memory(tmp_path):
     report = _report(written(tmp_path, _trace([MI300X | {"name": ""}])))
     assert report["source"]["device"] == "AMD Instinct MI300X"
     other = _report(written(tmp_path, _trace([MI300X | {"name": "", "numSms": 120}]), "o.json"))
     assert other["source"]["device"] == "AMD GPU of unknown model"
 
 
-def test_external_ids_join_where_nobody_wrote_correlations_and_an_unknown_part_gets_rates(
-    tmp_path: Path,
-) -> None:
+def test_external_ids_join_where_nobody_wrote_correlations_and_an_unknown_part_gets_rates(tmp_path):
     events = []
     for step in range(9):
         at, number = 1000.0 * step, 80 + step

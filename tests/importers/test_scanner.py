@@ -58,7 +58,7 @@ def _parsed(text: bytes) -> Any:
     return json.loads(text) if text else None
 
 
-def test_a_trace_as_profilers_write_it_is_scanned_whole() -> None:
+def test_a_trace_as_profilers_write_it_is_scanned_whole():
     events = fuzz.trace(steps=50)
     for text in (json.dumps(events), json.dumps(events, indent=2)):
         run = text[1:-1].encode()
@@ -112,14 +112,14 @@ def as_text(event: Any) -> bytes:
 
 
 @pytest.mark.parametrize("event", READ.values(), ids=READ)
-def test_what_is_plain_enough_is_read_the_same(event: Any) -> None:
+def test_what_is_plain_enough_is_read_the_same(event):
     run = as_text(event) + b"," + as_text(one())
     assert taken(as_text(one()), run) == [True] * 2
     assert contents(run, scan=True) == contents(run, scan=False)
 
 
 @pytest.mark.parametrize("event", LEFT.values(), ids=LEFT)
-def test_what_is_not_is_left_with_its_whole_run(event: Any) -> None:
+def test_what_is_not_is_left_with_its_whole_run(event):
     sound = as_text(one())
     assert taken(sound, sound + b"," + as_text(event), sound) == [True, False, True]
 
@@ -127,13 +127,11 @@ def test_what_is_not_is_left_with_its_whole_run(event: Any) -> None:
 @pytest.mark.parametrize(
     "text", [b'{"name":"\xff"}', b'{"name":"\xed\xa0\x80"}', b'{"a":"\xc3', b'{"a']
 )
-def test_what_is_not_utf8_or_no_whole_event_is_left(text: bytes) -> None:
+def test_what_is_not_utf8_or_no_whole_event_is_left(text):
     assert taken(text) == [False]
 
 
-def test_without_a_compiler_traces_are_read_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_traces_are_read_all_the_same(tmp_path, monkeypatch):
     path = written(tmp_path, text_of(fuzz.trace()))
     scanned = analyze(open_source(path)).estimate
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -173,7 +171,7 @@ print(taken)
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", ["", "-DBRRR_WITHOUT_SSE2"])
-def test_broken_text_raises_no_alarm_of_the_compilers_watchdogs(tmp_path: Path, width: str) -> None:
+def test_broken_text_raises_no_alarm_of_the_compilers_watchdogs(tmp_path, width):
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("no gcc here")

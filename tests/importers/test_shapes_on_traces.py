@@ -91,7 +91,7 @@ def _ops(judged: Analysis) -> list[OpSignature | None]:
 
 
 @pytest.mark.parametrize("name", sorted(LEAST_L2))
-def test_one_step_tells_the_ops_of_all(traces: Path, name: str) -> None:
+def test_one_step_tells_the_ops_of_all(traces, name):
     path = traces / f"{name}.trace.json.gz"
     if not path.exists():
         pytest.skip(f"{path.name} is not there")

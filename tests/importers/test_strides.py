@@ -38,9 +38,7 @@ def _row(folder: Path, **args: Any) -> list[Any]:
         ),
     ],
 )
-def test_strides_are_told_of_what_does_not_lie_contiguous(
-    tmp_path: Path, written_as: Any, kept: list[Any]
-) -> None:
+def test_strides_are_told_of_what_does_not_lie_contiguous(tmp_path, written_as, kept):
     assert _row(tmp_path, **{"Input Strides": written_as})[1:] == [
         DIMS,
         ["float", "float", "Scalar"],
@@ -50,7 +48,7 @@ def test_strides_are_told_of_what_does_not_lie_contiguous(
     assert len(_row(tmp_path)) == 4
 
 
-def test_recordings_keep_them_and_those_without_are_read(tmp_path: Path) -> None:
+def test_recordings_keep_them_and_those_without_are_read(tmp_path):
     ops: list[OpSignature] = []
     for name, args in (("told", {"Input Strides": [[4, 256, 1], [8, 1, 1], []]}), ("untold", {})):
         (folder := tmp_path / name).mkdir()

@@ -1,7 +1,5 @@
 """What a run may be like: days long, without marks or counters, with clocks that jump and marks out of order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -75,7 +73,7 @@ def shares(run: Run) -> dict[str, float]:
     return {one.kind.value: one.share for one in run.phases}
 
 
-def test_what_autograds_thread_compiles_is_the_loops_time_unless_it_steps_meanwhile() -> None:
+def test_what_autograds_thread_compiles_is_the_loops_time_unless_it_steps_meanwhile():
     ends = [t for t in range(50, 10_000, 50) if not 3_000 < t < 6_000]
     loop = marks([*steps(ends), *samples(range(100, 10_000, 250))])
     waited = run_of(*loop, *marks([(MarkClass.COMPILE, 3_010, 5_990, "LAZY_BACKWARD")], AUTOGRAD))
@@ -85,7 +83,7 @@ def test_what_autograds_thread_compiles_is_the_loops_time_unless_it_steps_meanwh
 
 
 @pytest.mark.parametrize("name", [SERVE, SERVE_HTTP])
-def test_a_server_waits_for_requests_and_not_for_a_network(name: str) -> None:
+def test_a_server_waits_for_requests_and_not_for_a_network(name):
     at = list(range(0, 10_000, 100))
     run = run_of(*marks([*samples(at[::4], name), *samples(sorted({*at} - {*at[::4]}), ANSWER)]))
     assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(
@@ -94,13 +92,33 @@ def test_a_server_waits_for_requests_and_not_for_a_network(name: str) -> None:
     assert run.account.idle_ns["input"] > 0 == run.account.idle_ns["io"]
 
 
-def test_a_loader_in_the_line_of_a_fit_is_not_waited_for_in_its_backward_pass() -> None:
+def test_a_loader_in_the_line_of_a_fit_is_not_waited_for_in_its_backward_pass():
     fit = "main.py:9 main > autograd/graph.py:869 f | trainer.fit(net, DataLoader(Series()))"
     run = run_of(*marks([*steps(range(50, 10_000, 50)), *samples(range(20, 10_000, 100), fit)]))
     assert sum(one.waits_ns for one in run.phases) == 0
 
 
-def test_of_two_optimizers_the_one_that_makes_no_step_trains_as_well() -> None:
+def test_what_comes_long_after_the_last_step_is_named_as_beside_it():
+    write = "main.py:120 write < main.py:92 main"
+    deep = f"main.py:48 forward < {write} > nn/linear.py:8 forward | x = self.layer(x)"
+    line = f"{write} > torch/nn.py:8 forward | word = torch.multinomial(p, 1)"
+    placed = [(MarkClass.PLACE, t, t, TRAIN) for t in range(100, 30_000, 5_000)]
+    after = [
+        *samples(range(30_100, 200_000, 80), deep),
+        *samples(range(30_140, 200_000, 800), line),
+    ]
+    rows = marks(
+        [*steps(range(50, 30_000, 50)), *samples(range(100, 30_000, 250)), *placed, *after]
+    )
+    table = rows[1].body
+    table["value"] = np.where(table["mark_class"] == MarkClass.PLACE, MarkClass.STEP, 0)
+    known = timeline(*rows, until_ms=200_000)
+    run = Ledger().run(known, None, START + 200 * SECOND)
+    others = [one for one in run.phases if one.kind is not PhaseKind.TRAIN]
+    assert [one.where.partition(" ")[0] for one in others] == ["write()"]
+
+
+def test_of_two_optimizers_the_one_that_makes_no_step_trains_as_well():
     """Each tenth batch ends a step; the nine others are for another optimizer, in lines of their own."""
     critic = "main.py:20 critic < main.py:9 train < main.py:90 main > nn/linear.py:3 f | net(x)"
     ends = [*range(100, 5_000, 100), *range(6_000, 10_000, 100)]
@@ -112,7 +130,7 @@ def test_of_two_optimizers_the_one_that_makes_no_step_trains_as_well() -> None:
     assert "evaluation" not in shares(run_of(*marks([*known, *learn])))
 
 
-def test_a_batch_that_another_thread_fetches_is_waited_for_as_long_as_samples_say() -> None:
+def test_a_batch_that_another_thread_fetches_is_waited_for_as_long_as_samples_say():
     """Two steps a batch, 40 of 50 ms in the queue; the other thread is at its loader nearly all the time."""
     take = "loop.py:5 Ahead.__iter__ < loop.py:9 main > python3.12/threading.py:355 Condition.wait | yield self.q.get()"
     ends = [t + at for t in range(0, 10_000, 50) for at in (45, 50)]
@@ -131,7 +149,7 @@ EPOCH = "main.py:10 train < main.py:90 main | for x in loader:"
 
 
 @pytest.mark.parametrize("begins_ms", [20, 90])
-def test_the_first_batch_after_an_evaluation_is_the_epochs(begins_ms: float) -> None:
+def test_the_first_batch_after_an_evaluation_is_the_epochs(begins_ms):
     """A loader that draws a batch ahead, whose first wait takes a second; the first step is a slow one."""
     rows: list[Any] = []
     for epoch in range(0, 10_000, 2_500):
@@ -149,7 +167,7 @@ def test_the_first_batch_after_an_evaluation_is_the_epochs(begins_ms: float) -> 
     assert shares(run_of(*marks(rows)))["evaluation"] == pytest.approx(0.2, abs=0.01)
 
 
-def test_a_wait_that_goes_on_unseen_goes_on_as_before() -> None:
+def test_a_wait_that_goes_on_unseen_goes_on_as_before():
     loop = [row for t in range(0, 9_000, 100) for row in ((MarkClass.INPUT, t, t + 80),)]
     run = run_of(*marks([*loop, *steps(range(100, 9_001, 100)), *samples([50, 90])]), seconds=9.9)
     assert sum(one.waits_ns for one in run.phases) / run.duration_ns == pytest.approx(0.8, abs=0.01)
@@ -158,9 +176,7 @@ def test_a_wait_that_goes_on_unseen_goes_on_as_before() -> None:
 @pytest.mark.parametrize(
     ("wait_ms", "device", "told"), [(80, 0, True), (30, 0, False), (80, None, False)]
 )
-def test_waits_for_most_of_the_time_are_a_verdict_before_any_kernel(
-    wait_ms: int, device: int | None, told: bool
-) -> None:
+def test_waits_for_most_of_the_time_are_a_verdict_before_any_kernel(wait_ms, device, told):
     """Of a trainer that has a GPU."""
     frames = [Frame(Kind.DEVICE, {"device_id": device}, START)] if device is not None else []
     loop = [row for t in range(0, 1_000, 100) for row in ((MarkClass.INPUT, t, t + wait_ms),)]
@@ -170,13 +186,13 @@ def test_waits_for_most_of_the_time_are_a_verdict_before_any_kernel(
         assert (run.unseen.cause, run.unseen.share) == ("input", pytest.approx(0.8, abs=0.02))
 
 
-def test_no_counter_and_no_marks_leave_it_unknown() -> None:
+def test_no_counter_and_no_marks_leave_it_unknown():
     run = run_of(*marks(samples([0, 9_000])))
     assert run.witness.active_counter is None and run.witness.waits_ledger is None
     assert run.account.unknown_ns == run.duration_ns and run.steps == 0
 
 
-def test_marks_in_any_order_say_the_same() -> None:
+def test_marks_in_any_order_say_the_same():
     rows: list[Any] = [*steps(range(50, 10_000, 50)), *samples(range(100, 10_000, 250))]
     rows += [(MarkClass.INPUT, t, t + 20, "loader") for t in range(60, 10_000, 50)]
     mixed = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
@@ -186,7 +202,7 @@ def test_marks_in_any_order_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("length_ms", [1_000, 400])
-def test_a_phase_of_one_stretch_is_named(length_ms: int) -> None:
+def test_a_phase_of_one_stretch_is_named(length_ms):
     ends = [t for t in range(50, 10_000, 50) if not 4_000 < t < 4_000 + length_ms]
     inside = range(4_040, 4_000 + length_ms, 100)
     run = run_of(
@@ -195,14 +211,14 @@ def test_a_phase_of_one_stretch_is_named(length_ms: int) -> None:
     assert shares(run)["evaluation"] == pytest.approx(length_ms / 10_000, abs=0.02)
 
 
-def test_a_forked_child_says_nothing_of_the_loop() -> None:
+def test_a_forked_child_says_nothing_of_the_loop():
     """Its threads have other numbers; what it saves or waits for is not the trainer's time."""
     loop = marks([*steps(range(50, 10_000, 50)), *samples(range(100, 10_000, 250))])
     child = marks([(MarkClass.CHECKPOINT, 2_000, 5_000), (MarkClass.GC, 6_000, 7_000)], tid=99)
     assert run_of(*loop, *child).account == run_of(*loop).account
 
 
-def test_a_counter_alone_tells_activity() -> None:
+def test_a_counter_alone_tells_activity():
     rows = np.zeros(40, GAUGE)
     rows["time_ns"] = START + np.arange(1, 41) * 250 * MS
     rows["value"], rows["metric"] = 0.3, Metric.GRAPHICS_ACTIVE
@@ -227,9 +243,7 @@ LATE = [(MarkClass.INPUT, begin + 30, begin + 1_000) for begin in range(0, 9_000
     ],
     ids=["start and end", "a pause", "parts of a long run", "a loader's gusts", "one mark"],
 )  # fmt: skip
-def test_a_mean_step_is_of_time_between_marks(
-    rows: list[Row], seconds: float, mean_ms: float | None
-) -> None:
+def test_a_mean_step_is_of_time_between_marks(rows, seconds, mean_ms):
     run = run_of(*marks(rows), seconds=seconds)
     wanted = None if mean_ms is None else pytest.approx(mean_ms * MS, rel=0.001)
     assert run.step_ns == wanted and run.witness.step_ns_marks == wanted
@@ -252,7 +266,7 @@ def follow(known: Timeline, ledger: Ledger, first_s: int, last_s: int, every_s: 
     return run
 
 
-def test_a_run_of_days_is_kept_as_sums() -> None:
+def test_a_run_of_days_is_kept_as_sums():
     known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
     run = follow(known, ledger, 0, 3 * 3600, 60)
     assert shares(run)["evaluation"] == pytest.approx(5 / 300, abs=0.002)
@@ -264,7 +278,7 @@ def test_a_run_of_days_is_kept_as_sums() -> None:
     )
 
 
-def test_a_program_of_many_phases_is_kept_as_its_largest() -> None:
+def test_a_program_of_many_phases_is_kept_as_its_largest():
     known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
     for minute in range(2 * MOST_KEYS):
         at = [minute * 60e3 + t for t in range(0, 60_000, 500)]
@@ -275,7 +289,7 @@ def test_a_program_of_many_phases_is_kept_as_its_largest() -> None:
     assert sum(one.duration_ns for one in run.phases) == run.duration_ns
 
 
-def test_a_clock_that_jumps_ahead_costs_no_time_and_is_no_training() -> None:
+def test_a_clock_that_jumps_ahead_costs_no_time_and_is_no_training():
     known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
     follow(known, ledger, 0, 120, 60)
     began = time.perf_counter()
@@ -285,7 +299,7 @@ def test_a_clock_that_jumps_ahead_costs_no_time_and_is_no_training() -> None:
     assert run.account.duration_ns == run.duration_ns
 
 
-def test_a_clock_that_falls_back_begins_anew() -> None:
+def test_a_clock_that_falls_back_begins_anew():
     known, ledger = timeline(until_ms=0, keep_ns=120 * SECOND), Ledger()
     follow(known, ledger, 1_000, 1_120, 60)
     assert ledger.run(known, None, START) is None

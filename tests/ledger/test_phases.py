@@ -1,7 +1,5 @@
 """Phases from marks and samples: what a stretch of a run is taken for, and where it begins and ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -95,6 +93,23 @@ def test_what_acts_in_each_step_is_a_rollout_and_what_else_is_in_each_is_not(
     assert shares(known).get(PhaseKind.ROLLOUT, 0.0) == pytest.approx(share, abs=0.02)
     train = next(one for one in sums_of(known, find_phases(known), (), known.span) if one.steps)
     assert train.key[0] is PhaseKind.TRAIN and train.steps > 320
+
+
+@pytest.mark.parametrize(
+    ("turns_ms", "shares_of_loops"), [(5_000, [0.5, 0.5]), (100, [1.0]), (10_000, [1.0])]
+)
+def test_loops_that_train_one_after_the_other_are_phases_and_parts_of_a_step_are_not(
+    turns_ms, shares_of_loops
+):
+    tune = TRAIN.replace("main.py:10 train", "main.py:70 tune")
+    at = [(float(t), tune if t // turns_ms % 2 else TRAIN) for t in range(20, 10_000, 40)]
+    known = evidence(10, [*range(50, 10_000, 50)], at)
+    known = replace(known, step_places=(TRAIN, tune) if turns_ms < 10_000 else (TRAIN,))
+    every = sums_of(known, find_phases(known), (), known.span)
+    assert {one.key[0] for one in every} == {PhaseKind.TRAIN}
+    found = [one.duration_ns / known.span.duration_ns for one in every]
+    assert found == pytest.approx(shares_of_loops, abs=0.01)
+    assert sum(one.steps for one in every) == 199
 
 
 @pytest.mark.parametrize(

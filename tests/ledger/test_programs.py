@@ -2,8 +2,6 @@
 `http_generate`, `late_loader`, `molecules`, `recsys`, `sage_in_loop` and `thread_queue` on 2026-11-27, the others on
 2026-11-23; loops on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -34,26 +32,24 @@ def rows() -> dict[str, dict[str, Any]]:
     }
 
 
-def test_there_are_programs_to_judge(rows: dict[str, Any]) -> None:
+def test_there_are_programs_to_judge(rows):
     assert len(rows) == 22
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CLOCKS])
-def test_shares_of_phases_are_those_of_the_programs_own_clock(
-    name: str, rows: dict[str, Any]
-) -> None:
+def test_shares_of_phases_are_those_of_the_programs_own_clock(name, rows):
     if name not in WITHIN_STEPS:
         assert rows[name]["phases"] and all(good for *_, good in rows[name]["phases"])
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CLOCKS])
-def test_waits_for_data_are_those_of_its_clock(name: str, rows: dict[str, Any]) -> None:
+def test_waits_for_data_are_those_of_its_clock(name, rows):
     own, ours = rows[name]["truth"].waits, rows[name]["ours_"]["waits"]
     assert ours == pytest.approx(own, abs=0.2 if name in FEW_SAMPLES else 0.05)
 
 
 @pytest.mark.parametrize("name", sorted(FEW_SAMPLES))
-def test_what_few_samples_tell_is_not_sure(name: str, rows: dict[str, dict[str, Any]]) -> None:
+def test_what_few_samples_tell_is_not_sure(name, rows):
     run = analyze(RUNS / f"{name}.brrr").to_dict()["run"]
     most = sum(one["share"] * one["waits_for_data_most"] for one in run["phases"])
     assert rows[name]["truth"].waits <= most + 0.05
@@ -62,7 +58,7 @@ def test_what_few_samples_tell_is_not_sure(name: str, rows: dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("path", LOOPS, ids=[path.stem for path in LOOPS])
-def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path: Path) -> None:
+def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path):
     """On a busy CPU without a GPU, by their own clocks: one method for training and evaluation, rows of a database
     read in the loop, a game played in the training function, batches of a generator and a pickle as a save, an actor in
     a thread whose semaphore the learner waits for, neighbours of nodes drawn by hand."""
@@ -84,13 +80,13 @@ def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path: Path) -> 
             assert kinds[kind] == pytest.approx(share, abs=0.05)
 
 
-def test_busy_is_what_the_counter_says(rows: dict[str, Any]) -> None:
+def test_busy_is_what_the_counter_says(rows):
     assert all(row["scores"]["busy"] is not False for row in rows.values())
 
 
-def test_regime_and_cause_are_right_for_all_but_one(rows: dict[str, Any]) -> None:
+def test_regime_and_cause_are_right_for_all_but_one(rows):
     assert {name for name, row in rows.items() if not row["scores"]["regime"]} <= {"text_by_hand"}
 
 
-def test_first_advice_names_what_can_be_won(rows: dict[str, Any]) -> None:
+def test_first_advice_names_what_can_be_won(rows):
     assert sum(row["scores"]["advice"] for row in rows.values()) >= len(rows) - 1

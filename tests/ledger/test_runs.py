@@ -17,7 +17,7 @@ WAITS = 0.82
 """Of the training time, by the program's own clock (Data / Time of its log)."""
 
 
-def test_a_run_that_waits_for_its_data_is_told_so() -> None:
+def test_a_run_that_waits_for_its_data_is_told_so():
     shown = analyze(open_source(IMAGENET))
     assert (shown.estimate.regime, shown.estimate.cause) == ("overhead", "input")
     assert shown.estimate.account.idle_ns["input"] / shown.run.duration_ns == pytest.approx(
@@ -38,7 +38,7 @@ def test_a_run_that_waits_for_its_data_is_told_so() -> None:
     assert ".py:" in next(one for one in lines if one.waits > 0.3).place
 
 
-def test_time_that_bursts_measured_is_sure_beside_few_samples() -> None:
+def test_time_that_bursts_measured_is_sure_beside_few_samples():
     path = (
         Path(__file__).resolve().parents[2] / "brrrtop" / "data" / "demos" / "unpinned-copies.brrr"
     )
@@ -47,7 +47,7 @@ def test_time_that_bursts_measured_is_sure_beside_few_samples() -> None:
     assert shown.estimate.confidence > 0.9
 
 
-def test_live_and_after_say_the_same() -> None:
+def test_live_and_after_say_the_same():
     source = open_source(IMAGENET)
     session = Session(source)
     span = source.span
@@ -60,7 +60,7 @@ def test_live_and_after_say_the_same() -> None:
     assert rows[0] == pytest.approx(rows[1], abs=0.01)
 
 
-def test_a_long_run_is_kept_as_sums_that_say_the_same() -> None:
+def test_a_long_run_is_kept_as_sums_that_say_the_same():
     """A recording of 61 s, looked at as if only so much of it could be looked at at once."""
     path = Path(__file__).resolve().parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
     timeline = read(open_source(path))

@@ -22,7 +22,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fake_nvml(tmp_path_factory) -> Path:
     """The folder that holds the stand-in libnvidia-ml.so.1."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -65,7 +65,7 @@ def ask(fake_nvml: Path) -> Ask:
 
 
 @pytest.fixture(autouse=True)
-def no_fault_is_swallowed(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_fault_is_swallowed(request) -> Iterator[None]:
     """Fails a test in which live watching survived a fault of our own; `survives_faults` excuses one."""
     faults: list[logging.LogRecord] = []
     handler = logging.Handler()

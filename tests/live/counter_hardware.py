@@ -44,7 +44,6 @@ class Hardware:
     """Stands in for `cupti.pm_sampling`: fits `fits` metrics into a pass."""
 
     fits: int = 7
-    issue_fits: int = 0
     decoded: int = 0
     evaluated: int = 0
     refuses: Exception | None = None
@@ -79,8 +78,7 @@ class Hardware:
     ) -> None:
         self.interval_ns = sampling_interval
         self.mode = hw_buffer_append_mode
-        fits = self.issue_fits if "inst_executed" in metrics[-1] else self.fits
-        if len(metrics) > fits:
+        if len(metrics) > self.fits:
             raise ValueError("Requested PM sampling configuration is not supported.")
         self.metrics = metrics
 

@@ -21,7 +21,7 @@ def span(low_ns: int, high_ns: int) -> np.ndarray:
     return np.array([(low_ns, high_ns, -1, 0)], OBSERVED)
 
 
-def test_everything_is_evaluated_from_an_order_until_the_agent_falls_silent() -> None:
+def test_everything_is_evaluated_from_an_order_until_the_agent_falls_silent():
     bursts = Bursts(T0)
     assert not bursts.wanted(T0 + 200 * MS)
     bursts.expect(T0 + 400 * MS, T0 + 300 * MS)
@@ -32,7 +32,7 @@ def test_everything_is_evaluated_from_an_order_until_the_agent_falls_silent() ->
     assert not bursts.wanted(T0 + 1000 * MS)
 
 
-def test_tracing_without_end_is_wanted_until_it_is_called_off() -> None:
+def test_tracing_without_end_is_wanted_until_it_is_called_off():
     bursts = Bursts(T0)
     bursts.expect(None, T0)
     bursts.traced(span(T0, T0 + SECOND), T0 + SECOND)
@@ -41,7 +41,7 @@ def test_tracing_without_end_is_wanted_until_it_is_called_off() -> None:
     assert not bursts.wanted(T0 + 61 * SECOND)
 
 
-def test_tracing_without_end_does_not_take_a_whole_core() -> None:
+def test_tracing_without_end_does_not_take_a_whole_core():
     bursts = Bursts(T0)
     bursts.expect(None, T0)
     evaluated = 0
@@ -53,7 +53,7 @@ def test_tracing_without_end_does_not_take_a_whole_core() -> None:
     assert evaluated > DENSE_MOST
 
 
-def test_a_span_is_sent_once_its_last_samples_are_here_with_a_margin_and_no_sample_twice() -> None:
+def test_a_span_is_sent_once_its_last_samples_are_here_with_a_margin_and_no_sample_twice():
     bursts = Bursts(T0)
     bursts.traced(span(T0 + 50 * MS, T0 + 150 * MS), T0 + 160 * MS)
     bursts.keep(rows(T0, 100))
@@ -68,7 +68,7 @@ def test_a_span_is_sent_once_its_last_samples_are_here_with_a_margin_and_no_samp
     assert bursts.due(T0 + 230 * MS) == []
 
 
-def test_devices_are_sent_apart() -> None:
+def test_devices_are_sent_apart():
     bursts = Bursts(T0)
     bursts.traced(span(T0, T0 + 50 * MS), T0 + 60 * MS)
     bursts.keep(rows(T0, 100))
@@ -77,7 +77,7 @@ def test_devices_are_sent_apart() -> None:
     assert [set(one["device"].tolist()) for one in due] == [{0}, {1}]
 
 
-def test_a_span_whose_samples_never_come_is_forgotten_and_what_is_held_is_bounded() -> None:
+def test_a_span_whose_samples_never_come_is_forgotten_and_what_is_held_is_bounded():
     bursts = Bursts(T0)
     bursts.traced(span(T0, T0 + 50 * MS), T0)
     assert bursts.due(T0 + PATIENCE_NS + MS) == []

@@ -1,7 +1,5 @@
 """Hardware counters live in a process of their own: what they bring arrives, what kills them kills nothing else."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -79,7 +77,7 @@ def started() -> Iterator[Start]:
         assert one.close(10.0)
 
 
-def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
+def test_gauges_and_the_samples_of_a_burst_arrive(started):
     counters = started()
     assert counters.settling and not counters.active
     until(lambda: counters.active and not counters.settling)
@@ -101,7 +99,7 @@ def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
     assert Metric.SM_ACTIVE in next(f.body for f in frames if f.kind == Kind.GAUGES)["metric"]
 
 
-def test_their_process_is_nobodys_neighbour_on_the_gpu(started: Start) -> None:
+def test_their_process_is_nobodys_neighbour_on_the_gpu(started):
     counters = started()
     mine = counters._process.pid
     trainer = 1  # nobody that this worker descends from, as far as can be told
@@ -110,7 +108,7 @@ def test_their_process_is_nobodys_neighbour_on_the_gpu(started: Start) -> None:
     assert tenants([trainer, mine], trainer).foreign_count == 1, "the pid may be another's then"
 
 
-def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> None:
+def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started):
     counters = started()
     until(lambda: counters.active)
     os.kill(counters._process.pid, signal.SIGSEGV)
@@ -123,9 +121,7 @@ def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> Non
     counters.match({0: "GPU-aa-bb"})
 
 
-def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(monkeypatch):
     counters = CounterProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
     counters.start()
     assert counters.settling
@@ -152,7 +148,7 @@ def test_a_worker_that_hangs_and_reads_nothing_holds_the_monitor_neither_while_w
     assert counters.worker is None
 
 
-def test_a_worker_that_reads_late_reads_whole_lines() -> None:
+def test_a_worker_that_reads_late_reads_whole_lines():
     reads = "import json, sys, time; time.sleep(0.5); [json.loads(line) for line in sys.stdin]"
     counters = CounterProcess([sys.executable, "-c", reads])
     counters.start()
@@ -163,7 +159,7 @@ def test_a_worker_that_reads_late_reads_whole_lines() -> None:
     assert "exit code 0" in counters.remarks[0]
 
 
-def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch):
     monkeypatch.setattr(counter_process, "ENDS_S", 0.2)
     hangs = "import os, time; os.close(1); time.sleep(60)"
     counters = CounterProcess([sys.executable, "-c", hangs])
@@ -176,9 +172,7 @@ def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.Mo
     assert counters.close()
 
 
-def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(monkeypatch):
     """A trainer that loads its model first says late which GPU it uses."""
     monkeypatch.setattr(counter_process, "SETTLES_S", 1.0)
     counters = CounterProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
@@ -194,16 +188,14 @@ def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
     assert counters.close(10.0)
 
 
-def test_where_it_cannot_be_started_that_is_said() -> None:
+def test_where_it_cannot_be_started_that_is_said():
     counters = CounterProcess(["/nowhere/python"])
     counters.start()
     assert "off" in counters.remarks[0] and not counters.settling and counters.close()
     assert counters.worker is None
 
 
-def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(tmp_path, monkeypatch):
     """Neither a GPU nor cupti-python here; a `collectors` in the current folder is not ours."""
     (tmp_path / "collectors").mkdir()
     (tmp_path / "collectors" / "__init__.py").write_text("raise SystemExit('taken')\n")
@@ -220,7 +212,7 @@ def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
         assert counters.close(10.0)
 
 
-def test_a_monitor_that_is_killed_leaves_no_worker_behind(started: Start) -> None:
+def test_a_monitor_that_is_killed_leaves_no_worker_behind(started):
     counters = started()
     until(lambda: counters.active)
     process = counters._process
@@ -237,7 +229,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_worker_that_hangs_with_the_interpreter_dies_with_a_monitor_that_is_killed() -> None:
+def test_a_worker_that_hangs_with_the_interpreter_dies_with_a_monitor_that_is_killed():
     monitor = subprocess.Popen([sys.executable, "-c", MONITOR], stderr=subprocess.PIPE, text=True)
     assert monitor.stderr is not None
     worker = 0
@@ -257,7 +249,7 @@ def test_a_worker_that_hangs_with_the_interpreter_dies_with_a_monitor_that_is_ki
             os.kill(worker, signal.SIGKILL)
 
 
-def test_a_worker_outlives_the_thread_that_switched_it_on(started: Start) -> None:
+def test_a_worker_outlives_the_thread_that_switched_it_on(started):
     made = []
     active = threading.Event()
 
@@ -276,7 +268,7 @@ def test_a_worker_outlives_the_thread_that_switched_it_on(started: Start) -> Non
     assert alive(worker) and made[0].active
 
 
-def test_a_worker_whose_monitor_ended_before_it_began_samples_nothing() -> None:
+def test_a_worker_whose_monitor_ended_before_it_began_samples_nothing():
     stranger = os.getppid()
     command = [sys.executable, "-c", HANGS, "1", str(stranger)]
     done = subprocess.run(command, capture_output=True, timeout=30)
@@ -284,9 +276,7 @@ def test_a_worker_whose_monitor_ended_before_it_began_samples_nothing() -> None:
 
 
 @pytest.mark.parametrize("lacks", [OSError, AttributeError, TypeError])
-def test_where_the_kernel_has_no_such_request_a_worker_runs_all_the_same(
-    lacks: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_kernel_has_no_such_request_a_worker_runs_all_the_same(lacks, monkeypatch):
     def refuses(name: object) -> None:
         raise lacks
 

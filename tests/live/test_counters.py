@@ -1,18 +1,15 @@
 """Hardware counters: samples become gauges; every refusal is a sentence."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from collectors.gpu.counters import sampler as counter_notes
 from collectors.gpu.counters import sampler as counters
 from collectors.gpu.counters.cupti_python import sentence
 from collectors.gpu.counters.device import COUNTERS, ClockMatch, DeviceCounters
-from collectors.gpu.counters.sampler import MARGIN_NS, CounterThread, Coverage, bin_means
+from collectors.gpu.counters.sampler import MARGIN_NS, CounterThread, bin_means
 from collectors.protocol.frames import GAUGE, OBSERVED, SAMPLE, Frame, Kind, on_host_clock
 from collectors.vocabulary import Metric
 from tests.live.agents import SECOND, FakeFeed
@@ -72,16 +69,6 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     assert "are on, every" in thread.remarks[0]
 
 
-def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
-    started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(counter_notes, "LEAST_S", 0.5)
-    hardware = Hardware(loses=0.7)
-    thread = started(hardware)
-    until(lambda: "for about 30% of the time" in "".join(thread.remarks))
-    assert thread.active
-
-
 def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away(
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,23 +80,6 @@ def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away
     assert "are on, every" in thread.remarks[0] and not thread.settling
     hardware.loses = 0.0
     until(lambda: thread.active)
-
-
-def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> None:
-    coverage = Coverage()
-    coverage.add(100.0, 0)
-    assert coverage.share is None and coverage.reported_share() is None and not coverage.is_news()
-    coverage.add(103.0, 1_000_000_000)
-    assert coverage.is_news() and coverage.reported_share() == 0.3 and not coverage.is_news()
-    coverage.add(104.0, 1_500_000_000)
-    assert not coverage.is_news()
-    coverage.add(113.5, 11_000_000_000)
-    coverage.add(114.5, 12_000_000_000)
-    assert coverage.is_news() and coverage.reported_share() is None, (
-        "what is long past does not count"
-    )
-    coverage.add(140.0, 12_000_000_000)
-    assert coverage.is_news() and coverage.reported_share() == 0.1, "some came"
 
 
 def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
@@ -160,7 +130,6 @@ def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_
     hardware.decode = decode  # type: ignore[method-assign]
     result = [((device.drain(0)["start_ns"] - t0) // MS).tolist() for _ in range(3)]
     assert result == [[1, 2, 3, 4], [5, 6, 7], [21, 22]], "the very first time stamp is bogus"
-    assert device.covered_ns == pytest.approx(10 * MS, abs=2 * MS)
     device.close()
 
 
@@ -231,17 +200,6 @@ def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
     assert np.isfinite(rows["tensor"]).all()
     assert np.isnan(rows["warps"]).all()
     device.close()
-
-
-def test_a_metric_that_is_more_than_the_pass_takes_costs_itself_alone() -> None:
-    fewer = ["sm", "tensor", "dram", "gr", "warps", "issue"]
-    for fits, issue_fits, columns in (
-        (7, 0, list(COUNTERS)), (7, 6, fewer), (8, 8, [*COUNTERS, "issue"]),
-    ):  # fmt: skip
-        device = DeviceCounters(hardware := Hardware(fits=fits, issue_fits=issue_fits), 0, MS)
-        assert device.columns == columns
-        assert len(hardware.metrics) == len(columns)
-        device.close()
 
 
 def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:

@@ -73,7 +73,7 @@ def line() -> Iterator[Line]:
 HEIR = RestartedProcess(4712, ready=True, only=True)
 
 
-def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line: Line) -> None:
+def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line):
     before = line.watch(10)
     ended = line.end()
     assert before.estimate is not None and ended.estimate is not None
@@ -87,7 +87,7 @@ def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line: Line
     assert [e for e in ended.events if e.kind == "trainer" and "exit code 1" in e.says]
 
 
-def test_nobody_is_entered_without_a_yes(line: Line) -> None:
+def test_nobody_is_entered_without_a_yes(line):
     line.watch(10)
     line.end()
     line.successor = HEIR
@@ -97,7 +97,7 @@ def test_nobody_is_entered_without_a_yes(line: Line) -> None:
     assert "pid 4712 runs the same command: Enter to watch it" in str(offered.notice)
 
 
-def test_after_the_yes_the_comparison_shows_by_itself_and_the_log_goes_on(line: Line) -> None:
+def test_after_the_yes_the_comparison_shows_by_itself_and_the_log_goes_on(line):
     line.watch(10)
     line.end()
     line.successor = HEIR
@@ -112,7 +112,7 @@ def test_after_the_yes_the_comparison_shows_by_itself_and_the_log_goes_on(line: 
     assert kinds.index("trainer") < kinds.index("regime", kinds.index("trainer"))
 
 
-def test_a_yes_given_beforehand_enters_by_itself_and_only_the_one_that_fits() -> None:
+def test_a_yes_given_beforehand_enters_by_itself_and_only_the_one_that_fits():
     line = Line(agreed=True)
     line.watch(10)
     line.end()
@@ -127,7 +127,7 @@ def test_a_yes_given_beforehand_enters_by_itself_and_only_the_one_that_fits() ->
     line.driver.close()
 
 
-def test_a_successor_that_cannot_be_entered_is_not_tried_again_unasked() -> None:
+def test_a_successor_that_cannot_be_entered_is_not_tried_again_unasked():
     line = Line(agreed=True)
     line.watch(10)
     line.end()
@@ -141,7 +141,7 @@ def test_a_successor_that_cannot_be_entered_is_not_tried_again_unasked() -> None
     line.driver.close()
 
 
-def test_the_next_end_compares_with_the_run_before_it(line: Line) -> None:
+def test_the_next_end_compares_with_the_run_before_it(line):
     labels = []
     for pid in (4712, 4713):
         line.watch(10)
@@ -153,7 +153,7 @@ def test_the_next_end_compares_with_the_run_before_it(line: Line) -> None:
     assert labels == ["pid 4711", "pid 4712"]
 
 
-def test_a_baseline_that_somebody_marked_stays(line: Line) -> None:
+def test_a_baseline_that_somebody_marked_stays(line):
     line.watch(10)
     line.driver.mark_baseline()
     marked = line.watch(1).baseline
@@ -162,12 +162,12 @@ def test_a_baseline_that_somebody_marked_stays(line: Line) -> None:
     assert "the baseline stays" in str(ended.notice)
 
 
-def test_without_a_successor_there_is_nothing_to_follow(line: Line) -> None:
+def test_without_a_successor_there_is_nothing_to_follow(line):
     with pytest.raises(BrrrtopError, match="no successor"):
         line.driver.follow()
 
 
-def test_a_program_that_was_started_here_has_no_successor() -> None:
+def test_a_program_that_was_started_here_has_no_successor():
     line = Line()
     line.driver.close()
     line.driver = line.driven(Succession())

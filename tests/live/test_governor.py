@@ -1,7 +1,5 @@
 """The governor keeps the budget, whatever the loop does, and says what it does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +19,7 @@ GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
 
 @settings(max_examples=15, deadline=None)
 @given(
-    step_s=st.floats(0.005, 0.4),
+    step_s=st.floats(0.01, 0.4),
     noise=st.floats(0.005, 0.15),
     cost_share=st.floats(0.0, 0.3),
     stall_s=st.floats(0.0, 0.04),
@@ -29,10 +27,10 @@ GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
     drift=st.sampled_from([0.0, 0.2]),
     seed=st.integers(0, 1000),
 )
-def test_the_budget_holds(
-    step_s: float, noise: float, cost_share: float, stall_s: float, outlier_share: float,
-    drift: float, seed: int,
-) -> None:  # fmt: skip
+def test_the_budget_holds_and_pauses_stay_between_two_seconds_and_a_minute(
+    step_s, noise, cost_share, stall_s, outlier_share,
+    drift, seed,
+):  # fmt: skip
     loop = Loop(step_s, noise, cost_share, stall_s, outlier_share, drift, seed=seed)
     done = run(loop, Governor(), 240)
     dearest_s = max(done.extra_s)
@@ -40,19 +38,9 @@ def test_the_budget_holds(
     assert done.true_share() <= 0.01 + dearest_s / 240
     # A half may begin with one burst still owed and end with two.
     assert done.true_share(120) <= 0.01 + 3 * dearest_s / 120
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    step_s=st.floats(0.005, 0.3), noise=st.floats(0.005, 0.1), cost_share=st.floats(0.0, 0.2),
-    seed=st.integers(0, 1000),
-)  # fmt: skip
-def test_pauses_stay_between_two_seconds_and_a_minute(
-    step_s: float, noise: float, cost_share: float, seed: int
-) -> None:
-    done = run(Loop(step_s, noise, cost_share, seed=seed), Governor(), 240)
-    assert min(done.gaps_s[1:]) >= 2.0, "the second look comes at once where the first held no step"
-    assert max(done.gaps_s) <= 60 * 1.2 + 5
+    if step_s <= 0.3 and noise <= 0.1 and cost_share <= 0.2 and not (outlier_share or drift):
+        assert min(done.gaps_s[1:]) >= 2.0, "but the second, where the first held no step"
+        assert max(done.gaps_s) <= 60 * 1.2 + 5
 
 
 GUSTS = Loop(0.03, cost_share=0.1, stall_s=0.02, workers=4, batch_s=0.5)
@@ -64,8 +52,8 @@ GUSTS = Loop(0.03, cost_share=0.1, stall_s=0.02, workers=4, batch_s=0.5)
     workers=st.integers(1, 8), waits=st.floats(-0.5, 3.0), seed=st.integers(0, 1000),
 )  # fmt: skip
 def test_the_budget_holds_where_a_loader_is_waited_for(
-    step_s: float, cost_share: float, stall_s: float, workers: int, waits: float, seed: int
-) -> None:
+    step_s, cost_share, stall_s, workers, waits, seed
+):
     """From loaders that are just too quick to wait for to those that are waited for most of the time."""
     batch_s = step_s * workers * (1 + waits)
     loop = Loop(step_s, 0.03, cost_share, stall_s, workers=workers, batch_s=batch_s, seed=seed)
@@ -73,7 +61,7 @@ def test_the_budget_holds_where_a_loader_is_waited_for(
     assert done.late_s <= 0.01 * 120 + max(done.extra_s)
 
 
-def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it() -> None:
+def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it():
     done = run(GUSTS, Governor(), 120)
     assert done.late_s / 120 < 0.003
     assert done.bursts_s[1] < 4.5, "as soon as the waits are known"
@@ -83,7 +71,7 @@ def test_a_burst_holds_a_gust_where_waits_for_data_absorb_it() -> None:
     assert "absorb" in done.governor.describe()
 
 
-def test_the_monitors_own_time_sets_the_pace_of_bursts_that_cost_nothing() -> None:
+def test_the_monitors_own_time_sets_the_pace_of_bursts_that_cost_nothing():
     class Busy(Governor):
         """What it makes of a burst takes the monitor a second of CPU."""
 
@@ -95,7 +83,7 @@ def test_the_monitors_own_time_sets_the_pace_of_bursts_that_cost_nothing() -> No
     assert gaps[0] >= 18 > 10 > gaps[1]
 
 
-def test_waits_that_are_too_short_absorb_nothing() -> None:
+def test_waits_that_are_too_short_absorb_nothing():
     hardly = Loop(0.03, cost_share=0.2, stall_s=0.02, workers=4, batch_s=0.03 * 4 * 1.02)
     done = run(hardly, Governor(), 120)
     assert max(decision.steps for _, decision in done.orders) < 16
@@ -103,20 +91,20 @@ def test_waits_that_are_too_short_absorb_nothing() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.001, 0.003, 0.01, 0.03])
-def test_bursts_leave_room_for_what_no_meter_of_ours_sees(limit: float) -> None:
+def test_bursts_leave_room_for_what_no_meter_of_ours_sees(limit):
     done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 800)
     assert done.true_share(100) <= 0.6 * limit + max(done.extra_s) / 700
     assert len(done.bursts_s) > 5
 
 
 @pytest.mark.parametrize(("loop", "most_s"), [(LAUNCH_BOUND, 6), (GPU_BOUND, 3)])
-def test_a_loop_is_looked_at_as_often_as_it_can_pay(loop: Loop, most_s: float) -> None:
+def test_a_loop_is_looked_at_as_often_as_it_can_pay(loop, most_s):
     done = run(loop, Governor(), 120)
     assert float(np.median(done.gaps_s[3:])) < most_s
     assert done.true_share() < 0.006
 
 
-def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
+def test_the_pause_shrinks_when_the_cost_vanishes():
     loop = Loop(0.1, 0.02, cost_share=0.3, stall_s=0.1, cost_until_s=300)
     done = run(loop, Governor(), 900)
     before = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if b < 300]
@@ -132,8 +120,8 @@ def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
      (0, True, 85), (160, True, 90)],
 )  # fmt: skip
 def test_what_a_burst_cost_beyond_its_charge_and_its_error_is_booked_as_debt(
-    extra_ms: int, free: bool, owed_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    extra_ms, free, owed_ms, monkeypatch
+):
     ms = 1_000_000
     governor = Governor()
     governor._last = Burst(START_NS, 3, SECOND, free=free, charged_ns=30.0 * ms)
@@ -144,7 +132,7 @@ def test_what_a_burst_cost_beyond_its_charge_and_its_error_is_booked_as_debt(
     assert (governor._pause_ns > 0) is (owed_ms > 0)
 
 
-def test_after_a_burst_that_waits_absorb_comes_a_rest_of_three_times_its_length() -> None:
+def test_after_a_burst_that_waits_absorb_comes_a_rest_of_three_times_its_length():
     governor = Governor()
     governor._last = Burst(START_NS, 3, SECOND, free=True)
     governor._plan_pause()
@@ -154,7 +142,7 @@ def test_after_a_burst_that_waits_absorb_comes_a_rest_of_three_times_its_length(
     assert governor._pause_ns == 6 * SECOND
 
 
-def test_time_pays_debts_and_saves_nothing_up_nor_runs_backwards() -> None:
+def test_time_pays_debts_and_saves_nothing_up_nor_runs_backwards():
     governor = Governor()
     rate = governor.limits.credit_rate
     governor._earn(START_NS)
@@ -166,7 +154,7 @@ def test_time_pays_debts_and_saves_nothing_up_nor_runs_backwards() -> None:
     assert governor._credit_ns == 0.0
 
 
-def test_a_pause_that_is_no_longer_needed_shrinks_by_a_third_a_burst() -> None:
+def test_a_pause_that_is_no_longer_needed_shrinks_by_a_third_a_burst():
     governor = Governor()
     governor._pause_ns, governor._credit_ns = 60 * SECOND, 0.0
     pauses = []
@@ -184,8 +172,8 @@ def test_a_pause_that_is_no_longer_needed_shrinks_by_a_third_a_burst() -> None:
     mean_ns=st.floats(16e6, 1e9), error_ns=st.floats(1e4, 1e9), count=st.integers(1, 40),
 )  # fmt: skip
 def test_a_burst_is_charged_more_than_it_is_believed_to_cost_the_more_the_less_is_known(
-    mean_ns: float, error_ns: float, count: int
-) -> None:
+    mean_ns, error_ns, count
+):
     """Where prior and measurement agree, so that nothing but the error is on top."""
     governor, steps = Governor(), 3
     governor.cost.add_steps(START_NS + np.arange(20) * 10_000_000)
@@ -199,7 +187,7 @@ def test_a_burst_is_charged_more_than_it_is_believed_to_cost_the_more_the_less_i
     assert mean_ns * (1 + 0.44 / count) < charges[0] <= charges[1] < 2 * mean_ns + 1.0
 
 
-def test_a_budget_nothing_fits_into_means_counters_only() -> None:
+def test_a_budget_nothing_fits_into_means_counters_only():
     governor = Governor(Limits(max_overhead=0.0001))
     done = run(Loop(0.02), governor, 300)
     assert len(done.bursts_s) <= 2
@@ -208,7 +196,7 @@ def test_a_budget_nothing_fits_into_means_counters_only() -> None:
     assert none.orders == []
 
 
-def test_the_cost_shown_is_the_cost_paid() -> None:
+def test_the_cost_shown_is_the_cost_paid():
     done = run(Loop(0.006, 0.02, cost_share=0.15, stall_s=0.02, seed=3), Governor(), 300)
     shown = done.governor.estimate(done.end_ns)
     assert abs(shown.share - done.true_share(240)) < shown.error_share + 0.002
@@ -216,7 +204,7 @@ def test_the_cost_shown_is_the_cost_paid() -> None:
     assert shown.worst_step_ns > 10_000_000
 
 
-def test_no_cost_is_shown_as_none_within_its_error() -> None:
+def test_no_cost_is_shown_as_none_within_its_error():
     inside = 0
     for seed in range(10):
         loop = Loop(0.02, 0.05, cost_share=0.0, stall_s=0.0, seed=seed)
@@ -226,7 +214,7 @@ def test_no_cost_is_shown_as_none_within_its_error() -> None:
     assert inside >= 8
 
 
-def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
+def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed():
     governor = Governor()
     done = run(Loop(0.05, has_steps=False), governor, 60)
     assert len(done.bursts_s) > 5
@@ -235,7 +223,7 @@ def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
     assert "cannot be measured" in governor.describe()
 
 
-def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
+def test_an_agent_that_never_reports_is_asked_ever_less():
     governor = Governor()
     run(Loop(0.05, answers=False), governor, 200)
     assert "has not reported" in governor.describe()
@@ -246,7 +234,7 @@ def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
         assert governor._pause_ns == pause_s * SECOND
 
 
-def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
+def test_bursts_are_whole_steps_of_about_the_wanted_length():
     def steps_of(step_s: float) -> int:
         done = run(Loop(step_s, cost_share=0.001, stall_s=0.001), Governor(), 60)
         return done.orders[-1][1].steps
@@ -256,7 +244,7 @@ def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
     assert steps_of(2.0) == 1
 
 
-def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
+def test_a_jump_in_a_gauge_starts_a_burst_now():
     governor = Governor(Limits(max_overhead=0.001))
     done = run(LAUNCH_BOUND, governor, 60)
     pause_s = governor._pause_ns / SECOND
@@ -276,7 +264,7 @@ def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
     assert 100 <= at <= 110
 
 
-def test_continuous_mode_is_switched_once_each_way() -> None:
+def test_continuous_mode_is_switched_once_each_way():
     governor = Governor()
     run(LAUNCH_BOUND, governor, 20)
     governor.want_continuous(True)
@@ -293,7 +281,7 @@ def test_continuous_mode_is_switched_once_each_way() -> None:
     assert last is not None and last.act is Act.CONTINUOUS_OFF
 
 
-def test_steps_may_arrive_in_any_batches() -> None:
+def test_steps_may_arrive_in_any_batches():
     ends = START_NS + np.cumsum(np.full(400, 10_000_000))
     ends[200:] += 5_000_000
     shares = []
@@ -308,7 +296,7 @@ def test_steps_may_arrive_in_any_batches() -> None:
     assert shares[0] == pytest.approx(5_000_000)
 
 
-def test_a_checkpoint_in_a_burst_is_not_taken_for_its_cost() -> None:
+def test_a_checkpoint_in_a_burst_is_not_taken_for_its_cost():
     durations = np.full(200, 20_000_000)
     durations[101] = 30 * SECOND
     ends = START_NS + np.cumsum(durations)
@@ -320,14 +308,14 @@ def test_a_checkpoint_in_a_burst_is_not_taken_for_its_cost() -> None:
     assert measured.worst_step_ns == 30 * SECOND
 
 
-def test_a_gauge_that_only_trembles_does_not_jump() -> None:
+def test_a_gauge_that_only_trembles_does_not_jump():
     rng = np.random.default_rng(1)
     watch = GaugeJump()
     assert not any(watch.moved(float(v)) for v in rng.normal(0.6, 0.05, 2000).clip(0, 1))
     assert [watch.moved(0.05), watch.moved(0.05)] == [False, True]
 
 
-def test_a_step_time_that_changed_for_good_is_noticed() -> None:
+def test_a_step_time_that_changed_for_good_is_noticed():
     steady = np.full(40, 10_000_000)
     assert not step_moved(steady)
     assert step_moved(np.concatenate([steady, np.full(6, 14_000_000)]))
@@ -354,7 +342,7 @@ def just_begun() -> Governor:
     return governor
 
 
-def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
+def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on():
     governor = just_begun()
     assert first_look(governor, 0.5) is None
     assert governor.waiting == governor.describe()
@@ -367,7 +355,7 @@ def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> Non
     assert governor.waiting is None
 
 
-def test_whatever_it_does_the_first_burst_comes_within_three_seconds() -> None:
+def test_whatever_it_does_the_first_burst_comes_within_three_seconds():
     """No optimizer, a step of a minute, loading: nothing was said for a minute of it."""
     for gauge, after_s in ((None, 2), (0.0, 2), (0.5, 1)):
         assert first_look(just_begun(), 90, gauge=gauge) == after_s
@@ -380,7 +368,7 @@ def test_whatever_it_does_the_first_burst_comes_within_three_seconds() -> None:
     assert first_look(without_torch, 1) == 0
 
 
-def test_what_comes_before_the_steps_is_named_and_ends() -> None:
+def test_what_comes_before_the_steps_is_named_and_ends():
     governor = just_begun()
     assert governor.stage(START) is None, "nobody knows what its GPU does"
     governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.4)
@@ -397,7 +385,7 @@ def test_what_comes_before_the_steps_is_named_and_ends() -> None:
     assert governor.stage(START + 11 * SECOND) is None
 
 
-def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> None:
+def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses():
     def pause_ns(held_ns: int) -> int:
         governor = Governor()
         assert governor.decide(START) is not None
@@ -410,7 +398,7 @@ def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> N
     assert pause_ns(115_000_000) == pytest.approx(usual_ns + 0.1e9 / Limits().credit_rate)
 
 
-def test_a_job_pays_for_the_rank_that_a_burst_held_longest() -> None:
+def test_a_job_pays_for_the_rank_that_a_burst_held_longest():
     governor = Governor()
     assert governor.decide(START) is not None
     governor.add_traced(20_000_000)
@@ -427,7 +415,7 @@ def test_a_job_pays_for_the_rank_that_a_burst_held_longest() -> None:
     assert governor.decide(START + 2 * SECOND) is not None and governor.held_ns == 0
 
 
-def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None:
+def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works():
     governor = just_begun()
     assert first_look(governor, 5, gauge=0.0) == 2
     governor.add_traced()
@@ -438,7 +426,7 @@ def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None
     assert decision is not None and decision.message == "the trainer has begun its work"
 
 
-def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() -> None:
+def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take():
     governor = Governor(Limits(max_overhead=0.0003))
     assert governor.decide(START) is not None
     governor.add_observed(START, START + SECOND // 10)
@@ -467,14 +455,14 @@ def second_look(governor: Governor, until_s: float) -> tuple[float, str] | None:
     return None
 
 
-def test_a_first_look_without_a_whole_step_is_followed_at_once_by_one_with_some() -> None:
+def test_a_first_look_without_a_whole_step_is_followed_at_once_by_one_with_some():
     """The pause after it was 7 s, and the verdict as late."""
     governor = Governor()
     looked_for_2_ms(governor)
     assert second_look(governor, 3) == (0.5, "the first look held no whole step")
 
 
-def test_the_second_look_of_two_is_paid_for_like_the_first_and_none_follows_at_once() -> None:
+def test_the_second_look_of_two_is_paid_for_like_the_first_and_none_follows_at_once():
     governor = Governor()
     looked_for_2_ms(governor)
     assert second_look(governor, 3) is not None
@@ -487,13 +475,13 @@ def test_the_second_look_of_two_is_paid_for_like_the_first_and_none_follows_at_o
     assert governor.decide(START + 4 * SECOND) is None
 
 
-def test_a_second_look_that_a_minute_does_not_pay_for_waits_its_turn() -> None:
+def test_a_second_look_that_a_minute_does_not_pay_for_waits_its_turn():
     governor = Governor(Limits(max_overhead=0.001))
     looked_for_2_ms(governor)
     assert second_look(governor, 20) is None
 
 
-def test_a_first_look_in_which_nothing_ran_is_followed_at_once_too() -> None:
+def test_a_first_look_in_which_nothing_ran_is_followed_at_once_too():
     governor = Governor()
     assert governor.decide(START) is not None
     governor.add_traced()

@@ -14,7 +14,7 @@ from collectors.process.load import HostLoad
 from collectors.vocabulary import Metric
 
 
-def test_a_process_that_a_signal_stopped_is_seen() -> None:
+def test_a_process_that_a_signal_stopped_is_seen():
     child = subprocess.Popen(["sleep", "20"])
     try:
         load = HostLoad(child.pid)
@@ -29,7 +29,7 @@ def test_a_process_that_a_signal_stopped_is_seen() -> None:
         child.wait(10)
 
 
-def test_the_hosts_load_is_measured() -> None:
+def test_the_hosts_load_is_measured():
     load = HostLoad(os.getpid())
     sum(range(2_000_000))
     rows = load.sample()
@@ -44,7 +44,7 @@ def test_the_hosts_load_is_measured() -> None:
     assert np.isfinite(rows["value"]).all()
 
 
-def test_a_process_that_does_a_part_of_the_work_is_counted_as_the_monitor_while_it_lives() -> None:
+def test_a_process_that_does_a_part_of_the_work_is_counted_as_the_monitor_while_it_lives():
     busy = "print(flush=True)\nwhile True: pass"
     child = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
@@ -62,7 +62,7 @@ def test_a_process_that_does_a_part_of_the_work_is_counted_as_the_monitor_while_
     assert left[Metric.MONITOR_RSS_BYTES] < first[Metric.MONITOR_RSS_BYTES] - (1 << 20)
 
 
-def test_a_helper_has_no_share_before_its_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_has_no_share_before_its_second_reading(monkeypatch):
     """A tick of 10 ms that falls between two looks at it within 50 us would be 200 cores."""
 
     class Share:

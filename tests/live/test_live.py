@@ -19,7 +19,7 @@ from tests.live.bench import START_NS, Bench, bench, kinds, say, statuses
 __all__ = ["bench"]
 
 
-def test_frames_come_in_order_and_the_hello_first(bench: Bench) -> None:
+def test_frames_come_in_order_and_the_hello_first(bench):
     frames = bench.read(8)
     assert frames[0].kind == Kind.HELLO
     assert frames[0].body["torch"] == "2.13"
@@ -28,13 +28,13 @@ def test_frames_come_in_order_and_the_hello_first(bench: Bench) -> None:
     assert {Kind.KERNELS, Kind.MARKS, Kind.GAUGES, Kind.OBSERVED, Kind.STATUS} <= kinds(frames)
 
 
-def test_nothing_is_taken_for_traced_before_a_burst(bench: Bench) -> None:
+def test_nothing_is_taken_for_traced_before_a_burst(bench):
     first = list(bench.source.frames(START_NS))
     (observed,) = [frame for frame in first if frame.kind == Kind.OBSERVED]
     assert len(observed.body) == 0
 
 
-def test_bursts_are_ordered_with_pauses_between(bench: Bench) -> None:
+def test_bursts_are_ordered_with_pauses_between(bench):
     bench.read(20)
     assert 3 <= bench.agent.count(Op.BURST) <= 10
     _, steps, longest_ns = next(one for one in bench.agent.orders if one[0] is Op.BURST)
@@ -42,7 +42,7 @@ def test_bursts_are_ordered_with_pauses_between(bench: Bench) -> None:
     assert longest_ns > 0
 
 
-def test_the_agent_is_told_that_we_live_whatever_the_reader_does(bench: Bench) -> None:
+def test_the_agent_is_told_that_we_live_whatever_the_reader_does(bench):
     agent = bench.agent
     pinged = threading.Event()
     while not pinged.is_set() and agent.count(Op.PING) < 2:
@@ -50,19 +50,19 @@ def test_the_agent_is_told_that_we_live_whatever_the_reader_does(bench: Bench) -
     assert agent.count(Op.PING) >= 2
 
 
-def test_what_watching_costs_is_a_gauge(bench: Bench) -> None:
+def test_what_watching_costs_is_a_gauge(bench):
     frames = bench.read(30)
     metrics = {int(m) for f in frames if f.kind == Kind.GAUGES for m in f.body["metric"]}
     assert {Metric.STEP_COST_SHARE, Metric.STEP_COST_ERROR_SHARE} <= metrics
     assert "pause" in str(statuses(frames)["sampling"])
 
 
-def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:
+def test_the_gauges_learn_the_trainers_numbering(bench):
     bench.read(1)
     assert bench.feed.matched == {0: "aa-bb"}
 
 
-def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
+def test_continuous_is_an_order_and_a_tier(bench):
     bench.read(3)
     assert bench.controller.tier == "bursts"
     assert "every step" in bench.driver.continuous(True)
@@ -72,7 +72,7 @@ def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
     assert bench.agent.orders[-1][:2] == (Op.CONTINUOUS, 0)
 
 
-def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
+def test_a_lost_agent_leaves_the_gauges_running(bench):
     bench.read(3)
     bench.agent.closed = True
     frames = bench.read(2)
@@ -87,7 +87,7 @@ def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
         bench.controller.continuous(True)
 
 
-def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench: Bench) -> None:
+def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench):
     bench.read(1)
     bench.agent.say(Frame(Kind.END, {"reason": "switched off"}, bench.now_ns))
     frames = bench.read(1)
@@ -95,7 +95,7 @@ def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench: Bench) -> No
     assert Kind.END not in kinds(frames)
 
 
-def test_the_end_of_the_trainer_ends_the_source(bench: Bench) -> None:
+def test_the_end_of_the_trainer_ends_the_source(bench):
     bench.read(2)
     bench.load.trainer_running = False
     frames = bench.read(2)
@@ -105,7 +105,7 @@ def test_the_end_of_the_trainer_ends_the_source(bench: Bench) -> None:
     assert bench.watch(0.25)[0][1].freshness is Freshness.ENDED
 
 
-def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> None:
+def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench):
     bench.read(2)
     bench.agent.closed = True
     frames = bench.read(0.25)
@@ -115,7 +115,7 @@ def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> 
     assert frames[-1].kind == Kind.END
 
 
-def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench: Bench) -> None:
+def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench):
     bench.read(2)
     bench.agent.closed = True
     bench.read(2)
@@ -125,7 +125,7 @@ def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench: Bench) -
     assert bench.source.info.notes == ("the trainer (pid 4711) exited: exit code 1",)
 
 
-def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
+def test_who_waited_for_the_trainer_is_believed_at_once(bench):
     bench.read(2)
     bench.agent.closed = True
     bench.controller.exited("the program exited: exit code 3")
@@ -135,7 +135,7 @@ def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
     assert "lost" not in str(statuses(frames))
 
 
-def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
+def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench):
     bench.read(4)
     says = "torch.profiler is recording: kernel tracing waits"
     body = {"by": "agent", "tier": "nvml", "state": "yielded", "says": says}
@@ -150,9 +150,7 @@ def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     assert bench.agent.count(Op.BURST) == before + 1
 
 
-def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordered(
-    bench: Bench,
-) -> None:
+def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordered(bench):
     says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
     bench.read(4)
     before = bench.agent.count(Op.BURST)
@@ -169,7 +167,7 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     assert bench.agent.count(Op.BURST) > before
 
 
-def test_gpus_alone_can_be_watched() -> None:
+def test_gpus_alone_can_be_watched():
     bench = Bench(agent=False)
     frames = bench.read(3)
     bench.source.close()
@@ -179,7 +177,7 @@ def test_gpus_alone_can_be_watched() -> None:
     assert bench.driver.capabilities.isdisjoint({"continuous"})
 
 
-def test_closing_detaches_once_and_lets_go(bench: Bench) -> None:
+def test_closing_detaches_once_and_lets_go(bench):
     bench.read(1)
     bench.source.close()
     bench.source.close()
@@ -189,13 +187,13 @@ def test_closing_detaches_once_and_lets_go(bench: Bench) -> None:
     assert bench.feed.closed
 
 
-def test_a_clock_set_back_is_not_a_wish_to_go_back(bench: Bench) -> None:
+def test_a_clock_set_back_is_not_a_wish_to_go_back(bench):
     bench.watch(2)
     bench.now_ns -= 5 * SECOND
     assert bench.driver.advance().freshness is not None
 
 
-def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> None:
+def test_a_paused_picture_stands_still_while_frames_are_kept(bench):
     bench.watch(4)
     bench.driver.pause()
     watch = bench.watch(3)
@@ -207,7 +205,7 @@ def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> No
     assert bench.source.span is None and bench.session.timeline.newest_ns >= now_ns - SECOND
 
 
-def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
+def test_a_mark_while_paused_is_of_the_picture_that_is_shown():
     bench = Bench()
     for _ in range(60):
         bench.tick()
@@ -224,7 +222,7 @@ def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
     bench.driver.close()
 
 
-def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
+def test_silence_lasts_over_a_pause_and_is_taken_back(bench):
     recorded = RecordingSource(scenarios()["unpinned-copies"])
     span = recorded.span
     session = Session(recorded, keep_ns=None)
@@ -243,7 +241,7 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
     recorded.close()
 
 
-def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> None:
+def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench):
     bench.watch(10)
     while bench.controller.governor.tracing:
         bench.watch(0.25)
@@ -257,14 +255,14 @@ def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> N
         bench.driver.burst()
 
 
-def test_without_an_agent_no_burst_can_be_asked_for() -> None:
+def test_without_an_agent_no_burst_can_be_asked_for():
     bench = Bench(agent=False)
     with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.burst()
     bench.source.close()
 
 
-def test_the_agent_rests_while_a_feed_takes_its_samples(bench: Bench) -> None:
+def test_the_agent_rests_while_a_feed_takes_its_samples(bench):
     bench.feed.replaces_agent = True
     bench.watch(4)
     asked = bench.agent.count(Op.REST)

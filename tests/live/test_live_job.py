@@ -132,7 +132,7 @@ def balanced() -> Iterator[Bench]:
     bench.job.close()
 
 
-def test_the_late_rank_is_named(late: Bench) -> None:
+def test_the_late_rank_is_named(late):
     shown = late.watch(12)
     waited = shown.job.waited_for
     assert waited is not None and waited.rank == 1 and waited.is_slow
@@ -142,7 +142,7 @@ def test_the_late_rank_is_named(late: Bench) -> None:
     assert "straggler" in [one.kind for one in shown.advisories]
 
 
-def test_a_rank_that_cannot_be_watched_says_why_and_may_be_the_late_one() -> None:
+def test_a_rank_that_cannot_be_watched_says_why_and_may_be_the_late_one():
     bench = Bench(0, 8 * MS, broken=True)
     shown = bench.watch(12)
     assert shown.job is not None and shown.job.together_ns
@@ -159,7 +159,7 @@ class HiccupAgent(RankAgent):
         self._late_ns = 0
 
 
-def test_a_rank_that_is_late_in_one_burst_is_not_named() -> None:
+def test_a_rank_that_is_late_in_one_burst_is_not_named():
     bench = Bench(0)
     bench.fresh = [bench.rank(1, 0, HiccupAgent(START_NS, 1, 8 * MS))]
     for _ in range(30):
@@ -169,7 +169,7 @@ def test_a_rank_that_is_late_in_one_burst_is_not_named() -> None:
     bench.job.close()
 
 
-def test_a_late_rank_is_named_after_the_second_burst_which_comes_at_once(late: Bench) -> None:
+def test_a_late_rank_is_named_after_the_second_burst_which_comes_at_once(late):
     shown = late.watch(0.5)
     while shown.job is not None and not shown.job.bursts:
         shown = late.watch(0.25)
@@ -191,9 +191,7 @@ class IdleAgent(RankAgent):
         """Nothing."""
 
 
-def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared(
-    late: Bench,
-) -> None:
+def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared(late):
     late.watch(2)
     late.fresh = [late.rank(2, 0, IdleAgent(late.now_ns, 2))]
     shown = late.watch(LOOK_S + 8)
@@ -202,13 +200,13 @@ def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared
     assert shown.job.together_ns and shown.job.missing == 1
 
 
-def test_nobody_is_named_where_all_keep_pace(balanced: Bench) -> None:
+def test_nobody_is_named_where_all_keep_pace(balanced):
     shown = balanced.watch(12)
     assert shown.job is not None and shown.job.together_ns
     assert shown.job.waited_for is None
 
 
-def test_all_ranks_are_traced_at_the_same_time_and_no_oftener(late: Bench) -> None:
+def test_all_ranks_are_traced_at_the_same_time_and_no_oftener(late):
     counts = []
     for _ in range(240):
         late.watch(0.25)
@@ -240,7 +238,7 @@ class CompanionAgent(RankAgent):
         return frames
 
 
-def test_who_decides_pays_for_the_rank_that_is_held_longest(balanced: Bench) -> None:
+def test_who_decides_pays_for_the_rank_that_is_held_longest(balanced):
     balanced.watch(6)
     leader, follower = (controller.governor for _, controller in balanced.job.live)
     before_ns = leader._pause_ns
@@ -249,9 +247,7 @@ def test_who_decides_pays_for_the_rank_that_is_held_longest(balanced: Bench) -> 
     assert leader._pause_ns > before_ns + 200 * MS / Limits().credit_rate
 
 
-def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(monkeypatch):
     bench = Bench(0, 0, 0, 0)
     bench.watch(6)
     followed: list[int] = []
@@ -265,9 +261,7 @@ def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(
     assert counts[-1] == 8 and max(counts[:-1]) <= 3
 
 
-def test_ranks_are_compared_again_when_the_run_of_one_becomes_another(
-    balanced: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_are_compared_again_when_the_run_of_one_becomes_another(balanced, monkeypatch):
     balanced.watch(8)
     judged: list[object] = []
     monkeypatch.setattr(driver, "job_of", lambda *given: judged.append(1) or job_of(*given))
@@ -278,7 +272,7 @@ def test_ranks_are_compared_again_when_the_run_of_one_becomes_another(
     assert judged
 
 
-def test_ranks_of_a_job_share_what_samples_take(balanced: Bench) -> None:
+def test_ranks_of_a_job_share_what_samples_take(balanced):
     balanced.watch(1)
     feeds = [feed for _, one in balanced.job.live for feed in one.source.feeds._feeds]
     assert [feed.ranks for feed in feeds] == [2, 2]
@@ -290,7 +284,7 @@ def test_ranks_of_a_job_share_what_samples_take(balanced: Bench) -> None:
     assert 0.06 <= waits[0] <= 0.18
 
 
-def test_all_ranks_are_let_go_at_once() -> None:
+def test_all_ranks_are_let_go_at_once():
     bench = Bench()
     companions = [CompanionAgent(START_NS, rank, 0) for rank in range(4)]
     ranks = [bench.rank(rank, 0, agent) for rank, agent in enumerate(companions)]
@@ -301,9 +295,7 @@ def test_all_ranks_are_let_go_at_once() -> None:
 
 
 @pytest.mark.parametrize("second", [RankAgent, HesitantAgent])
-def test_long_steps_with_one_collective_each_are_compared_within_15_s(
-    second: type[RankAgent], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_steps_with_one_collective_each_are_compared_within_15_s(second, monkeypatch):
     for module in (agents, sys.modules[__name__]):
         monkeypatch.setattr(module, "STEP_NS", SECOND // 2)
     bench = Bench(0)
@@ -316,7 +308,7 @@ def test_long_steps_with_one_collective_each_are_compared_within_15_s(
     bench.job.close()
 
 
-def test_nobody_is_traced_again_and_again_where_no_two_can_be_compared() -> None:
+def test_nobody_is_traced_again_and_again_where_no_two_can_be_compared():
     bench = Bench(0)
     bench.fresh = [bench.rank(1, 0, IdleAgent(START_NS, 1))]
     bench.watch(LOOK_S + 55)
@@ -332,9 +324,7 @@ def alone_bursts(seconds: float) -> int:
     return bench.agents[0].count(Op.BURST)
 
 
-def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_comes_back(
-    late: Bench,
-) -> None:
+def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_comes_back(late):
     late.watch(8)
     late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
     late.agents[1].close()
@@ -349,7 +339,7 @@ def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_com
     assert row.why is None and row.estimate is not None
 
 
-def test_a_rank_is_opened_and_paused(late: Bench) -> None:
+def test_a_rank_is_opened_and_paused(late):
     shown = late.watch(10)
     other = next(row.key for row in shown.job.ranks if row.rank == 0)
     late.job.select_rank(other)
@@ -360,7 +350,7 @@ def test_a_rank_is_opened_and_paused(late: Bench) -> None:
     assert not late.watch(0.25).paused
 
 
-def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: Bench) -> None:
+def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late):
     host, key = Host(Options(), "node", lambda: late.now_ns), ("127.0.0.1", "29500", "2")
     host.watched = {}
     ranks = [one for one in late.job.members if one.controller is not None]
@@ -402,9 +392,7 @@ time.sleep(600)
 
 
 @pytest.mark.timeout(150)
-def test_two_real_ranks_are_found_attached_to_and_left(
-    tracing: None, built: dict[str, Path], tmp_path: Path
-) -> None:
+def test_two_real_ranks_are_found_attached_to_and_left(tracing, built, tmp_path):
     pytest.importorskip("torch")
     command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
     meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
@@ -485,7 +473,7 @@ for one in ranks: one.wait()
 
 
 @pytest.mark.timeout(150)
-def test_a_launched_job_is_one_report(tracing: None, built: dict[str, Path]) -> None:
+def test_a_launched_job_is_one_report(tracing, built):
     pytest.importorskip("torch")
     trains = [str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
     launched = (sys.executable, "-c", LAUNCHER, "-c", RANK, *trains)

@@ -18,7 +18,7 @@ from tests.live.bench import START_NS, Bench, bench, say, statuses
 __all__ = ["bench"]
 
 
-def test_bursts_are_no_news(bench: Bench) -> None:
+def test_bursts_are_no_news(bench):
     text = {
         "ready": "kernel tracing is ready",
         "tracing": "tracing a burst",
@@ -29,7 +29,7 @@ def test_bursts_are_no_news(bench: Bench) -> None:
     assert words == [text["ready"], None, None, text["yielded"], text["ready"], None]
 
 
-def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Bench) -> None:
+def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench):
     say(bench, "waiting", "waiting for the trainer to touch its GPU")
     assert bench.source.info.notes == ("waiting for the trainer to touch its GPU",)
     assert bench.source.info.waits == set(bench.source.info.notes)
@@ -46,7 +46,7 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.gauges == {"no GPM"}
 
 
-def test_a_program_whose_threads_are_held_is_said_to_be(bench: Bench) -> None:
+def test_a_program_whose_threads_are_held_is_said_to_be(bench):
     for on, everybody in ((9000, False), (480, True), (510, True)):
         traced = {"held_us": {"out": 0, "on": on, "off": 520}, "all_threads": everybody}
         body = {"by": "agent", "state": "ready", "code": "ready", "says": "", "traced": traced}
@@ -65,7 +65,7 @@ def met_with(bench: Bench, *missing: str) -> None:
         bench.source.hello.pop(key)
 
 
-def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> None:
+def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench):
     met_with(bench, "cuda")
     text = statuses(say(bench, "waiting", "waiting for the trainer to touch its GPU"))["says"]
     assert "torch (2.13) is built without CUDA" in str(text)
@@ -74,7 +74,7 @@ def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> N
     assert bench.source.info.notes == (), "something else in it did use a GPU"
 
 
-def test_keys_that_trace_say_why_not_where_no_kernels_will_come(bench: Bench) -> None:
+def test_keys_that_trace_say_why_not_where_no_kernels_will_come(bench):
     """A trainer on the CPU was said to be traced in every step."""
     met_with(bench, "cuda")
     say(bench, "waiting", "waiting for the trainer to touch its GPU")
@@ -89,7 +89,7 @@ def test_keys_that_trace_say_why_not_where_no_kernels_will_come(bench: Bench) ->
     assert bench.driver.burst() == "tracing the next steps"
 
 
-def test_a_torch_that_was_not_imported_yet_may_touch_a_gpu(bench: Bench) -> None:
+def test_a_torch_that_was_not_imported_yet_may_touch_a_gpu(bench):
     met_with(bench, "cuda", "torch")
     says = "waiting for the trainer to touch its GPU"
     assert statuses(say(bench, "waiting", says))["says"] == says
@@ -110,15 +110,13 @@ SENTENCES = {
 @pytest.mark.parametrize(
     ("state", "code", "says"), [(s, *one) for s in SENTENCES for one in SENTENCES[s]]
 )
-def test_what_stands_in_the_way_is_told_with_what_helps(
-    bench: Bench, state: str, code: StatusCode, says: str
-) -> None:
+def test_what_stands_in_the_way_is_told_with_what_helps(bench, state, code, says):
     message = str(statuses(say(bench, state, says, code))["says"])
     assert message.startswith(f"{says}; ") and len(message) > len(says) + 20
     assert bench.source.info.notes == (message,)
 
 
-def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
+def test_the_agent_has_the_codes_that_the_monitor_decides_by():
     native_text = (agent_library.SOURCE_DIR / "wire.h").read_text()
     assert set(re.findall(r'X\(CODE_\w+, "([a-z-]+)"\)', native_text)) == set(StatusCode)
 
@@ -126,9 +124,7 @@ def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
 @pytest.mark.parametrize(
     ("state", "says"), [(s, one[1]) for s in SENTENCES for one in SENTENCES[s]]
 )
-def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
-    bench: Bench, state: str, says: str
-) -> None:
+def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(bench, state, says):
     body = {"by": "agent", "state": state, "says": says, "cupti": None}
     (frame,) = Decoder().feed(encode(Frame(Kind.STATUS, body, bench.now_ns)))
     bench.agent.say(frame)
@@ -136,7 +132,7 @@ def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
     assert message.startswith(f"{says}; ") and len(message) > len(says) + 20
 
 
-def test_a_limit_that_allows_nothing_is_a_note() -> None:
+def test_a_limit_that_allows_nothing_is_a_note():
     governor = Governor(Limits(max_overhead=0.0))
     source = LiveSource(FakeAgent(START_NS), 4711, [], FakeLoad())  # type: ignore[arg-type]
     controller = Controller(source, governor)
@@ -146,7 +142,7 @@ def test_a_limit_that_allows_nothing_is_a_note() -> None:
     source.close()
 
 
-def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench: Bench) -> None:
+def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench):
     bench.read(2)
     bench.load.trainer_stopped = "the trainer is stopped: kill -CONT 4711"
     assert "kill -CONT 4711" in str(statuses(bench.read(1.5))["says"])
@@ -156,7 +152,7 @@ def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench: Bench) -> 
     assert bench.source.info.notes == ()
 
 
-def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
+def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench):
     body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
     text = statuses(bench.read(2))
@@ -165,7 +161,7 @@ def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
     assert "says" not in text
 
 
-def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
+def test_a_burst_in_which_nothing_ran_is_answered(bench):
     bench.read(0.5)
     governor = bench.controller.governor
     assert governor.tracing
@@ -176,7 +172,7 @@ def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
     assert not governor.tracing
 
 
-def test_garbage_from_the_agent_is_a_sentence(bench: Bench) -> None:
+def test_garbage_from_the_agent_is_a_sentence(bench):
     def broken() -> list[Frame]:
         raise WireError("a frame claims 4294967295 bytes")
 

@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -37,7 +36,7 @@ def plain(snapshot: Snapshot) -> str:
     )  # fmt: skip
 
 
-def test_a_recording_gives_the_snapshots_that_were_seen_live(tmp_path: Path) -> None:
+def test_a_recording_gives_the_snapshots_that_were_seen_live(tmp_path):
     bench = Bench(path=tmp_path / "run.brrr")
     seen = bench.watch(25)
     bench.source.close()
@@ -50,7 +49,7 @@ def test_a_recording_gives_the_snapshots_that_were_seen_live(tmp_path: Path) -> 
     replayed.close()
 
 
-def test_a_recording_holds_what_was_on_its_way_when_the_monitor_left(tmp_path: Path) -> None:
+def test_a_recording_holds_what_was_on_its_way_when_the_monitor_left(tmp_path):
     bench = Bench(path=tmp_path / "run.brrr")
     bench.watch(3)
     bench.tick()
@@ -75,9 +74,7 @@ class Sink:
     def close(self) -> None: ...
 
 
-def test_a_full_disk_stops_the_recording_and_nothing_else(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_stops_the_recording_and_nothing_else(bench, capsys):
     class Full(Sink):
         def write(self, frame: Frame) -> None:
             raise BrrrtopError("recording to run.brrr stopped: No space left on device")
@@ -101,9 +98,7 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(
     assert Kind.GAUGES in kinds(frames)
 
 
-def test_a_disk_that_is_full_from_the_start_costs_the_recording_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_is_full_from_the_start_costs_the_recording_only(tmp_path, monkeypatch, capsys):
     def full(*_: object, **__: object) -> None:
         raise BrrrtopError("recording to run.brrr stopped: No space left on device", "make room")
 
@@ -118,9 +113,7 @@ def test_a_disk_that_is_full_from_the_start_costs_the_recording_only(
         live.open_live(None, None, options, "")
 
 
-def test_leaving_says_how_much_a_recording_is_an_hour(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_leaving_says_how_much_a_recording_is_an_hour(tmp_path, capsys):
     bench = Bench(path=tmp_path / "run.brrr")
     bench.watch(5)
     detach(bench.driver)
@@ -129,7 +122,7 @@ def test_leaving_says_how_much_a_recording_is_an_hour(
     )
 
 
-def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
+def test_a_disk_that_hangs_costs_the_recording_only(bench):
     free = threading.Event()
 
     class Hung(Sink):
@@ -144,7 +137,7 @@ def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
     free.set()
 
 
-def test_whatever_fails_in_writing_is_told() -> None:
+def test_whatever_fails_in_writing_is_told():
     class Broken(Sink):
         def write(self, frame: Frame) -> None:
             raise MemoryError

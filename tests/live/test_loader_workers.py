@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -27,9 +26,7 @@ time.sleep(600)
         ("sum(range(10**6))", "busy on their CPUs", (0.6, 1.0), (0.01, 3.2)),
     ],
 )
-def test_forked_workers_are_seen_at_what_they_do(
-    does: str, words: str, busy: tuple[float, float], cores: tuple[float, float]
-) -> None:
+def test_forked_workers_are_seen_at_what_they_do(does, words, busy, cores):
     with python(FORKED.format(does=does)) as one:
         while [loader_workers._age_s(pid) > YOUNG_S for pid in _children(one.pid)] != [True] * 3:
             time.sleep(0.01)
@@ -48,7 +45,7 @@ def test_forked_workers_are_seen_at_what_they_do(
     assert cores[0] <= figures[Metric.LOADER_CPU_SHARE] <= cores[1]
 
 
-def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time() -> None:
+def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time():
     with python(FORKED.format(does="time.sleep(60)")) as one:
         workers = LoaderWorkers(one.pid)
         while workers.figures.get(Metric.LOADER_WORKERS) != 3:
@@ -72,9 +69,7 @@ time.sleep(600)
 """
 
 
-def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(tmp_path, monkeypatch):
     """Not even before such a child has become another program."""
     goes = tmp_path / "goes"
     with python(ABOUT_TO_RUN_ANOTHER.format(goes=str(goes))) as one:
@@ -97,7 +92,7 @@ def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(
         os.kill(other, 9)
 
 
-def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_wait_is_told_from_states(monkeypatch):
     states = iter("DDSDDRDDD")
     monkeypatch.setattr(loader_workers, "_children", lambda pid: [7, 8, 9])
     monkeypatch.setattr(loader_workers, "_cmdline", lambda pid: "python train.py")
@@ -111,7 +106,7 @@ def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers.figures[Metric.LOADER_BUSY_SHARE] == pytest.approx(1 / 9)
 
 
-def test_a_process_that_is_gone_has_no_workers() -> None:
+def test_a_process_that_is_gone_has_no_workers():
     with child(["sleep", "0"]) as one:
         one.process.wait(10)
         load = HostLoad(one.pid)

@@ -48,9 +48,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda frame: f"{Kind(frame.kind).name}-{frame.body}")
-def test_a_frame_that_cannot_be_taken_costs_its_agent_and_not_the_monitor(
-    bench: Bench, odd: Frame
-) -> None:
+def test_a_frame_that_cannot_be_taken_costs_its_agent_and_not_the_monitor(bench, odd):
     bench.watch(4)
     bench.agent.say(odd)
     snapshot = last(bench, 3)
@@ -60,9 +58,7 @@ def test_a_frame_that_cannot_be_taken_costs_its_agent_and_not_the_monitor(
     assert snapshot.gauges
 
 
-def test_a_fault_of_the_agents_connection_costs_the_agent(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_the_agents_connection_costs_the_agent(bench, monkeypatch):
     bench.watch(3)
     monkeypatch.setattr(bench.agent, "frames", lambda: 1 / 0)
     snapshot = last(bench, 2)
@@ -71,9 +67,7 @@ def test_a_fault_of_the_agents_connection_costs_the_agent(
 
 
 @pytest.mark.parametrize("where", ["add", "learn"])
-def test_a_fault_of_what_follows_costs_the_agent(
-    bench: Bench, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_what_follows_costs_the_agent(bench, where, monkeypatch):
     bench.watch(3)
     monkeypatch.setattr(Timeline, where, lambda *_: {}["nothing"])
     bench.tick()
@@ -84,9 +78,7 @@ def test_a_fault_of_what_follows_costs_the_agent(
     assert snapshot.freshness is Freshness.LIVE and snapshot.gauges
 
 
-def test_a_fault_of_advice_costs_the_advice_and_is_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_advice_costs_the_advice_and_is_told(bench, monkeypatch):
     monkeypatch.setattr(verdicts, "advise", lambda *_: {}["nothing"])
     snapshot = last(bench, 12)
     assert snapshot.estimate is not None and not snapshot.advisories
@@ -97,13 +89,13 @@ def test_a_fault_of_advice_costs_the_advice_and_is_told(
     assert last(bench, 12).advisories
 
 
-def test_a_fault_of_deciding_costs_the_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_deciding_costs_the_agent(bench, monkeypatch):
     bench.watch(3)
     monkeypatch.setattr(Governor, "decide", lambda *_: 1 / 0)
     assert "counters only" in says(last(bench, 2))
 
 
-def test_a_fault_without_an_agent_is_no_agents() -> None:
+def test_a_fault_without_an_agent_is_no_agents():
     source = LiveSource(None, None, [FakeFeed()])  # type: ignore[list-item]
     session = Session(source)
     session.timeline.add = lambda _frame: {}["nothing"]  # type: ignore[method-assign, misc]
@@ -112,7 +104,7 @@ def test_a_fault_without_an_agent_is_no_agents() -> None:
     source.close()
 
 
-def test_records_of_any_bits_leave_the_monitor_watching(bench: Bench) -> None:
+def test_records_of_any_bits_leave_the_monitor_watching(bench):
     chance = np.random.default_rng(5)
     bench.watch(3)
     for kind, dtype in ((Kind.MARKS, MARK), (Kind.KERNELS, KERNEL)):
@@ -133,7 +125,7 @@ def set_back(bench: Bench, by_ns: int) -> None:
 
 
 @pytest.mark.parametrize("by_s", [3, 60, 3600, 86_400 * 365])
-def test_a_clock_set_back_does_not_blank_the_view(bench: Bench, by_s: int) -> None:
+def test_a_clock_set_back_does_not_blank_the_view(bench, by_s):
     before = last(bench, 20)
     assert before.estimate is not None
     set_back(bench, by_s * SECOND)
@@ -147,7 +139,7 @@ def test_a_clock_set_back_does_not_blank_the_view(bench: Bench, by_s: int) -> No
     assert abs(after.now_ns - bench.now_ns) < 4 * SECOND
 
 
-def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
+def test_one_frame_of_the_far_future_holds_nothing_back(bench):
     bench.watch(8)
     bench.agent.say(Frame(Kind.STATUS, {"by": "agent", "state": "ready", "says": "odd"}, 1 << 62))
     marks = np.zeros(1, MARK)
@@ -162,7 +154,7 @@ def test_one_frame_of_the_far_future_holds_nothing_back(bench: Bench) -> None:
     assert newest is not None and newest <= bench.now_ns + TICK_NS
 
 
-def test_frames_that_come_out_are_never_stamped_after_now(bench: Bench) -> None:
+def test_frames_that_come_out_are_never_stamped_after_now(bench):
     for stamp in (1 << 62, bench.now_ns + 3600 * SECOND, 1, bench.now_ns - 3600 * SECOND):
         bench.agent.say(
             Frame(Kind.STATUS, {"by": "agent", "state": "ready", "says": str(stamp)}, stamp)
@@ -171,7 +163,7 @@ def test_frames_that_come_out_are_never_stamped_after_now(bench: Bench) -> None:
             assert abs(frame.sent_ns - bench.now_ns) <= 310 * SECOND
 
 
-def test_a_watching_driver_follows_a_fall_and_waits_for_a_small_one() -> None:
+def test_a_watching_driver_follows_a_fall_and_waits_for_a_small_one():
     now = [1_000 * SECOND]
     source = LiveSource(None, None, [FakeFeed()], now_ns=lambda: now[0])  # type: ignore[list-item]
     driver = Live([alone(Controller(source))], now_ns=lambda: now[0])

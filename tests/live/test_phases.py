@@ -63,7 +63,7 @@ class Program:
         return [at for at, _, of in self.orders if of == key]
 
 
-def test_a_phase_that_begins_is_traced_within_two_seconds_and_by_time() -> None:
+def test_a_phase_that_begins_is_traced_within_two_seconds_and_by_time():
     program = Program(Governor())
     program.trains(20)
     program.does(3, 5)
@@ -78,14 +78,14 @@ def test_a_phase_that_begins_is_traced_within_two_seconds_and_by_time() -> None:
     assert program.bursts_of("main.py validate")[before:] == [], "it was seen already"
 
 
-def test_a_save_in_the_loop_itself_is_a_phase_by_its_line() -> None:
+def test_a_save_in_the_loop_itself_is_a_phase_by_its_line():
     program = Program(Governor())
     program.trains(20)
     program.does(4, 3)
     assert program.bursts_of("main.py:310 train") and program.bursts_of(STEPS)
 
 
-def test_a_slow_step_is_no_phase_and_nor_is_silence_without_samples() -> None:
+def test_a_slow_step_is_no_phase_and_nor_is_silence_without_samples():
     for sampled in (True, False):
         program = Program(Governor(), sampled)
         program.trains(20)
@@ -96,7 +96,7 @@ def test_a_slow_step_is_no_phase_and_nor_is_silence_without_samples() -> None:
         assert {key for _, _, key in program.orders} == {STEPS}
 
 
-def test_what_new_phases_may_owe_is_bounded() -> None:
+def test_what_new_phases_may_owe_is_bounded():
     governor = Governor(Limits(max_overhead=0.0005))
     program = Program(governor)
     program.trains(10)
@@ -107,7 +107,7 @@ def test_what_new_phases_may_owe_is_bounded() -> None:
     assert governor._credit_ns > -6 * 0.1 * SECOND
 
 
-def test_the_next_burst_goes_where_time_times_ignorance_is_largest() -> None:
+def test_the_next_burst_goes_where_time_times_ignorance_is_largest():
     train, rare = Known("steps", 0.7, 3 * SECOND), Known("save", 0.3, 0)
     assert next_target([train, rare]) == rare, "never seen"
     assert next_target([train, Known("save", 0.3, SECOND)]) == train
@@ -118,7 +118,7 @@ def test_the_next_burst_goes_where_time_times_ignorance_is_largest() -> None:
     assert next_target([]) is None and next_target([Known("steps", 1.0, 600 * SECOND)]) is None
 
 
-def test_a_burst_that_is_due_waits_for_the_phase_that_it_tells_most_of() -> None:
+def test_a_burst_that_is_due_waits_for_the_phase_that_it_tells_most_of():
     program = Program(Governor())
     for _ in range(12):
         program.trains(9)
@@ -127,7 +127,7 @@ def test_a_burst_that_is_due_waits_for_the_phase_that_it_tells_most_of() -> None
     assert len(validated) >= 0.25 * len(program.orders), "two fifths of the time"
 
 
-def test_the_counter_is_that_of_the_best_source() -> None:
+def test_the_counter_is_that_of_the_best_source():
     watch_only = Governor()
     program = Program(watch_only)
     program.trains(2)
@@ -136,7 +136,7 @@ def test_the_counter_is_that_of_the_best_source() -> None:
     assert known.active == pytest.approx(0.5) and known.key == STEPS
 
 
-def test_many_names_and_no_clock_do_no_harm() -> None:
+def test_many_names_and_no_clock_do_no_harm():
     watch = PhaseWatch()
     watch.tick(START)
     watch.add_marks(marks(MarkClass.STACK, [START] * 5, 77))
@@ -145,7 +145,7 @@ def test_many_names_and_no_clock_do_no_harm() -> None:
     assert watch.key == "unknown" and watch.unseen
 
 
-def test_a_phase_too_short_to_be_noticed_is_known_when_it_comes_again() -> None:
+def test_a_phase_too_short_to_be_noticed_is_known_when_it_comes_again():
     """Of a PPO: rollouts of 0.5 s between updates, half of the time."""
     program = Program(Governor())
     for _ in range(20):
@@ -157,7 +157,7 @@ def test_a_phase_too_short_to_be_noticed_is_known_when_it_comes_again() -> None:
     assert program.bursts_of("main.py validate")
 
 
-def test_a_wait_for_the_loops_own_loader_is_no_phase() -> None:
+def test_a_wait_for_the_loops_own_loader_is_no_phase():
     program = Program(Governor())
     waits = "main.py:301 train < main.py:88 main > multiprocessing/connection.py:9 recv | for x in loader:"
     program.governor.watch.add_names({9: waits})
@@ -168,7 +168,7 @@ def test_a_wait_for_the_loops_own_loader_is_no_phase() -> None:
     assert {key for _, _, key in program.orders} == {STEPS}
 
 
-def test_what_is_said_meanwhile_claims_no_trainer_without_steps() -> None:
+def test_what_is_said_meanwhile_claims_no_trainer_without_steps():
     program = Program(Governor())
     program.trains(20)
     program.does(3, 4)
@@ -177,7 +177,7 @@ def test_what_is_said_meanwhile_claims_no_trainer_without_steps() -> None:
     assert "bursts of 3 steps" in program.governor.describe()
 
 
-def test_a_phase_that_is_less_busy_than_another_is_no_jump() -> None:
+def test_a_phase_that_is_less_busy_than_another_is_no_jump():
     program = Program(Governor())
     for _ in range(6):
         for _ in range(40):

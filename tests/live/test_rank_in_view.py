@@ -23,7 +23,7 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def priced(monkeypatch) -> list[int]:
     """The ranks that advice was made for, once for each time."""
     ranks: list[int] = []
 
@@ -45,9 +45,7 @@ def kinds(shown: Snapshot) -> set[str]:
     return {one.kind for one in shown.advisories}
 
 
-def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(
-    bench: Bench, priced: list[int]
-) -> None:
+def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(bench, priced):
     bench.watch(8)
     bench.job.select_rank(LATE)
     bench.watch(1)
@@ -61,9 +59,7 @@ def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(
     assert [one and one.kernels for one in others] == [(), ()]
 
 
-def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
-    bench: Bench, priced: list[int]
-) -> None:
+def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(bench, priced):
     assert "straggler" in kinds(bench.watch(12))
     priced.clear()
     bench.job.select_rank(OTHER)
@@ -85,7 +81,7 @@ def test_the_first_picture_of_a_rank_that_is_opened_has_its_advice(
     assert {one.kind for one in session.baseline.advisories} == {one.kind for one in own.given}
 
 
-def test_advice_of_when_a_rank_was_last_seen_is_not_shown_as_that_of_now(bench: Bench) -> None:
+def test_advice_of_when_a_rank_was_last_seen_is_not_shown_as_that_of_now(bench):
     bench.job.select_rank(FIRST)
     bench.watch(8)
     session = bench.job.session

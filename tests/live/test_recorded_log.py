@@ -83,12 +83,12 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Path]:
+def live(tmp_path_factory) -> tuple[Watched, Path]:
     path = tmp_path_factory.mktemp("log") / "run.brrr"
     return Watched(path), path
 
 
-def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Watched, Path]) -> None:
+def test_a_replay_tells_every_line_at_its_time_at_any_pace(live):
     one, path = live
     kinds = [event.kind for event in one.events]
     for kind in ("regime", "baseline", "change", "trainer"):
@@ -103,7 +103,7 @@ def test_a_replay_tells_every_line_at_its_time_at_any_pace(live: tuple[Watched, 
         session.source.close()
 
 
-def test_a_line_is_not_told_before_its_time(live: tuple[Watched, Path]) -> None:
+def test_a_line_is_not_told_before_its_time(live):
     one, path = live
     session = Session(RecordingSource(path), keep_ns=None)
     before = session.advance(one.marked_ns - SECOND).events
@@ -115,7 +115,7 @@ def test_a_line_is_not_told_before_its_time(live: tuple[Watched, Path]) -> None:
     session.source.close()
 
 
-def test_a_recording_still_ends_with_its_end(live: tuple[Watched, Path]) -> None:
+def test_a_recording_still_ends_with_its_end(live):
     _, path = live
     frames = list(RecordingSource(path).frames())
     assert frames[-1].kind == Kind.END

@@ -32,7 +32,7 @@ def _orders(bench: Bench) -> list[tuple[Op, int, int]]:
     return [one for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
 
 
-def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare(bench: Bench) -> None:
+def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare(bench):
     _quiet(bench)
     usual = _orders(bench)[-1]
     assert "recording the shapes" in bench.driver.shapes()
@@ -43,7 +43,7 @@ def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare(bench: Benc
     assert bench.agent is not None and bench.agent.count(Op.SHAPES) == 1
 
 
-def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_baseline() -> None:
+def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_baseline():
     plain, asked = Bench(), Bench()
     for one in (plain, asked):
         _quiet(one)
@@ -68,7 +68,7 @@ def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_b
     asked.source.close()
 
 
-def test_where_every_step_is_traced_shapes_are_ordered_alone(bench: Bench) -> None:
+def test_where_every_step_is_traced_shapes_are_ordered_alone(bench):
     _quiet(bench)
     bench.driver.continuous(True)
     bursts = bench.agent.count(Op.BURST)
@@ -77,7 +77,7 @@ def test_where_every_step_is_traced_shapes_are_ordered_alone(bench: Bench) -> No
     assert bench.agent.count(Op.SHAPES) == 1 and bench.agent.count(Op.BURST) == bursts
 
 
-def test_why_there_are_no_shapes_is_in_the_log(bench: Bench) -> None:
+def test_why_there_are_no_shapes_is_in_the_log(bench):
     _quiet(bench)
     for _ in range(2):
         bench.driver.shapes()
@@ -89,14 +89,14 @@ def test_why_there_are_no_shapes_is_in_the_log(bench: Bench) -> None:
     assert message == [says] * 2
 
 
-def test_without_an_agent_there_are_no_shapes() -> None:
+def test_without_an_agent_there_are_no_shapes():
     bench = Bench(agent=False)
     with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.shapes()
     bench.source.close()
 
 
-def test_a_step_of_seconds_gets_a_burst_of_whole_steps() -> None:
+def test_a_step_of_seconds_gets_a_burst_of_whole_steps():
     governor = Governor()
     now_ns = 1_700_000_000 * SECOND
     for number in range(20):

@@ -26,8 +26,8 @@ ROOT = HERE.parents[1]
 
 @pytest.mark.timeout(240)
 def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
-    tracing: None, built: dict[str, Path], fake_nvml: Path, tmp_path: Path
-) -> None:
+    tracing, built, fake_nvml, tmp_path
+):
     pytest.importorskip("torch")
     script = [str(HERE / "shaped_training.py"), str(built["cuda"]), str(built["cupti"])]
     with child([sys.executable, *script]) as trainer:

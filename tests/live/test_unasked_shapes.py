@@ -40,7 +40,7 @@ class Bare(Bench):
             self.watch(0.25)
 
 
-def test_they_are_ordered_once_with_a_burst_that_was_due() -> None:
+def test_they_are_ordered_once_with_a_burst_that_was_due():
     bench = Bare()
     bench.until_asked()
     assert bench.asked == 1 and bench.agent is not None
@@ -59,7 +59,7 @@ def test_they_are_ordered_once_with_a_burst_that_was_due() -> None:
     plain.source.close()
 
 
-def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> None:
+def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady():
     bench = Bare(shapes=True)
     bench.read(0.5)
     assert bench.asked == 0
@@ -70,7 +70,7 @@ def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> N
     bench.source.close()
 
 
-def test_with_no_shapes_only_a_person_has_them_recorded() -> None:
+def test_with_no_shapes_only_a_person_has_them_recorded():
     bench = Bare(shapes=False)
     bench.watch(60)
     assert bench.asked == 0
@@ -80,7 +80,7 @@ def test_with_no_shapes_only_a_person_has_them_recorded() -> None:
     bench.source.close()
 
 
-def test_a_trainer_that_compiles_is_left_alone_until_steps_go_on() -> None:
+def test_a_trainer_that_compiles_is_left_alone_until_steps_go_on():
     bench = Bare()
     for _ in range(30):
         rows = np.zeros(1, MARK)
@@ -94,7 +94,7 @@ def test_a_trainer_that_compiles_is_left_alone_until_steps_go_on() -> None:
     bench.source.close()
 
 
-def test_nothing_is_recorded_where_a_burst_is_more_than_the_budget_has() -> None:
+def test_nothing_is_recorded_where_a_burst_is_more_than_the_budget_has():
     for limit in (0.0, 1e-5):
         bench = Bare(limits=Limits(max_overhead=limit))
         bench.watch(40)
@@ -119,7 +119,7 @@ def _next_burst(governor: Governor, now_ns: int, most_s: float = 90) -> tuple[in
     return now_ns, None
 
 
-def test_a_burst_before_its_time_records_no_step() -> None:
+def test_a_burst_before_its_time_records_no_step():
     governor = Governor()
     now_ns, _ = _next_burst(governor, START_NS)
     governor.shapes_when_due = True
@@ -132,7 +132,7 @@ def test_a_burst_before_its_time_records_no_step() -> None:
     assert after is not None and not after.shapes
 
 
-def test_steps_that_change_again_and_again_keep_no_burst_from_its_time() -> None:
+def test_steps_that_change_again_and_again_keep_no_burst_from_its_time():
     """On a host that others load: the shapes came after minutes, or never."""
     governor, now_ns = Governor(), START_NS
     governor.shapes_when_due = True
@@ -149,7 +149,7 @@ def test_steps_that_change_again_and_again_keep_no_burst_from_its_time() -> None
     assert "the step time changed" in reasons
 
 
-def test_what_a_recorded_step_took_longer_is_paid_for() -> None:
+def test_what_a_recorded_step_took_longer_is_paid_for():
     gaps = []
     for recorded_ns in (0, 2 * STEP_NS, 200 * STEP_NS):
         governor = Governor()
@@ -200,7 +200,7 @@ class Run:
         self.learned_ns = self.now_ns
 
 
-def test_it_is_due_once_whole_steps_were_judged_past_the_warm_up() -> None:
+def test_it_is_due_once_whole_steps_were_judged_past_the_warm_up():
     run = Run()
     assert not run.due, "nothing is judged"
     run.go(5, Regime.COMPUTE, Steps(0, None))
@@ -213,7 +213,7 @@ def test_it_is_due_once_whole_steps_were_judged_past_the_warm_up() -> None:
     assert not run.due, "no step for a minute: this is something else than training"
 
 
-def test_it_is_due_again_after_a_change_of_regime_that_lasts_and_not_soon() -> None:
+def test_it_is_due_again_after_a_change_of_regime_that_lasts_and_not_soon():
     run = Run()
     run.go(10, Regime.COMPUTE)
     run.record()
@@ -234,7 +234,7 @@ def test_it_is_due_again_after_a_change_of_regime_that_lasts_and_not_soon() -> N
     assert run.due
 
 
-def test_what_came_to_nothing_is_tried_again_after_a_rest_and_not_for_ever() -> None:
+def test_what_came_to_nothing_is_tried_again_after_a_rest_and_not_for_ever():
     run = Run()
     for _ in range(TRIES):
         run.go(10, Regime.COMPUTE)
@@ -246,7 +246,7 @@ def test_what_came_to_nothing_is_tried_again_after_a_rest_and_not_for_ever() -> 
     assert not run.due
 
 
-def test_shapes_that_are_lost_with_the_timeline_are_recorded_again() -> None:
+def test_shapes_that_are_lost_with_the_timeline_are_recorded_again():
     run = Run()
     run.go(10, Regime.COMPUTE)
     run.record()

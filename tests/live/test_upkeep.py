@@ -9,7 +9,7 @@ from brrrtop.scheduling.step_cost import AgentOverhead
 SECOND = 1_000_000_000
 
 
-def test_the_share_is_what_was_spent_since_the_first_reading() -> None:
+def test_the_share_is_what_was_spent_since_the_first_reading():
     upkeep = AgentOverhead()
     assert upkeep.share == 0.0
     assert upkeep.add(7_000_000, 100 * SECOND) == 0, "what was spent before is of another time"
@@ -18,7 +18,7 @@ def test_the_share_is_what_was_spent_since_the_first_reading() -> None:
     assert upkeep.share == pytest.approx(0.001)
 
 
-def test_a_new_agent_begins_anew() -> None:
+def test_a_new_agent_begins_anew():
     upkeep = AgentOverhead()
     upkeep.add(9_000_000, 100 * SECOND)
     upkeep.add(19_000_000, 101 * SECOND)
@@ -44,7 +44,7 @@ def watched(upkeep_share: float) -> tuple[float, int]:
     return estimate.share, bursts
 
 
-def test_upkeep_is_in_the_meter_and_leaves_less_for_bursts() -> None:
+def test_upkeep_is_in_the_meter_and_leaves_less_for_bursts():
     (without, many), (with_it, fewer) = watched(0.0), watched(0.006)
     assert fewer < 0.7 * many
     assert without < 0.0115 and with_it < 0.0115, "of 1 % in all"

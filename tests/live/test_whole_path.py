@@ -36,8 +36,8 @@ def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
 
 @pytest.mark.timeout(240)
 def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_restart(
-    tracing: None, built: dict[str, Path], fake_nvml: Path
-) -> None:
+    tracing, built, fake_nvml
+):
     pytest.importorskip("torch")
     command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
     with child(command) as trainer:

@@ -52,9 +52,7 @@ def until(driver: Live, done: Callable[[Snapshot], bool]) -> Snapshot:
     return snapshot
 
 
-def test_a_verdict_comes_the_cost_after_it_and_bursts_are_counted_alike_on_both_sides(
-    trainer: Trainer,
-) -> None:
+def test_a_verdict_comes_the_cost_after_it_and_bursts_are_counted_alike_on_both_sides(trainer):
     with watched(trainer, QUICK_STEPS) as driver:
         first = until(driver, lambda s: s.estimate is not None)
         assert first.freshness is Freshness.LIVE
@@ -77,9 +75,7 @@ def test_a_verdict_comes_the_cost_after_it_and_bursts_are_counted_alike_on_both_
         assert sum(traced) <= arrived() and trainer.stats()["lost"] == 0
 
 
-def test_steps_longer_than_the_first_look_have_their_verdict_after_the_second(
-    trainer: Trainer,
-) -> None:
+def test_steps_longer_than_the_first_look_have_their_verdict_after_the_second(trainer):
     with watched(trainer, SLOW_STEPS) as driver:
         judged = until(driver, lambda s: s.estimate is not None)
         assert judged.estimate is not None and judged.estimate.steps.count

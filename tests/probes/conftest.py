@@ -52,7 +52,7 @@ def raised(nursery: subprocess.Popen[str], file: Path) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
+def script(tmp_path, request) -> Script:
     """Runs a script in a child over a recording library; what it passes to `answer` comes back."""
 
     def run(text: str, python: str | None = None) -> Any:
@@ -73,7 +73,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory) -> Path:
     """The library of these tests, compiled."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:

@@ -12,7 +12,7 @@ import pytest
 
 from collectors.agent.facts import VERSION
 
-from .conftest import AGENT, HERE, Script, clean_environment, other_python
+from .conftest import AGENT, HERE, clean_environment, other_python
 
 CHILD = f"""
 import gc, os, sys, threading, time
@@ -88,20 +88,20 @@ class Trainer:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path, library: Path) -> Iterator[Trainer]:
+def trainer(tmp_path, library: Path) -> Iterator[Trainer]:
     made = Trainer(tmp_path, library)
     yield made
     made.close()
 
 
-def test_starting_twice_starts_once_and_another_version_is_refused(trainer: Trainer) -> None:
+def test_starting_twice_starts_once_and_another_version_is_refused(trainer):
     assert trainer.started.startswith(
         f"['', ''] brrrtop {VERSION} is loaded in this process already"
     )
     assert trainer.log.read_text().count("start ") == 1
 
 
-def test_an_agent_that_nobody_can_reach_any_more_moves_to_the_new_socket(trainer: Trainer) -> None:
+def test_an_agent_that_nobody_can_reach_any_more_moves_to_the_new_socket(trainer):
     assert trainer.ask("elsewhere 2") == "''"
     assert [line.split()[0] for line in trainer.log.read_text().splitlines()] == [
         "start",
@@ -112,7 +112,7 @@ def test_an_agent_that_nobody_can_reach_any_more_moves_to_the_new_socket(trainer
     assert "listens at" in trainer.ask("elsewhere 3"), "somebody may be watching there"
 
 
-def test_probes_come_and_go_with_the_monitor(trainer: Trainer) -> None:
+def test_probes_come_and_go_with_the_monitor(trainer):
     assert trainer.hooks("0") == "0"
     for _ in range(2):
         trainer.event(8)
@@ -125,7 +125,7 @@ def test_probes_come_and_go_with_the_monitor(trainer: Trainer) -> None:
     assert trainer.logged("json 1 ", 3), "each monitor hears the newest hello"
 
 
-def test_stacks_are_sampled_while_a_monitor_watches(trainer: Trainer) -> None:
+def test_stacks_are_sampled_while_a_monitor_watches(trainer):
     begun = time.monotonic()
     trainer.event(8)
     assert trainer.logged("mark 10 ", 8)
@@ -137,7 +137,7 @@ def test_stacks_are_sampled_while_a_monitor_watches(trainer: Trainer) -> None:
     assert trainer.log.read_text().count("mark 10 ") == seen
 
 
-def test_a_detach_stops_the_library_and_ends_the_thread(trainer: Trainer) -> None:
+def test_a_detach_stops_the_library_and_ends_the_thread(trainer):
     trainer.event(8)
     assert trainer.hooks("1") == "1"
     trainer.event(1)
@@ -147,7 +147,7 @@ def test_a_detach_stops_the_library_and_ends_the_thread(trainer: Trainer) -> Non
     assert trainer.ask("threads") == "1 1"
 
 
-def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer: Trainer) -> None:
+def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer):
     trainer.event(8)
     assert trainer.hooks("1") == "1"
     assert trainer.ask("fork") == "0 None"
@@ -156,7 +156,7 @@ def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer: Trainer)
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
-def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
+def test_without_torch_the_probes_degrade(version, script):
     hello, faults, marks, collections = script(
         """
         import gc
@@ -170,7 +170,7 @@ def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
     assert hello["python"].startswith(version) and "torch" not in hello
 
 
-def test_the_hello_knows_its_rank_and_keeps_secrets() -> None:
+def test_the_hello_knows_its_rank_and_keeps_secrets():
     program = f"""
 import sys; sys.path.insert(0, {str(AGENT.parents[1])!r})
 from collectors.agent import facts, library

@@ -31,7 +31,7 @@ print(sorted(set(globals()) - before), "collectors" in sys.modules, __name__)
 
 
 def inject(
-    tmp_path: Path,
+    tmp_path,
     library: Path,
     python: str = sys.executable,
     flags: tuple[str, ...] = (),
@@ -61,9 +61,7 @@ def inject(
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
-def test_the_agent_starts_once_and_leaves_no_name_behind(
-    version: str, tmp_path: Path, library: Path
-) -> None:
+def test_the_agent_starts_once_and_leaves_no_name_behind(version, tmp_path, library):
     out, log, refused = inject(tmp_path, library, other_python(version))
     assert out == "[] False __main__" and refused == ""
     lines = log.splitlines()
@@ -72,14 +70,12 @@ def test_the_agent_starts_once_and_leaves_no_name_behind(
 
 
 @pytest.mark.parametrize("flags", [("-I",), ("-S",), ("-E", "-s"), ("-B",)])
-def test_interpreter_flags_do_not_matter(
-    flags: tuple[str, ...], tmp_path: Path, library: Path
-) -> None:
+def test_interpreter_flags_do_not_matter(flags, tmp_path, library):
     out, log, _ = inject(tmp_path, library, flags=flags)
     assert out == "[] False __main__" and log.startswith("start ")
 
 
-def test_a_hostile_collectors_folder_is_not_even_imported(tmp_path: Path, library: Path) -> None:
+def test_a_hostile_collectors_folder_is_not_even_imported(tmp_path, library):
     for package in ("collectors", "brrrtop", "_brrrtop_agent"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('hostile')")
@@ -87,18 +83,18 @@ def test_a_hostile_collectors_folder_is_not_even_imported(tmp_path: Path, librar
     assert out == "[] False __main__" and log.startswith("start ")
 
 
-def test_python_3_8_is_refused_with_a_sentence(tmp_path: Path, library: Path) -> None:
+def test_python_3_8_is_refused_with_a_sentence(tmp_path, library):
     out, log, refused = inject(tmp_path, library, other_python("3.8"))
     assert out == "[] False __main__" and log == ""
     assert refused == "ImportError: Python 3.8 is too old: brrrtop enters 3.9 and newer"
 
 
-def test_a_library_that_refuses_or_is_missing_is_reported(tmp_path: Path, library: Path) -> None:
+def test_a_library_that_refuses_or_is_missing_is_reported(tmp_path, library):
     assert inject(tmp_path, library, socket="refuse-me")[2] == "the directory cannot be written"
     assert "cannot be used" in inject(tmp_path, tmp_path / "none.so", socket="t")[2]
 
 
-def test_ctrl_c_during_the_payload_reaches_the_trainer(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_payload_reaches_the_trainer(tmp_path):
     text = payload("/a", "/b", "/c").replace("def boot", "raise KeyboardInterrupt\\ndef boot", 1)
     (tmp_path / "t.py").write_text(
         f"import time\ntry:\n    exec({text!r})\n    time.sleep(600)\n"
@@ -109,7 +105,7 @@ def test_ctrl_c_during_the_payload_reaches_the_trainer(tmp_path: Path) -> None:
     assert out.stdout == "mine\n"
 
 
-def test_the_payload_is_small_and_says_when_it_cannot_be() -> None:
+def test_the_payload_is_small_and_says_when_it_cannot_be():
     text = payload("/usr/lib/a" * 10, "/usr/lib/b" * 10, "/tmp/c" * 10)
     assert len(text.encode()) <= PAYLOAD_LIMIT_BYTES
     assert "'" in payload("/it's", '/a "quoted" \\ folder/ü', "/c")
@@ -117,7 +113,7 @@ def test_the_payload_is_small_and_says_when_it_cannot_be() -> None:
         payload("/a" * 1000, "/b", "/c")
 
 
-def test_the_numbers_of_the_agent_are_those_of_the_wire() -> None:
+def test_the_numbers_of_the_agent_are_those_of_the_wire():
     from collectors.agent import facts
     from collectors.agent import library as native
 
@@ -128,7 +124,7 @@ def test_the_numbers_of_the_agent_are_those_of_the_wire() -> None:
         assert getattr(native, name) == vocabulary.MarkClass[name]
 
 
-def test_the_agent_is_imported_piece_by_piece_and_leaves_no_piece_out() -> None:
+def test_the_agent_is_imported_piece_by_piece_and_leaves_no_piece_out():
     """A piece that another one imports first is compiled together with it, at a stretch."""
     code = f"""
 import sys, types

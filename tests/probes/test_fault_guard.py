@@ -1,7 +1,4 @@
-from .conftest import Script
-
-
-def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script: Script) -> None:
+def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script):
     losses, faults, frames, off, collections = script(
         """
         import torch
@@ -25,7 +22,7 @@ def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script: Script
     assert collections >= 2, "the others stay"
 
 
-def test_ten_faults_in_all_switch_the_agent_off(script: Script) -> None:
+def test_ten_faults_in_all_switch_the_agent_off(script):
     ended, hooked, calls, says = script(
         """
         import gc
@@ -39,7 +36,7 @@ def test_ten_faults_in_all_switch_the_agent_off(script: Script) -> None:
     assert ended and not hooked and calls == ["stop"] and "agent is off" in says[-1]
 
 
-def test_interrupts_of_the_trainer_are_not_held_back(script: Script) -> None:
+def test_interrupts_of_the_trainer_are_not_held_back(script):
     assert (
         script(
             """
@@ -53,7 +50,7 @@ def test_interrupts_of_the_trainer_are_not_held_back(script: Script) -> None:
     )
 
 
-def test_what_somebody_wrapped_after_us_goes_on_working(script: Script) -> None:
+def test_what_somebody_wrapped_after_us_goes_on_working(script):
     assert script(
         """
         import io, torch
@@ -66,7 +63,7 @@ def test_what_somebody_wrapped_after_us_goes_on_working(script: Script) -> None:
     ) == [True, 0]
 
 
-def test_losses_are_the_same_bits_with_and_without_probes(script: Script) -> None:
+def test_losses_are_the_same_bits_with_and_without_probes(script):
     with_probes, without, steps = script(
         """
         import torch

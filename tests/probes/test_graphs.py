@@ -23,7 +23,7 @@ class GraphLibrary:
         self.captures.append(begins)
 
 
-def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool = True) -> type:
+def trainer_with(monkeypatch, segments: object, awake: bool = True) -> type:
     """A torch.cuda that has these segments; returns its CUDAGraph class."""
 
     class CUDAGraph:
@@ -56,9 +56,7 @@ def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool 
         ([], [0]),
     ],
 )
-def test_a_pool_of_its_own_is_a_graph(
-    monkeypatch: pytest.MonkeyPatch, segments: object, message: list[int]
-) -> None:
+def test_a_pool_of_its_own_is_a_graph(monkeypatch, segments, message):
     trainer_with(monkeypatch, segments)
     graph_library = GraphLibrary()
     probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
@@ -72,7 +70,7 @@ def test_a_pool_of_its_own_is_a_graph(
     assert graph_library.answers == message * 2, "nobody listened meanwhile"
 
 
-def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch):
     trainer_with(monkeypatch, RuntimeError("no"))
     received, fence = GraphLibrary(), FaultGuard()
     probe = Graphs(received, fence)  # type: ignore[arg-type]
@@ -81,7 +79,7 @@ def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyP
     assert received.answers == []
 
 
-def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_is_heard_of_before_it_begins(monkeypatch):
     graph_class = trainer_with(monkeypatch, [])
     graph_library = GraphLibrary()
     probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
@@ -103,14 +101,14 @@ def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch)
     assert vars(graph_class)["capture_begin"] is original
 
 
-def test_before_torch_is_there_no_profiler_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_torch_is_there_no_profiler_is_looked_for(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.autograd.profiler", raising=False)
     probe = Neighbour(GraphLibrary(), FaultGuard())  # type: ignore[arg-type]
     probe.install()
     assert not probe.present
 
 
-def test_without_cuda_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cuda_nothing_is_said(monkeypatch):
     trainer_with(monkeypatch, [], awake=False)
     graph_library = GraphLibrary()
     probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
@@ -119,7 +117,7 @@ def test_without_cuda_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph_library.answers == []
 
 
-def profilers(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+def profilers(monkeypatch) -> types.ModuleType:
     """A torch whose profiler does nothing."""
 
     class profile:
@@ -136,7 +134,7 @@ def profilers(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def test_a_profiler_has_cupti_until_it_ends_watched_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profiler_has_cupti_until_it_ends_watched_or_not(monkeypatch):
     module, heard = profilers(monkeypatch), list[str]()
     library = types.SimpleNamespace(give_way=heard.append, resume=lambda: heard.append("over"))
     probe = Neighbour(library, FaultGuard())  # type: ignore[arg-type]
@@ -161,7 +159,7 @@ def test_a_profiler_has_cupti_until_it_ends_watched_or_not(monkeypatch: pytest.M
     assert heard[4:] == [*begun, "over"] * 2
 
 
-def test_a_profiler_that_ran_before_us_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profiler_that_ran_before_us_is_waited_for(monkeypatch):
     module, heard = profilers(monkeypatch), list[str]()
     library = types.SimpleNamespace(give_way=heard.append, resume=lambda: heard.append("over"))
     probe = Neighbour(library, FaultGuard())  # type: ignore[arg-type]

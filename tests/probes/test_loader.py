@@ -1,5 +1,3 @@
-from .conftest import Script
-
 DATA = """
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -9,7 +7,7 @@ original = Base.__next__
 """
 
 
-def test_a_running_iteration_is_seen_from_its_middle(script: Script) -> None:
+def test_a_running_iteration_is_seen_from_its_middle(script):
     marks, left, same, worker = script(
         DATA
         + """
@@ -41,7 +39,7 @@ answer([[(m[2] - m[1], m[3], m[4]) for m in n.of(2)], first, same, workers])
     assert set(worker) == {0}, "a loader worker carries no probe"
 
 
-def test_evaluation_is_what_happens_between_batches_without_gradients(script: Script) -> None:
+def test_evaluation_is_what_happens_between_batches_without_gradients(script):
     evaluation, span, prefetch = script(
         DATA
         + """
@@ -64,7 +62,7 @@ answer([[m[2] - m[1] for m in marks], t1 - t0, len(n.of(8))])
     assert prefetch == 0
 
 
-def test_the_trainers_own_exceptions_pass_through(script: Script) -> None:
+def test_the_trainers_own_exceptions_pass_through(script):
     assert script(
         DATA
         + """

@@ -2,10 +2,8 @@
 
 import sys
 
-from .conftest import Script
 
-
-def test_recompiles_carry_their_number_and_reason_and_survive_a_reset(script: Script) -> None:
+def test_recompiles_carry_their_number_and_reason_and_survive_a_reset(script):
     marks, left = script(
         """
         import torch
@@ -26,7 +24,7 @@ def test_recompiles_carry_their_number_and_reason_and_survive_a_reset(script: Sc
     assert all(end - start > 1_000_000 for _, start, end, _, _ in marks)
 
 
-def test_collections_are_told_to_the_library_while_hooked(script: Script) -> None:
+def test_collections_are_told_to_the_library_while_hooked(script):
     phases, generations, left = script(
         """
         import gc
@@ -42,7 +40,7 @@ def test_collections_are_told_to_the_library_while_hooked(script: Script) -> Non
     assert phases == ["start", "stop"] * 2 and generations == [0, 0, 2, 2] and left
 
 
-def test_saves_and_loggers_are_timed_and_put_back(script: Script) -> None:
+def test_saves_and_loggers_are_timed_and_put_back(script):
     classes, names, same, pickled, length = script(
         """
         import torch, types, pickle, io
@@ -66,7 +64,7 @@ def test_saves_and_loggers_are_timed_and_put_back(script: Script) -> None:
     assert names[:2] == ["torch.save", "SummaryWriter.add_scalar"]
 
 
-def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) -> None:
+def test_allocator_retries_are_marked_only_for_devices_in_use(script):
     marks, asked = script(
         """
         import torch
@@ -88,7 +86,7 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
     assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
 
 
-def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> None:
+def test_stacks_name_the_users_frames_and_only_while_watched(script):
     marks, before, after, rested, sampling = script(
         """
         import threading
@@ -123,7 +121,7 @@ def test_stacks_name_the_users_frames_and_only_while_watched(script: Script) -> 
     assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000
 
 
-def test_what_torchs_compiler_does_and_made_is_not_the_users_own(script: Script) -> None:
+def test_what_torchs_compiler_does_and_made_is_not_the_users_own(script):
     while_compiling, compiled = script(
         """
         import os
@@ -146,7 +144,7 @@ def test_what_torchs_compiler_does_and_made_is_not_the_users_own(script: Script)
     assert "cabc.py" not in while_compiling and "cabc.py" not in compiled
 
 
-def test_no_thread_is_sampled_without_the_interpreters_lock(script: Script) -> None:
+def test_no_thread_is_sampled_without_the_interpreters_lock(script):
     sampling, marks = script(
         """
         sys._is_gil_enabled = lambda: False
@@ -159,7 +157,7 @@ def test_no_thread_is_sampled_without_the_interpreters_lock(script: Script) -> N
     assert not sampling and not marks
 
 
-def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script: Script) -> None:
+def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script):
     steps, inputs, marks, ends = script(
         """
         import torch
@@ -193,7 +191,7 @@ def test_steps_and_loaders_say_where_the_user_stands_every_5_s(script: Script) -
     assert {mark[2] for mark in second} <= set(ends), "at the time of the mark it is about"
 
 
-def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(script: Script) -> None:
+def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(script):
     """A sample takes the interpreter from a thread that runs, and nothing from one that waits."""
     waiting, running = script(
         """

@@ -39,7 +39,7 @@ def _frames(script: Script, body: str) -> Any:
     return script(LOOP + body)
 
 
-def test_one_whole_step_is_recorded_and_no_more(script: Script) -> None:
+def test_one_whole_step_is_recorded_and_no_more(script):
     seen, names, marks, perturbed, steps, faults = _frames(
         script,
         """
@@ -66,7 +66,7 @@ answer([[before, armed, on, off], ops(n), packed(n), n.of(PERTURBED), n.steps, c
     assert ended < perturbed[1][2]
 
 
-def test_ops_are_placed_on_the_clock_of_the_trace_to_microseconds(script: Script) -> None:
+def test_ops_are_placed_on_the_clock_of_the_trace_to_microseconds(script):
     offs = _frames(
         script,
         """
@@ -90,7 +90,7 @@ answer([[start - a, b - end] for (start, end), (a, b) in zip(fills, seen)] + [le
     assert early[20] < 60_000 and late[20] < 60_000
 
 
-def test_a_compiled_model_stays_compiled_and_computes_the_same(script: Script) -> None:
+def test_a_compiled_model_stays_compiled_and_computes_the_same(script):
     with_it, without, eager, frames, kept, recorded = _frames(
         script,
         """
@@ -113,7 +113,7 @@ answer([asked[0], plain[0], [asked[1], plain[1]], asked[4], asked[2], asked[3]])
     assert recorded > 10
 
 
-def test_it_waits_for_a_burst_and_gives_up_without_one(script: Script) -> None:
+def test_it_waits_for_a_burst_and_gives_up_without_one(script):
     on, says = _frames(
         script,
         """
@@ -126,7 +126,7 @@ answer([on, said(n)])
     assert not on and says == ["no shapes: no burst of tracing began"]
 
 
-def test_what_cannot_be_recorded_is_said(script: Script) -> None:
+def test_what_cannot_be_recorded_is_said(script):
     early, profiled, threaded, slow = _frames(
         script,
         """
@@ -148,7 +148,7 @@ answer([early, profiled, threaded, slow])
     assert slow == [False, ["no shapes: a step takes more than 5 s"]]
 
 
-def test_a_profiler_that_begins_in_the_recorded_step_has_its_way(script: Script) -> None:
+def test_a_profiler_that_begins_in_the_recorded_step_has_its_way(script):
     for begin in (
         "torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])",
         "torch.autograd.profiler.profile()",
@@ -167,7 +167,7 @@ answer([on, not recording(), len(theirs.key_averages()), said(n), c.fence.faults
         assert says == ["no shapes: torch.profiler begins"]
 
 
-def test_a_step_that_does_not_end_is_given_up_from_outside(script: Script) -> None:
+def test_a_step_that_does_not_end_is_given_up_from_outside(script):
     on, off, took, says, packed, faults = _frames(
         script,
         """
@@ -186,7 +186,7 @@ answer([on, not recording(), took, said(n), len(n.packed), c.fence.faults])
     assert says == ["no shapes: no step began and ended in time"]
 
 
-def test_leaving_in_the_middle_of_the_step_switches_off(script: Script) -> None:
+def test_leaving_in_the_middle_of_the_step_switches_off(script):
     here, there, again = _frames(
         script,
         """
@@ -204,7 +204,7 @@ answer([left(lambda c: c.unhook()), left(from_outside), left(lambda c: c.end())]
     assert here and there and again
 
 
-def test_a_child_forked_in_the_step_does_not_record(script: Script) -> None:
+def test_a_child_forked_in_the_step_does_not_record(script):
     child, parent, recorded = _frames(
         script,
         """
@@ -222,7 +222,7 @@ answer([status, recording(), len(ops(n))])
     assert child == [0] and not parent and recorded > 10
 
 
-def test_what_was_recorded_survives_ops_that_begin_or_end_outside(script: Script) -> None:
+def test_what_was_recorded_survives_ops_that_begin_or_end_outside(script):
     """The hook runs inside `Optimizer.step`'s own range, and a whole step may lie in another."""
     recorded, off = _frames(
         script,
@@ -237,9 +237,7 @@ answer([sorted({row[1] for row in ops(n).values()}), not recording()])
     assert off and "aten::addmm" in recorded and all("::" in name for name in recorded)
 
 
-def test_a_main_thread_that_is_busy_for_long_switches_off_when_it_comes_back(
-    script: Script,
-) -> None:
+def test_a_main_thread_that_is_busy_for_long_switches_off_when_it_comes_back(script):
     """Nobody holds the agent any more by then, and nothing it left behind may be gone."""
     on, off, waited = _frames(
         script,

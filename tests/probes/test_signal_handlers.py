@@ -7,7 +7,7 @@ import pytest
 from collectors.attach import agent_library
 from collectors.errors import CollectorError
 
-from .conftest import AGENT, Script, other_python
+from .conftest import AGENT, other_python
 
 VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 ALARMS = f"""
@@ -64,7 +64,7 @@ def indented(text: str) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_exceptions_of_handlers_come_out_of_every_hook(script: Script, version: str) -> None:
+def test_exceptions_of_handlers_come_out_of_every_hook(script, version):
     """The optimizer's hook, and what stands for a patched method of a loader or a logger."""
     count, faults = script(
         f"""
@@ -86,9 +86,7 @@ def test_exceptions_of_handlers_come_out_of_every_hook(script: Script, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fault_of_ours_ends_at_the_fence_while_a_handler_is_installed(
-    script: Script, version: str
-) -> None:
+def test_a_fault_of_ours_ends_at_the_fence_while_a_handler_is_installed(script, version):
     faults = script(
         f"""
 {indented(ALARMS)}
@@ -103,9 +101,7 @@ def test_a_fault_of_ours_ends_at_the_fence_while_a_handler_is_installed(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fault_of_ours_ends_at_the_fence_where_there_is_no_room_to_look(
-    script: Script, version: str
-) -> None:
+def test_a_fault_of_ours_ends_at_the_fence_where_there_is_no_room_to_look(script, version):
     """Below the trainer's recursion limit, wherever the fence itself can still be called."""
     sound, failed, faults = script(
         """
@@ -129,7 +125,7 @@ def test_a_fault_of_ours_ends_at_the_fence_where_there_is_no_room_to_look(
     assert sound > 100 and failed == 0 and faults > 80
 
 
-def test_exceptions_of_handlers_come_out_of_torch(script: Script) -> None:
+def test_exceptions_of_handlers_come_out_of_torch(script):
     count, faults = script(
         f"""
 {indented(ALARMS)}
@@ -150,9 +146,7 @@ def test_exceptions_of_handlers_come_out_of_torch(script: Script) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_exceptions_of_handlers_come_out_of_what_gives_a_recording_up(
-    script: Script, version: str
-) -> None:
+def test_exceptions_of_handlers_come_out_of_what_gives_a_recording_up(script, version):
     """The interpreter runs that in the main thread, between two instructions of the trainer."""
     count, dropped, faults = script(
         f"""
@@ -171,7 +165,7 @@ def test_exceptions_of_handlers_come_out_of_what_gives_a_recording_up(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_exception_is_lost_to_a_collection(script: Script, version: str) -> None:
+def test_no_exception_is_lost_to_a_collection(script, version):
     """CPython drops what a callback of `gc` raises: no Python may run in ours."""
     try:
         library = agent_library.library_path()

@@ -1,5 +1,3 @@
-from .conftest import Script
-
 OWNER = """
 import torch
 from torch.autograd.profiler import profile as owner
@@ -10,7 +8,7 @@ c, n = control("neighbour")
 """
 
 
-def test_the_agent_yields_before_a_profiler_prepares_and_resumes_after_it(script: Script) -> None:
+def test_the_agent_yields_before_a_profiler_prepares_and_resumes_after_it(script):
     assert script(
         OWNER
         + """
@@ -27,7 +25,7 @@ answer([log, dict(vars(owner)) == before])
     ) == [["yield", "prepare", "resume", "yield", "prepare", "resume", "off", "prepare"], True]
 
 
-def test_a_scheduled_profiler_owns_cupti_from_its_warm_up(script: Script) -> None:
+def test_a_scheduled_profiler_owns_cupti_from_its_warm_up(script):
     assert script(
         OWNER
         + """

@@ -41,7 +41,7 @@ def _same(a: Frame, b: Frame) -> bool:
     return bool(a.body == b.body)
 
 
-def test_every_kind_survives_every_cut_in_two() -> None:
+def test_every_kind_survives_every_cut_in_two():
     data = b"".join(map(encode, FRAMES))
     for cut in range(len(data) + 1):
         decoder = Decoder()
@@ -52,7 +52,7 @@ def test_every_kind_survives_every_cut_in_two() -> None:
 
 @given(st.lists(st.integers(1, 40), max_size=60))
 @settings(max_examples=50, deadline=None)
-def test_any_pieces_give_the_same_frames(sizes: list[int]) -> None:
+def test_any_pieces_give_the_same_frames(sizes):
     data = b"".join(map(encode, FRAMES))
     decoder, got, at = Decoder(), [], 0
     for size in [*sizes, len(data)]:
@@ -61,20 +61,20 @@ def test_any_pieces_give_the_same_frames(sizes: list[int]) -> None:
     assert all(map(_same, FRAMES, got)) and len(got) == len(FRAMES)
 
 
-def test_half_a_frame_is_kept_and_nothing_is_given() -> None:
+def test_half_a_frame_is_kept_and_nothing_is_given():
     data = encode(FRAMES[0])
     decoder = Decoder()
     assert list(decoder.feed(data[:-1])) == []
     assert len(list(decoder.feed(data[-1:]))) == 1
 
 
-def test_a_kind_nobody_knows_is_skipped() -> None:
+def test_a_kind_nobody_knows_is_skipped():
     stranger = HEADER.pack(3, 999, 0, 1) + b"abc"
     data = encode(FRAMES[0]) + stranger + encode(FRAMES[-1])
     assert [f.kind for f in Decoder().feed(data)] == [Kind.HELLO, Kind.END]
 
 
-def test_a_newer_sender_is_refused_and_told_what_helps() -> None:
+def test_a_newer_sender_is_refused_and_told_what_helps():
     data = encode(Frame(Kind.HELLO, {"wire": wire.WIRE_VERSION + 1}))
     with pytest.raises(WireError, match="newer") as fault:
         list(Decoder().feed(data))
@@ -91,12 +91,12 @@ def test_a_newer_sender_is_refused_and_told_what_helps() -> None:
         HEADER.pack(9, Kind.NAMES, 0, 0) + b"\1\0\0\0\xff\0\0\0x",
     ],
 )
-def test_garbage_is_a_wire_error(data: bytes) -> None:
+def test_garbage_is_a_wire_error(data):
     with pytest.raises(WireError):
         list(Decoder().feed(data))
 
 
-def test_record_sizes_are_those_of_the_c_structs() -> None:
+def test_record_sizes_are_those_of_the_c_structs():
     sizes = {kind: dtype.itemsize for kind, dtype in wire.DTYPES.items()}
     assert sizes == {
         Kind.KERNELS: 80, Kind.COPIES: 48, Kind.CALLS: 32, Kind.MARKS: 40, Kind.LINKS: 8,
@@ -130,24 +130,24 @@ BAD_BODIES = [
 
 
 @pytest.mark.parametrize(("kind", "body"), GOOD_BODIES)
-def test_a_json_body_arrives_as_it_was_sent(kind: Kind, body: Any) -> None:
+def test_a_json_body_arrives_as_it_was_sent(kind, body):
     assert next(Decoder().feed(encode(Frame(kind, body, 1)))).body == body
 
 
 @pytest.mark.parametrize(("kind", "body"), BAD_BODIES)
-def test_a_json_body_of_another_shape_is_refused(kind: Kind, body: Any) -> None:
+def test_a_json_body_of_another_shape_is_refused(kind, body):
     with pytest.raises(WireError, match=kind.name):
         list(Decoder().feed(encode(Frame(kind, body, 1))))
 
 
 @pytest.mark.parametrize("kind", [Kind.STATUS, Kind.OPS, Kind.DEVICE])
-def test_json_nested_without_end_is_refused(kind: Kind) -> None:
+def test_json_nested_without_end_is_refused(kind):
     for text in (b"[" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000):
         with pytest.raises(WireError):
             list(Decoder().feed(HEADER.pack(len(text), kind, 0, 1) + text))
 
 
-def test_zeros_are_no_frames_without_end() -> None:
+def test_zeros_are_no_frames_without_end():
     zeros, decoder, given = bytes(1 << 20), Decoder(), 0
     with pytest.raises(WireError, match="empty frames"):
         for _ in range(64):
@@ -157,6 +157,6 @@ def test_zeros_are_no_frames_without_end() -> None:
 
 
 @pytest.mark.parametrize("sent_ns", [-1, (1 << 62) + 1, (1 << 63) - 1])
-def test_a_stamp_that_is_no_time_is_refused(sent_ns: int) -> None:
+def test_a_stamp_that_is_no_time_is_refused(sent_ns):
     with pytest.raises(WireError, match="no time"):
         list(Decoder().feed(encode(Frame(Kind.END, {}, sent_ns))))

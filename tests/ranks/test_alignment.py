@@ -27,13 +27,13 @@ def recorded(late_ns: int, ahead_ns: int = 0, every_ns: int = 5 * MS) -> Collect
 
 
 @pytest.mark.parametrize("late_ms", [0, 40, 80])
-def test_bursts_that_overlap_little_are_compared_where_they_do(late_ms: int) -> None:
+def test_bursts_that_overlap_little_are_compared_where_they_do(late_ms):
     assert offset_of(recorded(0), recorded(late_ms * MS), same_clock=True) == 0
 
 
-def test_bursts_that_never_overlap_are_not_compared() -> None:
+def test_bursts_that_never_overlap_are_not_compared():
     assert offset_of(recorded(0), recorded(120 * MS), same_clock=True) is None
 
 
-def test_other_collectives_at_the_same_time_are_not_compared() -> None:
+def test_other_collectives_at_the_same_time_are_not_compared():
     assert offset_of(recorded(0), recorded(80 * MS, 0, 7 * MS), same_clock=True) is None

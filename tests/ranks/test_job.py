@@ -28,7 +28,7 @@ BALANCED_STEP_NS = 11.15e6
 """Of `ddp`, which `ddp-sleep` is without the sleep."""
 
 
-def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
+def test_eight_dlrm_ranks_wait_for_one_that_only_began_late():
     judged = job("dlrm")
     assert judged.matched == 8
     assert judged.transfer_ns == 217_000
@@ -53,7 +53,7 @@ def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
         ("ddp4-neighbour", "other_process"),
     ],
 )
-def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> None:
+def test_a_planted_straggler_is_named_with_its_cause(name, cause):
     judged = job(name)
     waited = judged.waited_for
     assert waited is not None and waited.is_slow
@@ -64,7 +64,7 @@ def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> N
     assert advice.says.startswith("rank 1 is ") and " late each step: " in advice.says
 
 
-def test_a_line_that_only_the_late_rank_is_at_is_named() -> None:
+def test_a_line_that_only_the_late_rank_is_at_is_named():
     judged = job("ddp-hidden").waited_for
     assert judged.place == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
     windows = [view.window for view in views("ddp-hidden")]
@@ -75,7 +75,7 @@ def test_a_line_that_only_the_late_rank_is_at_is_named() -> None:
     assert own_line(windows, 1, late_ns=60e6, step_ns=70e6) is None  # too short to be why
 
 
-def test_of_a_part_of_a_step_no_cause_is_told() -> None:
+def test_of_a_part_of_a_step_no_cause_is_told():
     """The other rank did its backward pass before the first collective that both were recorded in."""
     judged = job("ddp-part")
     assert judged.matched == 14
@@ -83,7 +83,7 @@ def test_of_a_part_of_a_step_no_cause_is_told() -> None:
     assert PART_OF_A_STEP in judged.notes
 
 
-def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:
+def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late():
     judged = job("ddp-sleep")
     assert judged.waited_for.late_ns == pytest.approx(24e6, rel=0.05)
     [row] = judged.whatif
@@ -92,7 +92,7 @@ def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:
     assert row.present_ns * (1 - row.saves_low) > BALANCED_STEP_NS
 
 
-def test_a_loader_that_is_slow_between_bursts_is_as_late_as_the_run_says() -> None:
+def test_a_loader_that_is_slow_between_bursts_is_as_late_as_the_run_says():
     judged = job("ddp4-loader")
     bursts = judged.ranks[0].excess_by_cause_ns["idle_input"]
     assert judged.waited_for.late_ns == pytest.approx(25e6, rel=0.1) and bursts < 10e6
@@ -100,14 +100,14 @@ def test_a_loader_that_is_slow_between_bursts_is_as_late_as_the_run_says() -> No
     assert row.present_ns == pytest.approx(68.07e6, rel=0.01)  # its own clock's, not the traced
 
 
-def test_a_rank_that_only_traced_steps_slow_down_is_not_late() -> None:
+def test_a_rank_that_only_traced_steps_slow_down_is_not_late():
     judged = job("ddp4-balanced")
     assert judged.together_ns / judged.steps > 1.05 * judged.step_ns
     assert row(judged, 1).excess_by_cause_ns["idle_launch"] > 3e6
     assert row(judged, 1).late_ns == 0 and judged.waited_for is None
 
 
-def test_steps_that_entering_stretched_do_not_make_a_rank_late() -> None:
+def test_steps_that_entering_stretched_do_not_make_a_rank_late():
     some = views("ddp4-balanced")
     estimates = [one.snapshot.estimate for one in some]
     longer = [
@@ -121,7 +121,7 @@ def test_steps_that_entering_stretched_do_not_make_a_rank_late() -> None:
     assert judged.step_ns == whole.step_ns and judged.waited_for is None
 
 
-def test_a_balanced_job_waits_for_nobody() -> None:
+def test_a_balanced_job_waits_for_nobody():
     judged = job("ddp")
     assert judged.together_ns
     assert judged.waited_for is None and not judged.advisories
@@ -131,7 +131,7 @@ def test_a_balanced_job_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_stays_are_transfer_and_wait_and_lateness_is_what_the_accounts_differ_by(name: str) -> None:
+def test_stays_are_transfer_and_wait_and_lateness_is_what_the_accounts_differ_by(name):
     judged = job(name)
     for one in judged.ranks:
         assert one.transfer_ns + one.wait_ns == one.collective_ns
@@ -145,7 +145,7 @@ def test_stays_are_transfer_and_wait_and_lateness_is_what_the_accounts_differ_by
 
 
 @pytest.mark.parametrize("by_ns", [37_000, -2_500_000, 3_700_000_000, -86_400_000_000_000])
-def test_a_rank_on_another_clock_is_aligned(by_ns: int) -> None:
+def test_a_rank_on_another_clock_is_aligned(by_ns):
     one, two = views("ddp-sleep")
     assert two.window is not None
     judged = job_of([one, replace(two, window=moved(two.window, by_ns))])
@@ -156,7 +156,7 @@ def test_a_rank_on_another_clock_is_aligned(by_ns: int) -> None:
     assert offset is not None and abs(offset + by_ns) < 100_000
 
 
-def test_traces_a_day_apart_are_called_so() -> None:
+def test_traces_a_day_apart_are_called_so():
     one, two = views("ddp-sleep")
     assert two.window is not None
     later = replace(two, window=moved(two.window, 86_400_000_000_000))
@@ -166,7 +166,7 @@ def test_traces_a_day_apart_are_called_so() -> None:
     assert not job_of([one, near]).notes
 
 
-def test_recordings_of_one_host_at_different_times_are_not_compared() -> None:
+def test_recordings_of_one_host_at_different_times_are_not_compared():
     one, two = views("ddp-sleep")
     assert one.window is not None and two.window is not None
     hello = {"hostname": "node7"}
@@ -180,7 +180,7 @@ def test_recordings_of_one_host_at_different_times_are_not_compared() -> None:
     assert NOT_TOGETHER in judged.notes
 
 
-def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
+def test_a_rank_that_cannot_be_read_has_a_row_that_says_why():
     one, two = views("ddp-sleep")
     judged = job_of([one, replace(two, snapshot=None, window=None, why="it exited")])
     assert row(judged, 1).why == "it exited"
@@ -195,7 +195,7 @@ def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
         (("GPU-a", "GPU-b"), []),
     ],
 )
-def test_ranks_that_share_a_gpu_are_called_so(uuids: tuple[str, str], notes: list[str]) -> None:
+def test_ranks_that_share_a_gpu_are_called_so(uuids, notes):
     changed = []
     for one, uuid in zip(views("ddp-sleep"), uuids, strict=True):
         assert one.snapshot is not None and one.snapshot.estimate is not None
@@ -207,9 +207,7 @@ def test_ranks_that_share_a_gpu_are_called_so(uuids: tuple[str, str], notes: lis
 
 
 @pytest.mark.parametrize("given", [(0, 1), (0, 1, 2, 3), (0, 2, 4, 5)])
-def test_while_ranks_are_missing_nobody_is_late_and_times_are_bounds(
-    given: tuple[int, ...],
-) -> None:
+def test_while_ranks_are_missing_nobody_is_late_and_times_are_bounds(given):
     """Rank 7 is the last of all eight; of these, any one that is last is so by chance."""
     some = [view for view in views("dlrm") if view.rank in given]
     judged, whole = job_of(some), job("dlrm")
@@ -228,14 +226,14 @@ def test_while_ranks_are_missing_nobody_is_late_and_times_are_bounds(
     assert "at most" in report and "GB/s" not in report
 
 
-def test_a_rank_that_nothing_was_recorded_of_is_missing_too() -> None:
+def test_a_rank_that_nothing_was_recorded_of_is_missing_too():
     """Live, one of two may be on another host, or may not be attached to."""
     one, two = views("ddp-sleep")
     judged = job_of([one, replace(two, window=None, snapshot=None, why="no access")])
     assert judged.waited_for is None and not judged.whatif
 
 
-def test_waits_for_others_are_not_blamed_on_the_late_rank() -> None:
+def test_waits_for_others_are_not_blamed_on_the_late_rank():
     judged = job("fsdp-shared")
     waited = judged.waited_for
     to_it = row(judged, 0).waits_for[waited.rank] / judged.steps

@@ -32,14 +32,12 @@ from tests.ranks.reads import views
         (None, (9, 0), None),
     ],
 )
-def test_the_rate_of_a_link_is_that_of_its_generation_one_way(
-    name: str | None, capability: tuple[int, int] | None, rate: float | None
-) -> None:
+def test_the_rate_of_a_link_is_that_of_its_generation_one_way(name, capability, rate):
     assert link_rate(name, capability) == rate
 
 
 @pytest.mark.parametrize(("name", "least"), [("NVIDIA H200", True), ("NVIDIA V100-PCIE", False)])
-def test_faster_than_the_link_is_over_another_link(name: str, least: bool) -> None:
+def test_faster_than_the_link_is_over_another_link(name, least):
     """A pair of boards may be bridged, which no name tells."""
     changed = []
     for one in views("ddp"):

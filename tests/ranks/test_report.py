@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from collectors.protocol.frames import Kind
 from tests.ranks.reads import TRACES, files
 
 
-def test_text_has_eighty_columns_and_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_has_eighty_columns_and_the_sentence(capsys):
     assert main(["analyze", *map(str, files("dlrm"))]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
@@ -26,14 +25,12 @@ def test_text_has_eighty_columns_and_the_sentence(capsys: pytest.CaptureFixture[
     assert "transfer 217 µs in all" in flowed
 
 
-def test_gates_see_the_straggler() -> None:
+def test_gates_see_the_straggler():
     assert main(["analyze", str(TRACES / "ddp-sleep"), "--fail-if", "advisory == straggler"]) == 5
     assert main(["analyze", str(TRACES / "ddp"), "--fail-if", "advisory == straggler"]) == 0
 
 
-def test_a_broken_rank_has_a_row_and_other_files_are_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_rank_has_a_row_and_other_files_are_left_out(tmp_path, capsys):
     first, _ = files("ddp-sleep")
     shutil.copy(first, tmp_path / "rank0.json.gz")
     (tmp_path / "rank1.json.gz").write_bytes(b"")
@@ -46,9 +43,7 @@ def test_a_broken_rank_has_a_row_and_other_files_are_left_out(
     assert "settings.json" in out.err
 
 
-def test_two_files_of_one_rank_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_files_of_one_rank_are_refused(tmp_path, capsys):
     first, _ = files("ddp-sleep")
     shutil.copy(first, tmp_path / "a.json.gz")
     shutil.copy(first, tmp_path / "b.json.gz")
@@ -56,17 +51,13 @@ def test_two_files_of_one_rank_are_refused(
     assert "rank 0 is there twice: a.json.gz and b.json.gz" in capsys.readouterr().err
 
 
-def test_an_empty_folder_says_what_it_lacks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_folder_says_what_it_lacks(tmp_path, capsys):
     assert main(["analyze", str(tmp_path)]) == 1
     assert "has no recording or trace in it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("opened", [read_all, open_job])
-def test_files_of_jobs_of_different_sizes_are_refused(
-    opened: Callable[[list[str], Options], object],
-) -> None:
+def test_files_of_jobs_of_different_sizes_are_refused(opened):
     mixed = [str(files("ddp-sleep")[0]), str(files("dlrm")[1])]
     with pytest.raises(BadInput, match=r"several jobs: rank0\S+ is of 2 ranks, rank1\S+ of 8"):
         opened(mixed, Options(files=tuple(mixed)))
@@ -84,9 +75,7 @@ def as_of_job(recording: Path, target: Path, job: str) -> str:
 
 
 @pytest.mark.parametrize("opened", [read_all, open_job])
-def test_files_of_two_jobs_of_one_size_are_refused(
-    opened: Callable[[list[str], Options], object], tmp_path: Path
-) -> None:
+def test_files_of_two_jobs_of_one_size_are_refused(opened, tmp_path):
     first, second = files("ddp-hidden")
     mixed = [
         as_of_job(first, tmp_path / "rank0.brrr", "29500 none -"),
@@ -96,13 +85,13 @@ def test_files_of_two_jobs_of_one_size_are_refused(
         opened(mixed, Options(files=tuple(mixed)))
 
 
-def test_files_of_one_job_are_one(tmp_path: Path) -> None:
+def test_files_of_one_job_are_one(tmp_path):
     names = [as_of_job(file, tmp_path / file.name, "29500 none -") for file in files("ddp-hidden")]
     job = read_all(names, Options(files=tuple(names))).job
     assert job is not None and job.waited_for is not None and job.waited_for.rank == 1
 
 
-def test_every_kind_of_trace_in_a_folder_is_a_rank(tmp_path: Path) -> None:
+def test_every_kind_of_trace_in_a_folder_is_a_rank(tmp_path):
     names = ["rank0.brrr", "rank1.json", "rank2.json.gz", "rank3.sqlite", "rank4.xplane.pb"]
     for name in (*names, "notes.txt"):
         (tmp_path / name).write_bytes(b"")

@@ -28,13 +28,13 @@ async def until(pilot: Pilot[Any], words: str) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-async def test_it_fits_small_terminals(width: int) -> None:
+async def test_it_fits_small_terminals(width):
     async with replayed().run_test(size=(width, 24)) as pilot:
         text = await until(pilot, "Rank 1 is")
     assert max(map(len, text.splitlines())) <= width
 
 
-async def test_enter_opens_a_rank_and_escape_comes_back() -> None:
+async def test_enter_opens_a_rank_and_escape_comes_back():
     async with replayed().run_test(size=(120, 40)) as pilot:
         text = await until(pilot, "Rank 1 is")
         lanes = [line.split()[:2] for line in text.splitlines() if line.startswith(" rank ")]

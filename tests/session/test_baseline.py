@@ -1,7 +1,5 @@
 """A baseline is marked or loaded, and what comes after it is compared with it."""
 
-from __future__ import annotations
-
 import pytest
 
 from brrrtop.errors import BrrrtopError
@@ -38,7 +36,7 @@ def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comp
     return last.comparison, last
 
 
-def test_a_cured_loader_is_compared_with_what_was_promised() -> None:
+def test_a_cured_loader_is_compared_with_what_was_promised():
     result, last = changed(Run().steps(300, wait_us=20_000), {})
     assert result.per_step
     assert result.before_ns == pytest.approx(34 * MS, rel=0.02)
@@ -52,7 +50,7 @@ def test_a_cured_loader_is_compared_with_what_was_promised() -> None:
     assert last.baseline is not None and last.baseline.label.startswith("marked")
 
 
-def test_nothing_of_the_baselines_own_window_counts_as_after() -> None:
+def test_nothing_of_the_baselines_own_window_counts_as_after():
     run = Run().steps(300, wait_us=20_000)
     marked_ns = run.now_ns
     run.steps(40)
@@ -64,7 +62,7 @@ def test_nothing_of_the_baselines_own_window_counts_as_after() -> None:
     assert last.comparison.after_ns == pytest.approx(14 * MS, rel=0.05)
 
 
-def test_until_two_whole_steps_came_there_is_nothing_to_say() -> None:
+def test_until_two_whole_steps_came_there_is_nothing_to_say():
     run = Run().steps(300)
     marked_ns = run.now_ns
     run.steps(1)
@@ -75,7 +73,7 @@ def test_until_two_whole_steps_came_there_is_nothing_to_say() -> None:
     assert last.baseline is not None and last.comparison is None
 
 
-def test_before_a_verdict_nothing_can_be_marked() -> None:
+def test_before_a_verdict_nothing_can_be_marked():
     session = Session(Run().source(), keep_ns=None)
     with pytest.raises(BrrrtopError, match="nothing has been judged"):
         session.mark()
@@ -84,7 +82,7 @@ def test_before_a_verdict_nothing_can_be_marked() -> None:
         session.mark()
 
 
-def test_a_mark_outlives_a_seek_and_a_second_mark_replaces_it() -> None:
+def test_a_mark_outlives_a_seek_and_a_second_mark_replaces_it():
     run = Run().steps(300, wait_us=20_000).steps(700)
     replay = Replay(Session(run.source(), keep_ns=None), clock=lambda: 0.0)
     replay.seek(0.3)
@@ -102,7 +100,7 @@ def test_a_mark_outlives_a_seek_and_a_second_mark_replaces_it() -> None:
     assert again.baseline is not there.baseline and again.comparison is None
 
 
-def test_a_run_is_compared_with_an_earlier_run_of_another_process() -> None:
+def test_a_run_is_compared_with_an_earlier_run_of_another_process():
     before = analyze(Run().steps(100, wait_us=20_000).source())
     run = Run(T0_NS - 10**12).steps(100)
     session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
@@ -110,14 +108,14 @@ def test_a_run_is_compared_with_an_earlier_run_of_another_process() -> None:
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
 
 
-def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones() -> None:
+def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones():
     before = analyze(Run().steps(10, wait_us=2_000_000).source())
     run = Run().steps(4)
     session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
     assert session.advance(run.now_ns).comparison is not None
 
 
-def test_sixteen_bit_products_are_noticed() -> None:
+def test_sixteen_bit_products_are_noticed():
     result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
     assert any("fp32 to bf16" in one for one in result.changes)
     assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)

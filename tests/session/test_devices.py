@@ -23,7 +23,7 @@ def two_gpus() -> MemorySource:
     return MemorySource(sorted(frames, key=lambda frame: frame.sent_ns))
 
 
-def test_advice_for_one_gpu_is_not_shown_beside_another() -> None:
+def test_advice_for_one_gpu_is_not_shown_beside_another():
     session = Session(two_gpus(), keep_ns=None, device_id=0)
 
     def advised(at_s: float) -> set[str]:

@@ -30,7 +30,7 @@ def log_of(run: Run, every_ns: int, until_ns: int | None = None) -> tuple[Event,
     return snapshot.events
 
 
-def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> None:
+def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever():
     run = Run().steps(100)
     session = Session(run.source(), keep_ns=None)
     judged = session.advance(run.now_ns).estimate
@@ -63,7 +63,7 @@ def log() -> tuple[Event, ...]:
     return log_of(there_and_back(), SECOND)
 
 
-def test_a_regime_says_how_long_it_lasted_once_it_is_over(log: tuple[Event, ...]) -> None:
+def test_a_regime_says_how_long_it_lasted_once_it_is_over(log):
     regimes = [event for event in log if event.kind == "regime"]
     assert [event.says.split(" for ")[0] for event in regimes] == [
         "COMPUTE-BOUND", "COMPUTE-BOUND → WAITS FOR DATA", "WAITS FOR DATA → COMPUTE-BOUND",
@@ -73,22 +73,20 @@ def test_a_regime_says_how_long_it_lasted_once_it_is_over(log: tuple[Event, ...]
     assert " for " not in regimes[2].says, "it is not over yet"
 
 
-def test_a_shift_to_input_says_what_the_loader_workers_do(log: tuple[Event, ...]) -> None:
+def test_a_shift_to_input_says_what_the_loader_workers_do(log):
     regimes = [event.says for event in log if event.kind == "regime"]
     assert regimes[1].startswith("COMPUTE-BOUND → WAITS FOR DATA for ")
     assert regimes[1].endswith(" s, loader workers in disk wait")
     assert "workers" not in regimes[0] + regimes[2]
 
 
-def test_looking_half_as_often_tells_the_same_story(log: tuple[Event, ...]) -> None:
+def test_looking_half_as_often_tells_the_same_story(log):
     slow = log_of(there_and_back(), 2 * SECOND)
     assert [e.says.split(" for ")[0] for e in log] == [e.says.split(" for ")[0] for e in slow]
     assert all(abs(a.t_ns - b.t_ns) <= 2 * SECOND for a, b in zip(log, slow, strict=True))
 
 
-def test_a_replay_at_the_same_pace_tells_the_same_log_to_the_nanosecond(
-    log: tuple[Event, ...],
-) -> None:
+def test_a_replay_at_the_same_pace_tells_the_same_log_to_the_nanosecond(log):
     ticks = iter(range(10_000))
     replay = Replay(
         Session(there_and_back().source(), keep_ns=None),
@@ -102,7 +100,7 @@ def test_a_replay_at_the_same_pace_tells_the_same_log_to_the_nanosecond(
     assert [(e.kind, e.says) for e in snapshot.events] == [(e.kind, e.says) for e in log]
 
 
-def test_a_look_at_the_same_window_again_confirms_nothing() -> None:
+def test_a_look_at_the_same_window_again_confirms_nothing():
     run = Run().steps(400).steps(260, wait_us=20_000)
     session = Session(run.source(), keep_ns=None)
     for now_ns in range(T0_NS + SECOND, run.now_ns - SECOND, SECOND):
@@ -118,7 +116,7 @@ def verdict(of: Estimate, regime: Regime, t1_s: float) -> Estimate:
     return replace(of, regime=regime, cause=None, span=Span(end - 10 * SECOND, end))
 
 
-def test_a_window_that_is_judged_anew_makes_no_change_of_regime() -> None:
+def test_a_window_that_is_judged_anew_makes_no_change_of_regime():
     run = Run().steps(100)
     session = Session(run.source(), keep_ns=None)
     judged = session.advance(run.now_ns).estimate
@@ -137,7 +135,7 @@ def test_a_window_that_is_judged_anew_makes_no_change_of_regime() -> None:
     assert regime_lines(Regime.MEMORY, 30) == ["COMPUTE-BOUND", "COMPUTE-BOUND → MEMORY-BOUND"]
 
 
-def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline() -> None:
+def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline():
     before = analyze(Run().steps(100).source()).estimate
     after = analyze(Run().steps(100, products=SGEMM).source()).estimate
     assert before is not None and after is not None
@@ -155,7 +153,7 @@ def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline() -> No
     assert len(log.events) == count, "told once"
 
 
-def test_a_pause_that_is_told_late_is_told_once_at_its_own_time() -> None:
+def test_a_pause_that_is_told_late_is_told_once_at_its_own_time():
     run = Run().steps(100).mark(MarkClass.GC, SECOND // 2, late_ns=900_000_000)
     begun_ns = run.now_ns - SECOND // 2
     run.steps(400)
@@ -165,13 +163,13 @@ def test_a_pause_that_is_told_late_is_told_once_at_its_own_time() -> None:
     ]
 
 
-def test_events_stand_in_order_of_time(log: tuple[Event, ...]) -> None:
+def test_events_stand_in_order_of_time(log):
     times = [event.t_ns for event in log]
     assert times == sorted(times)
     assert {event.kind for event in log} >= {"regime", "stall"}
 
 
-def test_recorded_lines_take_the_place_of_those_made_up_and_may_be_told_anew() -> None:
+def test_recorded_lines_take_the_place_of_those_made_up_and_may_be_told_anew():
     log = EventLog()
     log._add(T0_NS, "regime", "COMPUTE-BOUND")
     row = [7, T0_NS + 5, "regime", "memory"]
@@ -188,13 +186,13 @@ def test_recorded_lines_take_the_place_of_those_made_up_and_may_be_told_anew() -
 @pytest.mark.parametrize(
     "rubbish", [None, 7, {}, ["x"], [[1]], [[1, "a", "b", "c"]], [[1, 2, 3, 4]]]
 )
-def test_recorded_lines_that_make_no_sense_are_left_out(rubbish: object) -> None:
+def test_recorded_lines_that_make_no_sense_are_left_out(rubbish):
     log = EventLog()
     log.hear(Frame(Kind.STATUS, {"log": rubbish}, T0_NS))
     assert log.events == ()
 
 
-def test_the_log_lets_go_of_its_oldest_lines() -> None:
+def test_the_log_lets_go_of_its_oldest_lines():
     log = EventLog()
     for number in range(KEPT + 20):
         log._add(T0_NS + number, "stall", str(number))

@@ -26,9 +26,7 @@ def watched() -> list[Snapshot]:
     return [session.advance(begin + half * 500_000_000) for half in range(1, 60)]
 
 
-def test_points_are_of_the_run_twice_a_second_and_hold_the_steps_of_bursts(
-    watched: list[Snapshot],
-) -> None:
+def test_points_are_of_the_run_twice_a_second_and_hold_the_steps_of_bursts(watched):
     """A burst's own account, drawn over the time around it, called a run that waits compute-bound."""
     history = watched[-1].history
     times = [point.t_ns for point in history]
@@ -52,9 +50,7 @@ def _covered(picture: StepPicture, *names: str) -> int:
     return intervals.total(*intervals.merge_unsorted(*clipped))
 
 
-def test_work_and_gaps_of_a_step_add_up_to_it_and_gaps_have_the_cause(
-    watched: list[Snapshot],
-) -> None:
+def test_work_and_gaps_of_a_step_add_up_to_it_and_gaps_have_the_cause(watched):
     picture, estimate = watched[-1].picture, watched[-1].estimate
     work = _covered(picture, "kernels", "copies", "communication")
     gaps = _covered(picture, "gaps")
@@ -66,7 +62,7 @@ def test_work_and_gaps_of_a_step_add_up_to_it_and_gaps_have_the_cause(
     assert picture.span in estimate.steps.spans
 
 
-def test_kernels_know_when_they_were_launched(watched: list[Snapshot]) -> None:
+def test_kernels_know_when_they_were_launched(watched):
     picture = watched[-1].picture
     bars = picture.lane("kernels").bars
     known = bars.launched_ns >= 0
@@ -74,7 +70,7 @@ def test_kernels_know_when_they_were_launched(watched: list[Snapshot]) -> None:
     assert (bars.launched_ns[known] <= bars.starts_ns[known]).all()
 
 
-def test_the_picture_of_a_short_file_is_of_the_step_that_the_playhead_passed() -> None:
+def test_the_picture_of_a_short_file_is_of_the_step_that_the_playhead_passed():
     source = open_source(str(SHORT))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: 0.0)
     steps = analyze(open_source(str(SHORT))).estimate.steps.spans

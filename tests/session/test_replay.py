@@ -23,7 +23,7 @@ DEMO = Path(brrrtop.data.__path__[0]) / "demos" / "input-bound.brrr"
 
 
 @pytest.mark.parametrize("speed", [None, 1.0, 0.25])
-def test_a_speed_that_was_asked_for_is_the_speed(speed: float | None) -> None:
+def test_a_speed_that_was_asked_for_is_the_speed(speed):
     source = open_source(str(SHORT))
     now_s = 0.0
     replay = Replay(Session(source, keep_ns=None), speed=speed, clock=lambda: now_s)
@@ -36,7 +36,7 @@ def test_a_speed_that_was_asked_for_is_the_speed(speed: float | None) -> None:
     source.close()
 
 
-def test_a_short_file_has_one_verdict_wherever_the_playhead_is() -> None:
+def test_a_short_file_has_one_verdict_wherever_the_playhead_is():
     source = open_source(str(SHORT))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: 0.0)
     whole = analyze(open_source(str(SHORT)))
@@ -49,7 +49,7 @@ def test_a_short_file_has_one_verdict_wherever_the_playhead_is() -> None:
     source.close()
 
 
-def test_the_last_seconds_move_at_each_look_and_the_run_once_a_second() -> None:
+def test_the_last_seconds_move_at_each_look_and_the_run_once_a_second():
     with closing(open_source(str(YOUNG))) as source:
         session, span = Session(source), source.span
         assert span is not None
@@ -61,7 +61,7 @@ def test_the_last_seconds_move_at_each_look_and_the_run_once_a_second() -> None:
     assert runs[-1].duration_ns > 10_000_000_000
 
 
-def test_a_playhead_that_went_back_knows_what_was_before() -> None:
+def test_a_playhead_that_went_back_knows_what_was_before():
     source = open_source(str(DEMO))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: 0.0)
     shares = [n / 20 for n in range(1, 15)]
@@ -80,9 +80,7 @@ def _shown_at(replay: Replay, share: float) -> Snapshot:
     return replay.advance()
 
 
-def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_change(monkeypatch):
     """Advice follows the run: at the end it is that of the report, however the host's pace was at the burst."""
     priced: list[tuple[Analysis, float]] = []
 

@@ -13,7 +13,7 @@ from tests.recorded import analyzed
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
 
 
-def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
+def test_saves_that_no_burst_holds_come_first_in_the_advice():
     shown = analyzed(SAVES)
     saving = shown.run.phases[0]
     assert saving.kind == "saving" and saving.where.startswith("save_checkpoint()")

@@ -61,12 +61,12 @@ def started(start: bytes, filler: bytes) -> tuple[int, str]:
     ],
     ids=["spaces", "one string", "spaces inside", "no colon", "no list"],
 )  # fmt: skip
-def test_text_without_events_is_given_up_after_a_bounded_part(start: bytes, filler: bytes) -> None:
+def test_text_without_events_is_given_up_after_a_bounded_part(start, filler):
     taken, _ = started(start, filler)
     assert taken <= reader.MOST_HEAD_BYTES + 2 * MB
 
 
-def test_each_part_of_the_head_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_of_the_head_is_searched_once(monkeypatch):
     searched: list[int] = []
 
     class Pattern:
@@ -80,7 +80,7 @@ def test_each_part_of_the_head_is_searched_once(monkeypatch: pytest.MonkeyPatch)
     assert sum(searched) <= taken + 300 * len(searched)
 
 
-def test_the_events_are_found_wherever_blocks_are_cut() -> None:
+def test_the_events_are_found_wherever_blocks_are_cut():
     text = b' \n{"a": 1, "traceEvents" : [{"ph": "X"}]}'
     for size in range(1, len(text)):
         blocks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -89,7 +89,7 @@ def test_the_events_are_found_wherever_blocks_are_cut() -> None:
         assert runs.head == b'{"a": 1, "traceEvents" : ['
 
 
-def test_an_event_with_a_list_without_end_is_given_up() -> None:
+def test_an_event_with_a_list_without_end_is_given_up():
     start = b'[{"ph":"X","cat":"kernel","args":{"a":['
     blocks = Counted(itertools.chain([start], itertools.repeat(b'{"a":1},' * (MB // 8), 4096)))
     runs = reader.Runs(iter(blocks), "x")
@@ -106,7 +106,7 @@ def test_an_event_with_a_list_without_end_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("event", [b'{"a":!}', b'{"a":1}'])
-def test_what_is_read_to_save_a_damaged_run_is_bounded(event: bytes) -> None:
+def test_what_is_read_to_save_a_damaged_run_is_bounded(event):
     read = 0
 
     def counted(text: bytes) -> None:
@@ -121,7 +121,7 @@ def test_what_is_read_to_save_a_damaged_run_is_bounded(event: bytes) -> None:
     assert read <= 10 * MB and events.are_torn
 
 
-def test_thread_names_are_told_apart_without_a_walk_over_all() -> None:
+def test_thread_names_are_told_apart_without_a_walk_over_all():
     threads = columns.Threads()
     names = [f"t {number % 2}{number}" for number in range(40_000)]
     result = [threads[name] for name in [*range(100), *names]]
@@ -137,9 +137,7 @@ def bomb(path: Path, packed: bytes, megabytes: int) -> Path:
 
 
 @pytest.mark.parametrize("text", [bytes(64), b" " * 64, b'[{"ph":"X"},' * 10])
-def test_a_file_that_inflates_beyond_reason_is_told(
-    tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_inflates_beyond_reason_is_told(tmp_path, text, monkeypatch):
     monkeypatch.setattr(files, "FREE_BYTES", 2 * MB)
     path = bomb(tmp_path / "x.json.gz", text, 64)
     with pytest.raises(BadInput) as fault:
@@ -152,9 +150,7 @@ def events(count: int) -> bytes:
     return text_of([kernel(10 * n, 5, 1) for n in range(count)])
 
 
-def test_force_reads_what_is_more_than_its_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_force_reads_what_is_more_than_its_budget(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "FREE_BYTES", 1000)
     monkeypatch.setattr(files, "MOST_TIMES", 5)
     path = written(tmp_path, events(2000), "x.json.gz", compress=True)
@@ -164,7 +160,7 @@ def test_force_reads_what_is_more_than_its_budget(
     assert sum(1 for f in KinetoSource(path, force=True).frames() if f.kind == Kind.KERNELS)
 
 
-def test_a_recording_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_has_the_same_budget(tmp_path, monkeypatch):
     path = tmp_path / "x.brrr"
     with RecordingWriter(path) as writer:
         for n in range(50):
@@ -188,7 +184,7 @@ class Large(io.BytesIO):
         return 1 << 40
 
 
-def test_a_file_that_fills_the_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_fills_the_memory_is_told(monkeypatch):
     resident = iter(range(0, 1 << 40, 64 * MB))
     monkeypatch.setattr(files, "_memory", lambda: (next(resident), 512 * MB))
     one = Budget("x", Large())
@@ -200,7 +196,7 @@ def test_a_file_that_fills_the_memory_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert sum(map(len, forced.counted(itertools.repeat(bytes(MB), 600)))) == 600 * MB
 
 
-def test_memory_is_what_this_process_has_and_may_have() -> None:
+def test_memory_is_what_this_process_has_and_may_have():
     resident, free = files._memory()
     assert resident > 10 * MB and free > 0
 
@@ -215,7 +211,7 @@ def zstd_recording(path: Path, pieces: Iterable[bytes]) -> Path:
     return path
 
 
-def test_zeros_in_a_recording_end_it(tmp_path: Path) -> None:
+def test_zeros_in_a_recording_end_it(tmp_path):
     hello = encode(Frame(Kind.HELLO, {"wire": 1}, NOW))
     path = zstd_recording(tmp_path / "x.brrr", [hello, *itertools.repeat(bytes(MB), 512)])
     assert path.stat().st_size < MB
@@ -225,7 +221,7 @@ def test_zeros_in_a_recording_end_it(tmp_path: Path) -> None:
     assert source.span is not None and source.span.duration_ns == 0
 
 
-def test_a_stamp_of_another_age_does_not_stretch_a_recording(tmp_path: Path) -> None:
+def test_a_stamp_of_another_age_does_not_stretch_a_recording(tmp_path):
     stamps = (NOW, NOW + SECOND, 1 << 61, 5, NOW + 2 * SECOND)
     frames = [encode(Frame(Kind.STATUS, {}, stamp)) for stamp in stamps]
     source = RecordingSource(zstd_recording(tmp_path / "x.brrr", frames))
@@ -233,7 +229,7 @@ def test_a_stamp_of_another_age_does_not_stretch_a_recording(tmp_path: Path) -> 
     assert [f.sent_ns - NOW for f in source.frames()] == [0, SECOND, SECOND, SECOND, 2 * SECOND]
 
 
-def test_headers_of_any_bits_give_a_span_or_nothing(tmp_path: Path) -> None:
+def test_headers_of_any_bits_give_a_span_or_nothing(tmp_path):
     for seed in range(50):
         noise = np.random.default_rng(seed).integers(0, 256, 400).astype(np.uint8).tobytes()
         hello = encode(Frame(Kind.HELLO, {"wire": 1}, NOW))
@@ -241,7 +237,7 @@ def test_headers_of_any_bits_give_a_span_or_nothing(tmp_path: Path) -> None:
         assert source.span is not None and source.span.duration_ns < 60 * 86_400 * SECOND
 
 
-def test_equal_events_in_bounded_memory(tmp_path: Path) -> None:
+def test_equal_events_in_bounded_memory(tmp_path):
     path = written(tmp_path, events(20_000), "x.json.gz", compress=True)
     tracemalloc.start()
     try:
@@ -252,7 +248,7 @@ def test_equal_events_in_bounded_memory(tmp_path: Path) -> None:
     assert peak < 64 * MB
 
 
-def test_devices_of_a_trace_with_odd_properties_are_left_out(tmp_path: Path) -> None:
+def test_devices_of_a_trace_with_odd_properties_are_left_out(tmp_path):
     odd = [
         {"id": [0], "numSms": 1}, {"id": {}, "name": 3}, 7, {"id": "0"},
         {"id": 0, "numSms": "132", "name": "NVIDIA H200", "computeMajor": [9], "totalGlobalMem": -1},
@@ -262,7 +258,7 @@ def test_devices_of_a_trace_with_odd_properties_are_left_out(tmp_path: Path) -> 
     assert result.body == {"device_id": 0, "name": "NVIDIA H200"}
 
 
-def test_ops_of_a_trace_can_be_recorded_whatever_their_inputs_are(tmp_path: Path) -> None:
+def test_ops_of_a_trace_can_be_recorded_whatever_their_inputs_are(tmp_path):
     from tests.session.handmade import op
 
     deep: Any = [2]
@@ -308,9 +304,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_a_profile_of_jax_takes_no_more_memory_than_it_may(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_of_jax_takes_no_more_memory_than_it_may(kind, tmp_path, monkeypatch):
     (tmp_path / "bomb.xplane.pb").write_bytes(tagged(1, SMALL[kind]))
     monkeypatch.setattr(files, "_memory", lambda: (tracemalloc.get_traced_memory()[0], 16 * MB))
     monkeypatch.setattr(xplane, "LOOK_EVERY", 1 << 12)
@@ -323,6 +317,6 @@ def test_a_profile_of_jax_takes_no_more_memory_than_it_may(
         tracemalloc.stop()
 
 
-def test_events_of_jax_that_say_nothing_are_not_kept() -> None:
+def test_events_of_jax_that_say_nothing_are_not_kept():
     line = tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x00" * 100)
     assert [one.events for one in xplane.read_xplane(tagged(1, DEVICE + line)).lines] == [[]]

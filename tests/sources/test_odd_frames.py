@@ -51,7 +51,7 @@ def marks(mark_class: MarkClass, *spans: tuple[int, int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("start", "end"), IMPOSSIBLE)
-def test_a_kernel_at_an_impossible_time_is_counted_as_lost(start: int, end: int) -> None:
+def test_a_kernel_at_an_impossible_time_is_counted_as_lost(start, end):
     timeline = Timeline()
     timeline.add(Frame(Kind.LOSS, {"records": 2}, NOW))
     timeline.add(Frame(Kind.KERNELS, kernels((NOW, NOW + 1000), (start, end)), NOW))
@@ -60,7 +60,7 @@ def test_a_kernel_at_an_impossible_time_is_counted_as_lost(start: int, end: int)
 
 
 @pytest.mark.parametrize("kind", sorted(DTYPES))
-def test_records_of_any_bits_are_taken_in(kind: int) -> None:
+def test_records_of_any_bits_are_taken_in(kind):
     chance = np.random.default_rng(kind)
     timeline = Timeline()
     timeline.add(Frame(Kind.KERNELS, kernels((NOW, NOW + 1000)), NOW))
@@ -72,7 +72,7 @@ def test_records_of_any_bits_are_taken_in(kind: int) -> None:
     assert timeline.newest_ns == NOW
 
 
-def test_calls_copies_and_gauges_that_cannot_be_are_left_out() -> None:
+def test_calls_copies_and_gauges_that_cannot_be_are_left_out():
     timeline = Timeline()
     timeline.add(Frame(Kind.KERNELS, kernels((NOW, NOW + 1000)), NOW))
     for dtype, kind in ((CALL, Kind.CALLS), (COPY, Kind.COPIES)):
@@ -86,7 +86,7 @@ def test_calls_copies_and_gauges_that_cannot_be_are_left_out() -> None:
     assert window.gauges.values.tolist() == [350.0]
 
 
-def test_a_grid_beyond_64_bits_stays_positive() -> None:
+def test_a_grid_beyond_64_bits_stays_positive():
     timeline = Timeline()
     huge = kernels((NOW, NOW + 1000), grid=(1 << 30, 1 << 30, 1 << 30), block=(1 << 30,) * 3)
     timeline.add(Frame(Kind.KERNELS, huge, NOW))
@@ -94,7 +94,7 @@ def test_a_grid_beyond_64_bits_stays_positive() -> None:
     assert acts.blocks[0] > 0 and acts.threads[0] > 0
 
 
-def test_reversed_recordings_of_shapes_disturb_nothing() -> None:
+def test_reversed_recordings_of_shapes_disturb_nothing():
     timeline = Timeline()
     timeline.add(Frame(Kind.OBSERVED, np.array([(NOW, NOW + SECOND, 0, 0)], OBSERVED), NOW))
     rows = marks(
@@ -105,7 +105,7 @@ def test_reversed_recordings_of_shapes_disturb_nothing() -> None:
     assert timeline.observed == [Span(NOW, NOW + SECOND)]
 
 
-def test_what_is_undisturbed_never_exceeds_what_was_traced() -> None:
+def test_what_is_undisturbed_never_exceeds_what_was_traced():
     chance = np.random.default_rng(3)
     for _ in range(200):
         shapes = StepShapes()
@@ -122,7 +122,7 @@ def test_what_is_undisturbed_never_exceeds_what_was_traced() -> None:
         assert set(times[shapes.disturbed(times)].tolist()) == cut
 
 
-def test_many_bursts_in_any_order_stay_sorted_and_disjoint() -> None:
+def test_many_bursts_in_any_order_stay_sorted_and_disjoint():
     chance = np.random.default_rng(1)
     timeline = Timeline()
     for t0 in chance.permutation(20_000).tolist():
@@ -134,7 +134,7 @@ def test_many_bursts_in_any_order_stay_sorted_and_disjoint() -> None:
     )
 
 
-def test_a_name_of_any_id_costs_no_more_than_the_names_there_may_be() -> None:
+def test_a_name_of_any_id_costs_no_more_than_the_names_there_may_be():
     timeline = Timeline()
     timeline.add(Frame(Kind.NAMES, {0xFFFFFFFF: "x", 7: "gemm"}, NOW))
     timeline.add(Frame(Kind.NAMES, {timelines.MOST_NAMES - 1: "last"}, NOW))
@@ -146,7 +146,7 @@ def test_a_name_of_any_id_costs_no_more_than_the_names_there_may_be() -> None:
     assert [timeline.names[i] for i in acts.name_ids] == ["gemm", "last", "", ""]
 
 
-def test_names_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_without_end_are_not_kept(monkeypatch):
     monkeypatch.setattr(timelines, "MOST_NAMES", 1000)
     timeline = Timeline()
     for start in range(0, 5000, 100):
@@ -155,7 +155,7 @@ def test_names_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(timeline.names) == 1000
 
 
-def test_a_clock_that_falls_does_not_blank_a_live_timeline() -> None:
+def test_a_clock_that_falls_does_not_blank_a_live_timeline():
     timeline = Timeline(keep_ns=120 * SECOND)
     timeline.add(Frame(Kind.NAMES, {1: "gemm"}, NOW))
     for at in (NOW, NOW - 3600 * SECOND, NOW - 3599 * SECOND):
@@ -167,7 +167,7 @@ def test_a_clock_that_falls_does_not_blank_a_live_timeline() -> None:
     assert len(acts) == 2 and timeline.names[acts.name_ids[0]] == "gemm"
 
 
-def test_one_frame_of_the_far_future_does_not_blank_a_live_timeline() -> None:
+def test_one_frame_of_the_far_future_does_not_blank_a_live_timeline():
     timeline = Timeline(keep_ns=120 * SECOND)
     timeline.add(Frame(Kind.STATUS, {"says": "hello"}, 1 << 62))
     timeline.add(Frame(Kind.KERNELS, kernels((NOW, NOW + 1000)), NOW))
@@ -175,7 +175,7 @@ def test_one_frame_of_the_far_future_does_not_blank_a_live_timeline() -> None:
     assert timeline.activity_count(Span(NOW, NOW + SECOND)) == 1
 
 
-def test_a_finished_source_is_kept_whole_whatever_its_clock_did() -> None:
+def test_a_finished_source_is_kept_whole_whatever_its_clock_did():
     timeline = Timeline()
     for at in (NOW, NOW - 3600 * SECOND):
         timeline.add(Frame(Kind.KERNELS, kernels((at, at + 1000)), at))

@@ -57,7 +57,7 @@ def _bytes(frames: list[Frame]) -> list[bytes]:
     return [encode(frame) for frame in frames]
 
 
-def test_what_was_written_comes_back(tmp_path: Path) -> None:
+def test_what_was_written_comes_back(tmp_path):
     source = open_source(_write(tmp_path / "a.brrr", _frames()))
     assert isinstance(source, RecordingSource)
     assert (source.info.kind, source.info.pid, source.info.rank) == ("recording", 4711, 2)
@@ -68,7 +68,7 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
     source.close()
 
 
-def test_replay_stops_where_it_is_told_and_starts_again(tmp_path: Path) -> None:
+def test_replay_stops_where_it_is_told_and_starts_again(tmp_path):
     source = RecordingSource(_write(tmp_path / "a.brrr", _frames()))
     early = list(source.frames(400))
     assert [f.sent_ns for f in early] == [100, 100, 300, 400]
@@ -79,9 +79,7 @@ def test_replay_stops_where_it_is_told_and_starts_again(tmp_path: Path) -> None:
     source.close()
 
 
-def test_every_truncation_reads_up_to_the_last_whole_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_truncation_reads_up_to_the_last_whole_frame(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
     data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
     counts = []
@@ -103,7 +101,7 @@ def test_every_truncation_reads_up_to_the_last_whole_frame(
     assert set(counts) == set(range(len(_frames()) + 1))
 
 
-def test_every_damaged_byte_gives_frames_or_a_sentence(tmp_path: Path) -> None:
+def test_every_damaged_byte_gives_frames_or_a_sentence(tmp_path):
     data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
     path = tmp_path / "bad.brrr"
     for at in range(len(data)):
@@ -116,9 +114,7 @@ def test_every_damaged_byte_gives_frames_or_a_sentence(tmp_path: Path) -> None:
             assert fault.message and fault.action
 
 
-def test_a_file_still_being_written_is_readable_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_still_being_written_is_readable_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "_FLUSH_S", 0.0)
     writer = RecordingWriter(tmp_path / "a.brrr")
     for frame in _frames()[:4]:
@@ -134,9 +130,7 @@ def test_a_file_still_being_written_is_readable_and_says_so(
     source.close()
 
 
-def test_frames_reach_the_file_within_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_reach_the_file_within_a_second(tmp_path, monkeypatch):
     now = [50.0]
     monkeypatch.setattr(recording.time, "monotonic", lambda: now[0])
     path = tmp_path / "a.brrr"
@@ -151,7 +145,7 @@ def test_frames_reach_the_file_within_a_second(
     writer.close()
 
 
-def test_an_existing_file_is_never_touched(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_touched(tmp_path):
     path = tmp_path / "run.brrr"
     path.write_bytes(b"precious")
     with pytest.raises(UsageError, match="exists") as fault:
@@ -160,7 +154,7 @@ def test_an_existing_file_is_never_touched(tmp_path: Path) -> None:
     assert path.read_bytes() == b"precious"
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
     for path in (tmp_path / "no" / "such" / "a.brrr", "a\0b"):
         with pytest.raises(BrrrtopError, match="cannot be made"):
             RecordingWriter(path)
@@ -185,9 +179,7 @@ def full_disk() -> Callable[[int], _Disk]:
     return _Disk
 
 
-def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
-    tmp_path: Path, full_disk: Callable[[int], _Disk], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_once_and_leaves_a_readable_file(tmp_path, full_disk, monkeypatch):
     monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
     whole = (_write(tmp_path / "a.brrr", _frames())).stat().st_size
     disk = full_disk(whole - 40)
@@ -207,15 +199,13 @@ def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
     source.close()
 
 
-def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(
-    full_disk: Callable[[int], _Disk],
-) -> None:
+def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(full_disk):
     with pytest.raises(BrrrtopError, match="No space left") as fault:
         RecordingWriter(full_disk(4))
     assert "replayed" not in fault.value.action and "another place" in fault.value.action
 
 
-def test_a_recording_ends_whole_at_the_size_it_may_have(tmp_path: Path) -> None:
+def test_a_recording_ends_whole_at_the_size_it_may_have(tmp_path):
     path = tmp_path / "a.brrr"
     writer = RecordingWriter(path, most_bytes=3 << 20)
     noise = os.urandom
@@ -234,7 +224,7 @@ def test_a_recording_ends_whole_at_the_size_it_may_have(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_recording_that_cannot_even_begin_leaves_no_file_in_the_way(tmp_path: Path) -> None:
+def test_a_recording_that_cannot_even_begin_leaves_no_file_in_the_way(tmp_path):
     path = tmp_path / "run.brrr"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     opened = len(list(Path("/proc/self/fd").iterdir()))
@@ -257,7 +247,7 @@ class _Jammed(_Disk):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_file_that_cannot_be_closed_in_peace_is_a_sentence_too() -> None:
+def test_a_file_that_cannot_be_closed_in_peace_is_a_sentence_too():
     disk = _Jammed(1 << 20)
     writer = RecordingWriter(disk)
     writer.write(_frames()[0])
@@ -268,9 +258,7 @@ def test_a_file_that_cannot_be_closed_in_peace_is_a_sentence_too() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 60])
-def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(
-    tmp_path: Path, size: int
-) -> None:
+def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(tmp_path, size):
     path = tmp_path / "cut.brrr"
     path.write_bytes(_write(tmp_path / "a.brrr", _frames()).read_bytes()[:size])
     opened = len(list(Path("/proc/self/fd").iterdir()))
@@ -281,7 +269,7 @@ def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(
 
 
 @given(st.sampled_from([*wire.DTYPES, Kind.NAMES, 99]), st.data())
-def test_any_payload_comes_back_from_columns_at_its_size(kind: int, data: st.DataObject) -> None:
+def test_any_payload_comes_back_from_columns_at_its_size(kind, data):
     width = wire.DTYPES[kind].itemsize if kind in wire.DTYPES else 1
     count, odd = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 2))
     size = count * width + odd
@@ -290,9 +278,7 @@ def test_any_payload_comes_back_from_columns_at_its_size(kind: int, data: st.Dat
     assert len(turned) == size and by_row(kind, turned) == payload
 
 
-def test_a_recording_of_the_first_format_gives_the_same_and_is_twice_as_large(
-    tmp_path: Path,
-) -> None:
+def test_a_recording_of_the_first_format_gives_the_same_and_is_twice_as_large(tmp_path):
     chance = np.random.default_rng(7)
     rows = _kernels(200, 5000)
     rows["start_ns"] += np.cumsum(chance.integers(2000, 90_000, len(rows)))
@@ -309,7 +295,7 @@ def test_a_recording_of_the_first_format_gives_the_same_and_is_twice_as_large(
     assert now.stat().st_size * 2 < first.stat().st_size
 
 
-def test_real_recordings_of_the_first_format_are_still_read() -> None:
+def test_real_recordings_of_the_first_format_are_still_read():
     """Kept as they were written: nothing of ours writes this format any more."""
     kept = sorted((Path(__file__).parents[1] / "recordings" / "promises").glob("*.brrr"))
     paths = [path for path in kept if path.read_bytes().startswith(b"BRRR\x01\0")]
@@ -322,7 +308,7 @@ def test_real_recordings_of_the_first_format_are_still_read() -> None:
         source.close()
 
 
-def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_by_name(tmp_path):
     data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
     path = tmp_path / "new.brrr"
     path.write_bytes(b"BRRR\x03\x00" + data[6:])
@@ -331,14 +317,14 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     assert fault.value.action == "upgrade brrrtop"
 
 
-def test_a_newer_wire_is_refused(tmp_path: Path) -> None:
+def test_a_newer_wire_is_refused(tmp_path):
     path = _write(tmp_path / "a.brrr", [Frame(Kind.HELLO, {"wire": 99}, 1)])
     with pytest.raises(BadInput, match="newer") as fault:
         open_source(path)
     assert fault.value.action == "upgrade brrrtop"
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_recording_is_refused(tmp_path):
     for number, data in enumerate(
         (b"RIFF1234", b"BR", b"BRRR", b"BRRR\x00\x00\x00\x00", b"BRRR\x01\0\0\0")
     ):
@@ -349,14 +335,14 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
         assert fault.value.action
 
 
-def test_frames_before_any_hello_get_one(tmp_path: Path) -> None:
+def test_frames_before_any_hello_get_one(tmp_path):
     path = _write(tmp_path / "a.brrr", [Frame(Kind.KERNELS, _kernels(200, 3), 300)])
     source = RecordingSource(path)
     assert [f.kind for f in source.frames()] == [Kind.HELLO, Kind.KERNELS, Kind.END]
     source.close()
 
 
-def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) -> None:
+def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path):
     events = [
         e for i in range(30) for e in (launch(i * 9000, 2, i + 1), kernel(i * 9000 + 5, 3, i + 1))
     ]
@@ -375,7 +361,7 @@ def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) ->
     source.close()
 
 
-def test_frames_of_one_reading_are_merged_and_lose_nothing() -> None:
+def test_frames_of_one_reading_are_merged_and_lose_nothing():
     """Eleven frames of marks a second were a third of a recording without bursts."""
     marks = [np.zeros(count, MARK) for count in (3, 2)]
     for table in marks:

@@ -66,7 +66,7 @@ def running(
 
 
 @pytest.mark.parametrize("python", children.interpreters())
-def test_shares_are_those_of_the_programs_own_clock(python: str, tmp_path: Path) -> None:
+def test_shares_are_those_of_the_programs_own_clock(python, tmp_path):
     if not is_readable(python):
         with children.python(children.SLEEPING, python) as one, pytest.raises(Torn):
             Interpreter(processes.read(one.process.pid))
@@ -102,7 +102,7 @@ def test_shares_are_those_of_the_programs_own_clock(python: str, tmp_path: Path)
 
 
 @pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
-def test_garbage_is_no_sample(tmp_path: Path) -> None:
+def test_garbage_is_no_sample(tmp_path):
     chance = random.Random(7)
 
     class Garbled(Interpreter):
@@ -133,7 +133,7 @@ def test_garbage_is_no_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
-def test_what_is_read_and_kept_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_and_kept_has_a_bound(tmp_path, monkeypatch):
     """The trainer decides how deep its stack is, how long its names, lines and files."""
     with running(tmp_path / "train.py", seconds=60) as child:
         number, process = main_thread(child), processes.read(child.process.pid)
@@ -187,7 +187,7 @@ def samples(feed: StackFeed, seconds: float) -> tuple[dict[int, str], list[tuple
 
 @pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
 @pytest.mark.parametrize("case", ["agrees", "another program", "no source"])
-def test_samples_are_marks_as_the_agents_once_both_agree(case: str, tmp_path: Path) -> None:
+def test_samples_are_marks_as_the_agents_once_both_agree(case, tmp_path):
     path = tmp_path / "train.py"
     with running(path, seconds=60) as child:
         number = main_thread(child)
@@ -219,7 +219,7 @@ def test_samples_are_marks_as_the_agents_once_both_agree(case: str, tmp_path: Pa
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
 @pytest.mark.parametrize("kind", ["secret", "pipe"])
-def test_source_is_read_with_the_rights_of_the_trainer(kind: str) -> None:
+def test_source_is_read_with_the_rights_of_the_trainer(kind):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "theirs.py")
         Path(folder).chmod(0o755)

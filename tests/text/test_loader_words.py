@@ -15,12 +15,12 @@ from tests.tui import snapshots
         (2_730_000_000, "273 ms each on average, median 111 ms, longest 1.94 s"),
     ],
 )
-def test_a_median_far_from_the_mean_does_not_speak_alone(total_ns: int, text: str) -> None:
+def test_a_median_far_from_the_mean_does_not_speak_alone(total_ns, text):
     row = LoaderRow("DataLoader", 10, 10_000_000_000, total_ns, 111_000_000, 0, 1_940_000_000)
     assert loader.waits(row, brief=True) == f"for 10 batches: {text}"
 
 
-def test_the_kind_is_read_off_the_name() -> None:
+def test_the_kind_is_read_off_the_name():
     names = {
         snapshots.LOADER.name: "DataLoader of Images",
         "DataLoader(num_workers=2)": "DataLoader",

@@ -2,7 +2,6 @@
 
 import ast
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_git_takes_the_patch_and_only_the_edit_is_in_it(edit: str, tmp_path: Path) -> None:
+def test_git_takes_the_patch_and_only_the_edit_is_in_it(edit, tmp_path):
     made = patch(PROGRAM, "job/train.py", edit, "DataLoader(..., num_workers=15)", near=15)
     file = tmp_path / "job" / "train.py"
     file.parent.mkdir()
@@ -78,6 +77,6 @@ def test_git_takes_the_patch_and_only_the_edit_is_in_it(edit: str, tmp_path: Pat
         ("tf32", "x = (\n", "cannot parse"),
     ],
 )
-def test_what_is_not_safe_is_refused_with_the_reason(edit: str, program: str, reason: str) -> None:
+def test_what_is_not_safe_is_refused_with_the_reason(edit, program, reason):
     with pytest.raises(CannotEdit, match=reason):
         patch(program, "a.py", edit)

@@ -45,7 +45,7 @@ def _hostile(folder: Path, text: str) -> Path:
 
 @WHOLE
 @given(lines)
-def test_a_recording_lets_nothing_into_a_snapshot(tmp_path: Path, text: str) -> None:
+def test_a_recording_lets_nothing_into_a_snapshot(tmp_path, text):
     snapshot = analyzed(_hostile(tmp_path, text))
     assert snapshot.estimate is not None
     assert not harm("".join(strings_in(snapshot)), allowed="")
@@ -53,9 +53,7 @@ def test_a_recording_lets_nothing_into_a_snapshot(tmp_path: Path, text: str) -> 
 
 @WHOLE
 @given(lines)
-def test_no_report_has_any_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_no_report_has_any_of_it(tmp_path, capsys, text):
     path = str(_hostile(tmp_path, text))
     for command in (["analyze"], ["analyze", "--json"], ["compare", path], ["replay", "--once"]):
         assert main([command[0], path, *command[1:]]) == 0
@@ -66,7 +64,7 @@ def test_no_report_has_any_of_it(
 
 @WHOLE
 @given(texts)
-def test_no_screen_shows_any_of_it_were_it_let_in(text: str) -> None:
+def test_no_screen_shows_any_of_it_were_it_let_in(text):
     asyncio.run(_through_all_screens(_with(text)))
 
 
@@ -128,7 +126,7 @@ def _without_our_own(data: str) -> str:
     )
 
 
-def test_the_picker_shows_no_command_line_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picker_shows_no_command_line_as_it_came(monkeypatch):
     own = processes.read(processes.read(1).pid)
     trainers = [
         Candidate(
@@ -147,7 +145,7 @@ def test_the_picker_shows_no_command_line_as_it_came(monkeypatch: pytest.MonkeyP
 
 
 @given(texts)
-def test_no_line_of_narration_and_no_question_has_any_of_it(text: str) -> None:
+def test_no_line_of_narration_and_no_question_has_any_of_it(text):
     stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", stderr)
@@ -158,7 +156,7 @@ def test_no_line_of_narration_and_no_question_has_any_of_it(text: str) -> None:
 
 
 @given(texts)
-def test_no_failure_has_any_of_it(text: str) -> None:
+def test_no_failure_has_any_of_it(text):
     from brrrtop.cli import main as command
 
     stderr = io.StringIO()
@@ -175,9 +173,7 @@ def test_no_failure_has_any_of_it(text: str) -> None:
 
 @WHOLE
 @given(lines.filter(lambda text: "\0" not in text))
-def test_no_file_name_on_the_command_line_comes_back(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_no_file_name_on_the_command_line_comes_back(capsys, text):
     for words in (
         ["analyze", f"no{text}file"],
         ["analyze", "x", f"--{text}"],
@@ -189,7 +185,7 @@ def test_no_file_name_on_the_command_line_comes_back(
         assert not harm(captured.out + captured.err)
 
 
-def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:
+def test_a_trace_with_hostile_names_is_judged_clean(tmp_path):
     from tests.session.handmade import GPU, kernel, launch, op, text_of
 
     evil = "".join(sign for sign in ALL if sign not in "\n\r")
@@ -217,7 +213,7 @@ def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:
     assert not harm("".join(strings_in(analyzed(path))), allowed="")
 
 
-def test_json_for_machines_has_the_clean_names(tmp_path: Path, capsys: Any) -> None:
+def test_json_for_machines_has_the_clean_names(tmp_path, capsys):
     path = _hostile(tmp_path, "\x1b[2J\u202e")
     assert main(["analyze", str(path), "--json", "--once"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -1,7 +1,5 @@
 """Samples and kernels are put on one clock by what both say, or not at all."""
 
-from __future__ import annotations
-
 import tracemalloc
 from itertools import pairwise
 
@@ -34,7 +32,7 @@ def training(steps: int = 6, gap_ns: int = 0, seed: int = 0) -> Activities:
 
 def sampled(
     acts: Activities, names: tuple[str, ...], offset_ns: int, *, interval: int = 200 * US,
-    noise: float = 0.02, drift: float = 0.0, late_ns: int = 700 * US, seed: int = 1,
+    noise: float = 0.02, late_ns: int = 700 * US, seed: int = 1,
 ) -> Samples:  # fmt: skip
     """What counters would show, on a clock to which `offset_ns` has to be added."""
     edges = np.arange(0, int(acts.ends_ns.max()), interval)
@@ -48,11 +46,11 @@ def sampled(
         read.append(value.reshape(-1, interval // US).mean(axis=1))
     rng = np.random.default_rng(seed)
     tensor, dram = (np.clip(r + rng.normal(0, noise, len(r)), 0, 1) for r in read)
-    own = edges - offset_ns + np.rint(edges * -drift).astype(np.int64)
+    own = edges - offset_ns
     size, nothing = len(tensor), np.full(len(tensor), np.nan)
     return Samples(
         own[:-1], own[1:], np.full(size, offset_ns + late_ns), np.zeros(size, np.int32),
-        nothing, nothing, tensor, dram, nothing,
+        nothing, nothing, tensor, dram,
     )  # fmt: skip
 
 
@@ -114,18 +112,6 @@ def bursts(acts: Activities, count: int = 4) -> list[Span]:
     whole = span(acts).t1_ns
     edges = [whole * i // count for i in range(count + 1)]
     return [Span(low, low + (high - low) // 3) for low, high in pairwise(edges)]
-
-
-def test_a_drift_between_bursts_is_followed() -> None:
-    acts = training(60)
-    placed = SampleClock().placed(
-        sampled(acts, NAMES, BEHIND_NS, drift=60e-6), acts, bursts(acts, 8)
-    )
-    known = np.isfinite(placed.errors_ns)
-    host = placed.starts_ns + placed.offsets_ns
-    true = placed.starts_ns - placed.starts_ns[0]
-    assert known.mean() > 0.3
-    assert np.abs(host - np.rint(true / (1 - 60e-6)))[known].max() < 30 * US
 
 
 def test_a_burst_that_shows_no_offset_takes_that_of_its_neighbours() -> None:

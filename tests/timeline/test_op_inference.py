@@ -38,11 +38,11 @@ FLASH = (
         ),
     ],
 )
-def test_the_element_type_is_what_the_kernel_is_called_after(kernel: str, kind: str) -> None:
+def test_the_element_type_is_what_the_kernel_is_called_after(kernel, kind):
     assert type_of(kernel) == kind
 
 
-def test_an_op_whose_type_nobody_knows_or_without_shapes_is_no_evidence() -> None:
+def test_an_op_whose_type_nobody_knows_or_without_shapes_is_no_evidence():
     product = OpSignature("aten::mm", ((64, 64), (64, 64)))
     assert signature(product, "my_own_kernel", []) is None
     assert signature(OpSignature("aten::_foreach_add_", ((), ())), POINTWISE[0], []) is None
@@ -58,7 +58,7 @@ HALVED = _conv("convolution_backward", (32, 128, 28, 28), IMAGE, WEIGHT)
 KEPT = _conv("convolution_backward", (32, 128, 56, 56), IMAGE, WEIGHT)
 
 
-def test_a_convolution_is_as_large_as_the_gradient_that_comes_back() -> None:
+def test_a_convolution_is_as_large_as_the_gradient_that_comes_back():
     op = signature(FORWARD, FPROP, [HALVED, _conv("convolution_backward", (1,), (1,), (1,))])
     assert op is not None
     work = work_of(op)
@@ -68,7 +68,7 @@ def test_a_convolution_is_as_large_as_the_gradient_that_comes_back() -> None:
     assert back is not None and work_of(back).flop == work.flop  # type: ignore[union-attr]
 
 
-def test_a_convolution_with_two_strides_or_none_known_is_no_evidence() -> None:
+def test_a_convolution_with_two_strides_or_none_known_is_no_evidence():
     assert signature(FORWARD, FPROP, [HALVED, KEPT]) is None
     assert signature(FORWARD, FPROP, []) is None
     larger = _conv("convolution_backward", (32, 64, 112, 112), IMAGE, (64, 64, 3, 3))
@@ -77,7 +77,7 @@ def test_a_convolution_with_two_strides_or_none_known_is_no_evidence() -> None:
     assert signature(transposed, FPROP, [HALVED]) is None
 
 
-def test_attention_is_taken_for_causal_unless_its_name_says_otherwise() -> None:
+def test_attention_is_taken_for_causal_unless_its_name_says_otherwise():
     heads = (8, 16, 1024, 64)
     op = OpSignature("aten::_scaled_dot_product_flash_attention", (heads, heads, heads, (), ()))
     flops = []
@@ -95,7 +95,7 @@ def test_attention_is_taken_for_causal_unless_its_name_says_otherwise() -> None:
     assert flops[0] == flops[1] == flops[2] == flops[3] / 2 == flops[4] / 2
 
 
-def test_products_that_compiled_code_calls_end_with_their_output() -> None:
+def test_products_that_compiled_code_calls_end_with_their_output():
     for op, inner in (
         (
             OpSignature("aten::addmm", ((256,), (32, 64), (64, 256), (), (), (32, 256))),
@@ -135,21 +135,19 @@ INTO = (
         (COPY.format("float"), "c10::BFloat16", ("float", "float")),
     ],
 )
-def test_copies_that_convert_have_two_types(
-    kernel: str, half: str | None, types: tuple[str, str]
-) -> None:
+def test_copies_that_convert_have_two_types(kernel, half, types):
     op = OpSignature("aten::copy_", ((64, 64), (64, 64), ()))
     known = signature(op, kernel, [], half)
     assert known is not None and known.types[:2] == types
 
 
-def test_the_type_of_a_step_is_the_one_that_its_kernels_name() -> None:
+def test_the_type_of_a_step_is_the_one_that_its_kernels_name():
     assert half_of([GEMM, POINTWISE[0], CUDNN_ATTENTION]) == "c10::BFloat16"
     assert half_of([GEMM, SGEMM]) is None
     assert half_of([POINTWISE[0], COPY.format("c10::Half")]) is None
 
 
-def test_a_convolution_of_rows_is_run_as_one_of_images_a_pixel_high() -> None:
+def test_a_convolution_of_rows_is_run_as_one_of_images_a_pixel_high():
     forward = _conv("cudnn_convolution", (16, 64, 1, 16000), (256, 64, 1, 1))
     back = _conv("convolution_backward", (16, 256, 16000), (16, 64, 16000), (256, 64, 1))
     op_signature = signature(forward, FPROP, [forward, back])

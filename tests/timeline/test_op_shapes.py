@@ -1,7 +1,6 @@
 """The shapes of one step are evidence for the kernels of all others, and that step for nothing."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ def _of(*kernels: object) -> list[object]:
     return [one.dims for one in kernels]  # type: ignore[attr-defined]
 
 
-def test_kernels_before_and_after_get_the_op_of_their_place() -> None:
+def test_kernels_before_and_after_get_the_op_of_their_place():
     trainer = Trainer().steps(4).pause().steps(6, shapes=3).pause().steps(4)
     timeline = _read(trainer)
     dims = _dims(_window(timeline))
@@ -58,12 +57,12 @@ def test_kernels_before_and_after_get_the_op_of_their_place() -> None:
     assert {g.precision for g in judged.facts.labels.groups} == {"bf16"}, "the kernel's name tells"
 
 
-def test_without_the_recording_the_same_kernels_rest_on_their_names() -> None:
+def test_without_the_recording_the_same_kernels_rest_on_their_names():
     judged = _judged(_read(Trainer().steps(4).pause().steps(6).pause().steps(4)))
     assert "L2" not in judged.estimate.evidence_shares
 
 
-def test_the_step_that_was_recorded_is_in_no_statistic() -> None:
+def test_the_step_that_was_recorded_is_in_no_statistic():
     plain = _judged(_read(Trainer().steps(6).pause().steps(3))).estimate
     slowed = _judged(_read(Trainer().steps(6).pause().steps(6, shapes=3, slow=40))).estimate
     assert slowed.steps.step_ns == STEP_NS
@@ -76,7 +75,7 @@ def test_the_step_that_was_recorded_is_in_no_statistic() -> None:
     assert kernels == [round(count) * len(STEP) for count in steps]
 
 
-def test_a_step_of_another_length_lends_its_ops_only_where_the_count_agrees() -> None:
+def test_a_step_of_another_length_lends_its_ops_only_where_the_count_agrees():
     other = (FORWARD, ADD, DEEP, FORWARD, GRADIENT, GRADIENT)
     trainer = Trainer().steps(5, shapes=2).pause().steps(3, step=other)
     judged = _judged(_read(trainer))
@@ -84,7 +83,7 @@ def test_a_step_of_another_length_lends_its_ops_only_where_the_count_agrees() ->
     assert late == [None if one is ADD else one.dims for one in other] * 3
 
 
-def test_a_kernel_that_was_not_in_the_recorded_step_has_no_op() -> None:
+def test_a_kernel_that_was_not_in_the_recorded_step_has_no_op():
     larger = tuple(
         one if one is not FORWARD else type(one)(one.name, one.op, one.dims, 2_640) for one in STEP
     )
@@ -94,19 +93,19 @@ def test_a_kernel_that_was_not_in_the_recorded_step_has_no_op() -> None:
                                              for one in larger] * 2  # fmt: skip
 
 
-def test_steps_that_tracing_cut_are_read_from_the_end_that_was_seen() -> None:
+def test_steps_that_tracing_cut_are_read_from_the_end_that_was_seen():
     trainer = Trainer().steps(5, shapes=2).pause().steps(4, skip_first=3, keep_last=4)
     late = _dims(_window(_read(trainer)))[-(2 * len(STEP) + 8) :]
     assert late == _of(*STEP[3:], *STEP, *STEP, *STEP[:4])
 
 
-def test_a_host_far_ahead_of_its_device_changes_nothing() -> None:
+def test_a_host_far_ahead_of_its_device_changes_nothing():
     trainer = Trainer(lead_ns=15 * STEP_NS).steps(6).pause().steps(6, shapes=3).pause().steps(6)
     result = Counter(_dims(_window(_read(trainer))))
     assert None not in result and result[DEEP.dims] == 12
 
 
-def test_the_backward_thread_is_known_by_its_launches() -> None:
+def test_the_backward_thread_is_known_by_its_launches():
     judged = _judged(_read(Trainer().steps(5, shapes=2).pause().steps(3)))
     assert Counter(_dims(judged.facts.window)[-3 * len(STEP) :])[GRADIENT.dims] == 6
 
@@ -125,7 +124,7 @@ def test_the_backward_thread_is_known_by_its_launches() -> None:
         ),
     ],
 )
-def test_a_recording_that_cannot_be_joined_says_so(trainer: Trainer, says: str) -> None:
+def test_a_recording_that_cannot_be_joined_says_so(trainer, says):
     session = Session(MemorySource(trainer.frames))
     snapshot = session.advance(trainer.now_ns + SECOND)
     message = [event.says for event in snapshot.events if event.kind == "shapes"]
@@ -133,7 +132,7 @@ def test_a_recording_that_cannot_be_joined_says_so(trainer: Trainer, says: str) 
     assert not snapshot.estimate or "L2" not in snapshot.estimate.evidence_shares
 
 
-def test_ops_that_come_after_the_burst_are_used_at_once_and_told_once() -> None:
+def test_ops_that_come_after_the_burst_are_used_at_once_and_told_once():
     trainer = Trainer().steps(4).pause(60).steps(6, shapes=3, late_ns=SECOND // 2)
     session = Session(MemorySource(trainer.frames))
     before = session.advance(trainer.now_ns - SECOND // 4)
@@ -145,7 +144,7 @@ def test_ops_that_come_after_the_burst_are_used_at_once_and_told_once() -> None:
     assert message == ["shapes of one step recorded: 7 ops, 100% of kernel time now L2"]
 
 
-def test_a_second_recording_replaces_the_first() -> None:
+def test_a_second_recording_replaces_the_first():
     longer = (*STEP, ADD)
     trainer = Trainer().steps(5, shapes=2).pause().steps(5, shapes=2, step=longer).pause()
     trainer.steps(3, step=longer)
@@ -153,7 +152,7 @@ def test_a_second_recording_replaces_the_first() -> None:
     assert _dims(judged.facts.window)[-3 * len(longer) :] == _of(*longer) * 3
 
 
-def test_a_recording_of_it_replays_to_the_same(tmp_path: Path) -> None:
+def test_a_recording_of_it_replays_to_the_same(tmp_path):
     trainer = Trainer().steps(4).pause(60).steps(6, shapes=3).pause(60).steps(4)
     file = tmp_path / "run.brrr"
     with RecordingWriter(file) as writer:
@@ -164,7 +163,7 @@ def test_a_recording_of_it_replays_to_the_same(tmp_path: Path) -> None:
     assert snapshot.estimate.evidence_shares["L2"] == pytest.approx(1.0)
 
 
-def test_shapes_of_one_live_step_place_the_products_of_all_steps_under_the_roof() -> None:
+def test_shapes_of_one_live_step_place_the_products_of_all_steps_under_the_roof():
     estimate = analyzed(scenarios()["healthy"]).estimate
     placed = [one for one in estimate.kernels if one.flop_per_s and one.bytes_per_s]
     assert sum(one.share for one in placed) > 0.6

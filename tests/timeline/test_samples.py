@@ -26,7 +26,6 @@ def rows(start_ns: int, count: int, device: int = 0) -> np.ndarray:
     result["device"] = device
     for place, column in enumerate(SAMPLE_COLUMNS):
         result[column] = place / 10
-    result["issue"] = np.nan
     return result
 
 
@@ -80,7 +79,6 @@ def test_a_window_holds_the_samples_of_its_device_and_time_in_order() -> None:
     assert samples.starts_ns[0] == 120 * MS - BEHIND_NS
     assert (samples.offsets_ns == BEHIND_NS).all()
     assert (samples.dram == np.float32(0.2)).all()
-    assert np.isnan(samples.issue).all()
 
 
 def test_nobody_sampled_is_not_the_same_as_no_samples_here() -> None:

@@ -18,7 +18,7 @@ def gauges(frame: int) -> Gauges:
     return Gauges(times, np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int64), times * 1.0)
 
 
-def test_small_chunks_become_few_and_hold_the_same_rows() -> None:
+def test_small_chunks_become_few_and_hold_the_same_rows():
     track = Track(Gauges)
     for frame in range(FRAMES):
         table = gauges(frame)
@@ -34,7 +34,7 @@ def test_small_chunks_become_few_and_hold_the_same_rows() -> None:
     assert kept.max() == times.max() and kept.min() > BEGIN_NS + 1500 * MS
 
 
-def test_a_window_has_no_reading_of_after_its_end() -> None:
+def test_a_window_has_no_reading_of_after_its_end():
     timeline = Timeline()
     for at in range(4 * MANY):
         row = np.array([(BEGIN_NS + at * MS, 50.0, 0, int(Metric.TEMPERATURE_C))], GAUGE)

@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize(("tier", "judged_s"), [("bursts", 42), ("continuous", 10)])
-def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s: int) -> None:
+def test_tracing_without_pauses_is_judged_by_its_last_window(tier, judged_s):
     timeline = Timeline()
     for frame in Run().steps(3_000).frames:
         timeline.add(frame)
@@ -33,9 +33,7 @@ def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s
 @pytest.mark.parametrize(
     ("later_ms", "idle_ms"), [(0, 0), (900, 0), (1_100, 1_100), (5_000, 5_000)]
 )
-def test_a_short_pause_at_the_end_may_not_have_been_reported_yet(
-    later_ms: int, idle_ms: int
-) -> None:
+def test_a_short_pause_at_the_end_may_not_have_been_reported_yet(later_ms, idle_ms):
     timeline, run = Timeline(), Run().steps(20)
     for frame in run.frames:
         timeline.add(frame)
@@ -44,7 +42,7 @@ def test_a_short_pause_at_the_end_may_not_have_been_reported_yet(
     assert span is not None and span.t1_ns - timeline.last_ns == idle_ms * 1_000_000
 
 
-def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
+def test_calls_of_a_burst_before_the_window_launch_nothing_in_it():
     """Ids start anew with each burst, and not every activity has its call recorded."""
     timeline = Timeline()
     for number in range(3):
@@ -60,7 +58,7 @@ def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
     assert int(window.calls.starts_ns.min()) >= T0_NS + 2 * SECOND
 
 
-def test_a_trace_whose_clock_begins_with_it_keeps_its_first_call() -> None:
+def test_a_trace_whose_clock_begins_with_it_keeps_its_first_call():
     timeline = Timeline()
     rows = np.zeros(2, CALL)
     rows["start_ns"], rows["end_ns"] = (0, 100), (50, 150)
@@ -80,7 +78,7 @@ def looked_at_once(stepped: bool) -> list[Frame]:
     return [*frames, Frame(Kind.OBSERVED, traced, run.now_ns)]
 
 
-def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
+def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come():
     frames = looked_at_once(stepped=True)
     later = Run(T0_NS + 5 * SECOND).steps(3)
     traced = np.array([(T0_NS + 5 * SECOND, later.now_ns, 0, 0)], OBSERVED)
@@ -94,7 +92,7 @@ def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
     assert judged.steps.count == 3
 
 
-def test_a_part_of_a_step_must_do_where_nothing_better_comes() -> None:
+def test_a_part_of_a_step_must_do_where_nothing_better_comes():
     unseen = Session(MemorySource(looked_at_once(stepped=False)))
     assert unseen.advance(T0_NS + SECOND // 2).estimate is not None
     goes_on = Frame(Kind.STATUS, {"state": "ready"}, T0_NS + 20 * SECOND)
@@ -105,7 +103,7 @@ def test_a_part_of_a_step_must_do_where_nothing_better_comes() -> None:
     assert done.advance().estimate is not None, "a file that ends there has no more to come"
 
 
-def test_the_steps_around_one_burst_tell_the_pace_of_a_trainer_that_nobody_records() -> None:
+def test_the_steps_around_one_burst_tell_the_pace_of_a_trainer_that_nobody_records():
     """In the burst each step of 4 ms takes 6; nothing else is traced."""
     run = Run().steps(5)
     timeline = Timeline()

@@ -55,7 +55,7 @@ class MadeUp:
                       lambda _: None, lambda: self.now_s)  # fmt: skip
 
 
-def test_the_foretold_best_comes_first_a_foretold_loss_last_and_the_base_in_between() -> None:
+def test_the_foretold_best_comes_first_a_foretold_loss_last_and_the_base_in_between():
     program = MadeUp({})
     program.trials(predicted={"fused-optimizer": 0.3, "tf32": 0.2, "compile": -0.2}).conduct()
     assert program.runs[:3] == ["base", "fused-optimizer", "tf32"]
@@ -63,7 +63,7 @@ def test_the_foretold_best_comes_first_a_foretold_loss_last_and_the_base_in_betw
     assert program.runs[4] == "base" and program.runs[8] == "base"
 
 
-def test_the_best_pair_is_tried_and_must_be_better_than_its_halves() -> None:
+def test_the_best_pair_is_tried_and_must_be_better_than_its_halves():
     shares = {"bf16": 0.6, "tf32": 0.7, "channels-last": 0.8, "bf16+channels-last": 0.5}
     program = MadeUp(shares)
     report = program.trials().conduct()
@@ -74,14 +74,14 @@ def test_the_best_pair_is_tried_and_must_be_better_than_its_halves() -> None:
     assert again.best == ("bf16",)
 
 
-def test_a_pair_of_winners_that_loses_is_tried_again() -> None:
+def test_a_pair_of_winners_that_loses_is_tried_again():
     """An MLP won 41 and 14 % and took twice as long with both: its threads were in each other's way."""
     program = MadeUp({"bf16": 0.6, "channels-last": 0.8, "bf16+channels-last": 2.1})
     program.trials().conduct()
     assert program.runs[-3:] == ["bf16+channels-last", "bf16+channels-last", "base"]
 
 
-def test_a_pair_of_a_loader_that_has_workers_now() -> None:
+def test_a_pair_of_a_loader_that_has_workers_now():
     program = MadeUp({"loader-workers": 0.5, "double-batch": 0.2})
     report = program.trials().conduct()
     assert "loader-workers+loader-persistent" in program.runs
@@ -89,21 +89,21 @@ def test_a_pair_of_a_loader_that_has_workers_now() -> None:
     assert next(row for row in report.edits if row.edit == "double-batch").changes_numbers
 
 
-def test_a_failure_is_a_row_and_no_winner() -> None:
+def test_a_failure_is_a_row_and_no_winner():
     report = MadeUp({"compile": 0.0}).trials(edits=("compile", "bf16")).conduct()
     failed = report.edits[-1]
     assert (failed.edit, failed.fault, failed.measured) == ("compile", "RuntimeError: no", None)
     assert report.best == ()
 
 
-def test_compilation_is_paid_back_by_steps() -> None:
+def test_compilation_is_paid_back_by_steps():
     row = MadeUp({"compile": 0.8}).trials(edits=("compile",)).conduct().edits[0]
     assert row.compile_s == pytest.approx(6.0)
     assert row.pays_back_steps == pytest.approx(300)
     assert MadeUp({"bf16": 0.8}).trials(edits=("bf16",)).conduct().edits[0].compile_s is None
 
 
-def test_drift_of_the_machine_widens_the_interval_and_wins_nothing() -> None:
+def test_drift_of_the_machine_widens_the_interval_and_wins_nothing():
     report = MadeUp({}, drift=0.05).trials(edits=("bf16",)).conduct()
     row = report.edits[0]
     assert report.base is not None and report.base.drift == pytest.approx(0.1 / 1.05)
@@ -111,7 +111,7 @@ def test_drift_of_the_machine_widens_the_interval_and_wins_nothing() -> None:
     assert report.best == ()
 
 
-def test_the_budget_leaves_time_for_a_last_base_run() -> None:
+def test_the_budget_leaves_time_for_a_last_base_run():
     program = MadeUp({})
     report = program.trials(budget_s=65.0).conduct()
     assert program.now_s <= 65.0
@@ -123,16 +123,14 @@ def test_the_budget_leaves_time_for_a_last_base_run() -> None:
     ("waits", "skipped", "tried"),
     [(0.95, "bf16", "loader-workers"), (0.01, "loader-workers", "bf16")],
 )
-def test_what_cannot_gain_is_not_tried_unless_it_is_asked_for(
-    waits: float, skipped: str, tried: str
-) -> None:
+def test_what_cannot_gain_is_not_tried_unless_it_is_asked_for(waits, skipped, tried):
     program = MadeUp({}, waits=waits)
     report = program.trials().conduct()
     assert skipped in report.skipped and skipped not in program.runs and tried in program.runs
     assert skipped in [row.edit for row in program.trials(edits=(skipped,)).conduct().edits]
 
 
-def test_interrupted_it_reports_what_was_measured() -> None:
+def test_interrupted_it_reports_what_was_measured():
     class Interrupted(MadeUp):
         def run(self, edits: Sequence[str], *rest: object) -> Outcome:  # type: ignore[override]
             if len(self.runs) == 2:
@@ -144,7 +142,7 @@ def test_interrupted_it_reports_what_was_measured() -> None:
     assert trials.interrupted and [row.edit for row in report.edits] == ["bf16"]
 
 
-def test_a_program_that_cannot_be_measured_is_an_error() -> None:
+def test_a_program_that_cannot_be_measured_is_an_error():
     class Broken(MadeUp):
         def run(self, *_: object) -> Outcome:
             return Outcome(None, None, "ModuleNotFoundError: No module named 'x'", 1.0)

@@ -48,7 +48,7 @@ def measured(folder: Path, marks: list[dict[str, Any]], seconds: float = 2.0) ->
     return result
 
 
-def test_warm_up_and_compilation_are_no_part_of_the_pace(tmp_path: Path) -> None:
+def test_warm_up_and_compilation_are_no_part_of_the_pace(tmp_path):
     marks = steps([5000, 900, 400, *[20] * 300])
     for mark in marks:
         mark["graphs"] = 2 if mark["n"] >= 60 else 1
@@ -62,9 +62,7 @@ def test_warm_up_and_compilation_are_no_part_of_the_pace(tmp_path: Path) -> None
     assert window is not None and marks[window.first]["n"] >= 60 + 50
 
 
-def test_graphs_that_are_recorded_on_and_on_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_that_are_recorded_on_and_on_are_told(tmp_path, monkeypatch):
     marks = steps([20.0] * 400)
     for mark in marks:
         mark["recorded"] = 2 if mark["n"] <= 200 else mark["n"]
@@ -82,19 +80,19 @@ def test_graphs_that_are_recorded_on_and_on_are_told(
     assert recorded_graphs() == 7
 
 
-def test_steps_that_get_quicker_for_long_are_not_measured_on_the_way(tmp_path: Path) -> None:
+def test_steps_that_get_quicker_for_long_are_not_measured_on_the_way(tmp_path):
     falling = [100 * 0.93**at for at in range(40)]
     assert measured(tmp_path, steps(falling + [5.0] * 800)).step_ns < 6e6
 
 
-def test_the_clock_of_the_gpu_counts_where_the_host_runs_ahead(tmp_path: Path) -> None:
+def test_the_clock_of_the_gpu_counts_where_the_host_runs_ahead(tmp_path):
     marks = steps([1.0] * 5000)
     for mark in marks:
         mark["d"] = mark["n"] * 10_000_000
     assert measured(tmp_path, marks).step_ns == pytest.approx(10e6)
 
 
-def test_the_interval_holds_the_truth_nineteen_times_of_twenty(tmp_path: Path) -> None:
+def test_the_interval_holds_the_truth_nineteen_times_of_twenty(tmp_path):
     random = np.random.default_rng(1)
     hits = 0
     for _ in range(60):
@@ -107,7 +105,7 @@ def test_the_interval_holds_the_truth_nineteen_times_of_twenty(tmp_path: Path) -
     assert high - low < 0.4
 
 
-def test_twice_the_batch_is_judged_by_the_sample(tmp_path: Path) -> None:
+def test_twice_the_batch_is_judged_by_the_sample(tmp_path):
     base = measured(tmp_path, steps([20.0] * 400))
     doubled = steps([30.0] * 400)
     for mark in doubled:
@@ -115,7 +113,7 @@ def test_twice_the_batch_is_judged_by_the_sample(tmp_path: Path) -> None:
     assert saving(measured(tmp_path, doubled), base)[0] == pytest.approx(0.25)
 
 
-def test_an_evaluation_is_no_part_of_the_steps(tmp_path: Path) -> None:
+def test_an_evaluation_is_no_part_of_the_steps(tmp_path):
     marks = steps([20.0] * 400, d=0)
     for mark in marks:
         mark["d"] = mark["t"] - 5
@@ -135,7 +133,7 @@ def test_an_evaluation_is_no_part_of_the_steps(tmp_path: Path) -> None:
     assert result.samples == 4 and result.waits == pytest.approx(whole.waits)
 
 
-def test_of_several_ranks_rank_0_is_read_and_half_a_line_waits(tmp_path: Path) -> None:
+def test_of_several_ranks_rank_0_is_read_and_half_a_line_waits(tmp_path):
     trace_of(tmp_path, steps([10.0] * 5), rank="1")
     trace = trace_of(tmp_path, steps([20.0] * 5), rank="0")
     with (tmp_path / "0.jsonl").open("a") as file:
@@ -149,7 +147,7 @@ def test_of_several_ranks_rank_0_is_read_and_half_a_line_waits(tmp_path: Path) -
     assert trace.header is not None and trace.header.rank == "0"
 
 
-def test_slow_steps_end_with_what_there_is(tmp_path: Path) -> None:
+def test_slow_steps_end_with_what_there_is(tmp_path):
     window = find_window(steps([3000.0] * 12), 1.0)
     assert window == Window(4, 7, True)
     assert find_window(steps([3000.0] * 3), 1.0) is None
@@ -164,16 +162,14 @@ def losses(scale: float, noise: float = 0.0) -> Iterator[tuple[int, float]]:
     ("edited", "noise", "changes"),
     [(1.0, 0.0, False), (1.0005, 0.0, False), (1.02, 0.0, True), (1.02, 0.02, False)],
 )
-def test_a_loss_beyond_the_noise_of_the_base_runs_is_noticed(
-    edited: float, noise: float, changes: bool
-) -> None:
+def test_a_loss_beyond_the_noise_of_the_base_runs_is_noticed(edited, noise, changes):
     bases = [dict(losses(1.0, noise)), dict(losses(1.0 + noise, noise))]
     difference, beyond = loss_difference(dict(losses(edited)), bases)
     assert difference is not None
     assert beyond is changes
 
 
-def test_a_loss_that_is_no_number_any_more_is_beyond_noise_and_one_base_has_none() -> None:
+def test_a_loss_that_is_no_number_any_more_is_beyond_noise_and_one_base_has_none():
     base = dict(losses(1.0))
     assert loss_difference({**base, 39: math.nan}, [base, base]) == (None, True)
     assert loss_difference(dict(losses(2.0)), [base])[1] is False

@@ -19,9 +19,7 @@ HEADER = Header(1, "/", (), "step", 0, Facts({}, {}), gpu="H100")
 TRAINER = Path(__file__).parents[1] / "live" / "shaped_training.py"
 
 
-def test_the_watched_run_gives_what_if_rows_and_ends(
-    tracing: None, built: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_watched_run_gives_what_if_rows_and_ends(tracing, built, monkeypatch):
     pytest.importorskip("torch")
     verb = import_module("brrrtop.cli.commands.try")
     environment = launch.environment

@@ -72,7 +72,7 @@ def left_behind() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_is_left(monkeypatch) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     for name in ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(folder))
@@ -93,9 +93,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ["sleep 0.1; {mark} exec sleep 61.7", "{mark} sh -c 'env -i sleep 61.7 & sleep 60'"],
     ids=["after we were killed", "without an environment"],
 )
-def test_the_guardian_ends_what_is_being_started_and_what_it_started(
-    monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
+def test_the_guardian_ends_what_is_being_started_and_what_it_started(monkeypatch, start):
     monkeypatch.setattr(guardian, "INTERRUPT_S", 3.0)
     with subprocess.Popen(
         ["sh", "-c", "echo; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -112,7 +110,7 @@ def test_the_guardian_ends_what_is_being_started_and_what_it_started(
         other.communicate(b"\n")
 
 
-def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the_same() -> None:
+def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the_same():
     """A step sleeps for 0.2 s in its loader and computes for some milliseconds: how busy the machine is
     does not matter to the ratio."""
     script = [*EXAMPLE, "--batch", "2", "--takes", "0.1"]
@@ -130,7 +128,7 @@ def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the
     assert [one for one in paths(report) if not any(is_named(one, p) for p in patterns)] == []
 
 
-def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -> None:
+def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path):
     command = [one for one in COMMAND if one != "--yes"]
     done = subprocess.run(
         [*command, "--", "touch", str(tmp_path / "ran")],
@@ -142,8 +140,8 @@ def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path: Path) -
 
 
 def test_edits_that_fail_or_change_the_loss_are_rows_and_a_scratch_folder_takes_what_is_saved(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     more = "torch.save(model.state_dict(), 'best.pt'); torch.load('best.pt')"
     more += "\n    if optimizer.defaults['fused']: raise ValueError('not fused, please')"
     a_loop(tmp_path, more=more)
@@ -163,10 +161,10 @@ def test_edits_that_fail_or_change_the_loss_are_rows_and_a_scratch_folder_takes_
 @pytest.mark.parametrize(
     ("steps", "says"), [(2, "no step was seen"), (50, "ended by itself after")]
 )
-def test_a_program_that_cannot_be_measured_says_why(tmp_path: Path, steps: int, says: str) -> None:
-    done = tried(a_loop(tmp_path, steps), "--edits", "tf32")
-    assert done.returncode == 1
-    assert says in done.stderr
+def test_a_program_that_cannot_be_measured_says_why(tmp_path, steps, says):
+    with guarded_folder() as folder:
+        outcome = Program(a_loop(tmp_path, steps), folder, 1).run((), 0.5, 60.0)
+    assert outcome.pace is None and says in (outcome.fault or "")
 
 
 EVALUATES = """
@@ -192,20 +190,18 @@ while True:
     ],
     ids=["loader", "mode"],
 )
-def test_evaluations_are_no_part_of_the_steps(tmp_path: Path, evaluation: str) -> None:
+def test_evaluations_are_no_part_of_the_steps(tmp_path, evaluation):
     """Steps of 20 ms and as many of evaluation: without them a step is not twice as long."""
     (tmp_path / "job.py").write_text(EVALUATES.format(evaluation=evaluation))
     with guarded_folder() as folder:
-        outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 3.0, 60.0)
+        outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 1.5, 60.0)
     assert outcome.pace is not None, outcome.fault
     assert outcome.pace.step_ns < 45e6, "with evaluations it is 70 ms and more"
     assert outcome.pace.samples == 2
 
 
 @pytest.mark.parametrize("edit", ["bf16", "channels-last", "compile"])
-def test_a_model_that_was_edited_can_be_copied_and_saved(
-    edit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_was_edited_can_be_copied_and_saved(edit, tmp_path, monkeypatch):
     """A copy (averaged weights, say) computes with its own weights; in a file the model is as it was."""
     import torch  # not while tests are collected: it takes seconds in each worker
 
@@ -264,9 +260,7 @@ class Trainer:
 """
 
 
-def test_a_trainer_of_a_library_gets_its_own_argument_and_its_autocast_is_seen(
-    tmp_path: Path,
-) -> None:
+def test_a_trainer_of_a_library_gets_its_own_argument_and_its_autocast_is_seen(tmp_path):
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers" / "__init__.py").touch()
     (tmp_path / "transformers" / "trainer.py").write_text(TRAINER)
@@ -280,12 +274,12 @@ def test_a_trainer_of_a_library_gets_its_own_argument_and_its_autocast_is_seen(
     assert line_of("gc-freeze", facts, 4) == EDITS["gc-freeze"].line
 
 
-def test_a_program_that_is_not_there_is_no_trial() -> None:
+def test_a_program_that_is_not_there_is_no_trial():
     with guarded_folder() as folder, pytest.raises(BrrrtopError, match="no such file"):
         Program(["/nowhere/train"], folder, 1).run((), 1.0, 5.0)
 
 
-def test_torchrun_is_measured_by_rank_0(tmp_path: Path) -> None:
+def test_torchrun_is_measured_by_rank_0(tmp_path):
     text = LOOP.format(more="pass").replace(
         "torch.nn.Linear(64, 64)",
         "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))",
@@ -304,7 +298,7 @@ KILLS = int(os.environ.get("BRRRTOP_KILLS", "1"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL] * KILLS)
-def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: int) -> None:
+def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path, number):
     stubborn = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     stubborn += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     stubborn += "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
@@ -323,9 +317,7 @@ def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path: Path, number: 
     assert code in (130, 143, -number, -signal.SIGALRM)
 
 
-def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(
-    tmp_path: Path,
-) -> None:
+def test_in_the_background_of_a_script_a_trial_still_ends_by_the_first_signal(tmp_path):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `sh -c "… &"` leaves it
     try:
         with guarded_folder() as folder:
@@ -352,7 +344,7 @@ torch.cuda.max_memory_allocated, torch.cuda.get_device_name = lambda: 12345, lam
 """
 
 
-def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
+def test_on_a_gpu_its_events_say_when_steps_end(tmp_path):
     command = a_loop(tmp_path, more="import time; time.sleep(0.001)")
     script = tmp_path / "loop.py"
     script.write_text(GPU + script.read_text())
@@ -363,7 +355,7 @@ def test_on_a_gpu_its_events_say_when_steps_end(tmp_path: Path) -> None:
     assert (outcome.pace.peak_bytes, outcome.header.gpu) == (12345, "H100")
 
 
-def test_a_program_that_is_killed_is_a_row_that_says_so() -> None:
+def test_a_program_that_is_killed_is_a_row_that_says_so():
     with guarded_folder() as folder:
         outcome = Program(["sh", "-c", "kill -9 $$"], folder, 1).run((), 5.0, 60.0)
     assert (outcome.pace, outcome.fault) == (None, "it was ended by SIGKILL")

@@ -6,13 +6,13 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def all_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_colours(monkeypatch) -> None:
     """With fewer, each line goes through one filter more: a fifth of what drawing takes."""
     monkeypatch.setenv("COLORTERM", "truecolor")
 
 
 @pytest.fixture(autouse=True)
-def idle_is_when_no_message_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def idle_is_when_no_message_waits(monkeypatch) -> None:
     """Textual's pilot takes a process for idle that needs little CPU for 20 ms: up to a second of
     sleep a key where others are at work. That every widget has read its messages is enough."""
 

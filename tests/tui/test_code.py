@@ -1,9 +1,7 @@
 """The user's own file with the time of each line; a file that cannot be read has the sampled lines alone."""
 
 import re
-from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.run import CodeLine
@@ -19,9 +17,7 @@ def sampled(*lines: CodeLine) -> Snapshot:
     return replace(one, run=replace(snapshots.run(), lines=lines))
 
 
-async def test_lines_stand_in_their_file_with_their_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lines_stand_in_their_file_with_their_share(tmp_path, monkeypatch):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
@@ -40,8 +36,8 @@ async def test_lines_stand_in_their_file_with_their_share(
 
 
 async def test_an_edit_is_a_diff_of_the_file_and_goes_to_the_clipboard_as_a_patch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     code = CODE.replace("\n\n\n", "\nloader = DataLoader(data, num_workers=2)\n\n", 1)
     (tmp_path / "train.py").write_text(code)
     monkeypatch.chdir(tmp_path)
@@ -62,7 +58,7 @@ async def test_an_edit_is_a_diff_of_the_file_and_goes_to_the_clipboard_as_a_patc
         assert "num_workers=2" not in await screen.press("e")
 
 
-async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own() -> None:
+async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own():
     hot = CodeLine("job/train.py:5", "for x, y in loader:", 0.7, 0.7)
     other = CodeLine("job/train.py:6", "loss.backward()", 0.2, 0.0)
     async with shown(sampled(hot, other), size=(120, 40)) as screen:

@@ -1,7 +1,5 @@
 """The screen of before and after: words, figures and bars at every size and in every look."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
@@ -43,7 +41,7 @@ def compared(**changes: object) -> Snapshot:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -> None:
+async def test_before_and_after_stand_beside_each_other(size):
     async with shown(compared(), size=size) as screen:
         text = await screen.press("b")
         if size[1] < 30:
@@ -60,7 +58,7 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("palette", [Palette(colour=False), Palette(colour=False, ascii=True)])
-async def test_without_colour_the_bars_still_tell_gone_from_new(palette: Palette) -> None:
+async def test_without_colour_the_bars_still_tell_gone_from_new(palette):
     async with shown(compared(), palette=palette) as screen:
         text = await screen.press("b")
     gone, new = ("..." if palette.ascii else "░░░"), "+"
@@ -71,7 +69,7 @@ async def test_without_colour_the_bars_still_tell_gone_from_new(palette: Palette
     assert text.isascii() or not palette.ascii
 
 
-async def test_without_a_baseline_it_says_how_to_get_one() -> None:
+async def test_without_a_baseline_it_says_how_to_get_one():
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("b")
         assert "m marks what is judged now" in text
@@ -81,7 +79,7 @@ async def test_without_a_baseline_it_says_how_to_get_one() -> None:
     assert screen.driver.asked == ["baseline"]
 
 
-async def test_a_fresh_baseline_says_what_it_waits_for() -> None:
+async def test_a_fresh_baseline_says_what_it_waits_for():
     async with shown(snapshots.snapshot(baseline=BASELINE)) as screen:
         assert (
             "two whole steps to compare with the baseline (marked 12:04:31)"
@@ -89,14 +87,14 @@ async def test_a_fresh_baseline_says_what_it_waits_for() -> None:
         )
 
 
-async def test_without_steps_nothing_is_called_a_step() -> None:
+async def test_without_steps_nothing_is_called_a_step():
     result = compared(per_step=False, speedup=None, says="steps are unknown on one side")
     async with shown(result) as screen:
         text = await screen.press("b")
     assert "per second" in text and "a step" not in text
 
 
-async def test_the_screen_says_what_the_command_line_says() -> None:
+async def test_the_screen_says_what_the_command_line_says():
     lines = " ".join(" ".join(compare_text.lines(COMPARISON, "before.brrr", "after.brrr")).split())
     async with shown(compared(), size=(200, 60)) as screen:
         text = " ".join((await screen.press("b")).split())

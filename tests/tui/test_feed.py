@@ -33,7 +33,7 @@ class Inbox:
             return [m for m in self.messages if isinstance(m, kind)]
 
 
-def test_a_screen_that_has_not_drawn_gets_no_second_snapshot() -> None:
+def test_a_screen_that_has_not_drawn_gets_no_second_snapshot():
     inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
     feed = Feed(driver, inbox, interval_s=0.001)
     feed.start()
@@ -47,13 +47,13 @@ def test_a_screen_that_has_not_drawn_gets_no_second_snapshot() -> None:
     assert driver.closed.is_set()
 
 
-def test_a_newer_snapshot_takes_the_place_of_an_older_one() -> None:
+def test_a_newer_snapshot_takes_the_place_of_an_older_one():
     older, newer = SnapshotReady(snapshots.snapshot()), SnapshotReady(snapshots.healthy())
     assert older.can_replace(newer)
     assert not older.can_replace(RequestAnswered("no"))
 
 
-def test_requests_are_answered_long_before_the_interval() -> None:
+def test_requests_are_answered_long_before_the_interval():
     inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
     feed = Feed(driver, inbox, interval_s=60)
     feed.start()
@@ -64,7 +64,7 @@ def test_requests_are_answered_long_before_the_interval() -> None:
     feed.stop()
 
 
-def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
+def test_a_failed_request_is_a_sentence_and_the_feed_goes_on():
     inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
     feed = Feed(driver, inbox, interval_s=60)
     feed.start()
@@ -82,7 +82,7 @@ def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
     feed.stop()
 
 
-def test_a_driver_that_fails_ends_the_feed_with_its_fault() -> None:
+def test_a_driver_that_fails_ends_the_feed_with_its_fault():
     fault = BrrrtopError("gone", "")
     inbox, driver = Inbox(), ListDriver([snapshots.snapshot()], fails=fault)
     feed = Feed(driver, inbox, interval_s=0.001)
@@ -96,7 +96,7 @@ def test_a_driver_that_fails_ends_the_feed_with_its_fault() -> None:
     assert driver.closed.is_set()
 
 
-def test_a_screen_that_forgot_to_say_so_is_served_all_the_same() -> None:
+def test_a_screen_that_forgot_to_say_so_is_served_all_the_same():
     inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
     patience, feed_module.UNSEEN_S = feed_module.UNSEEN_S, 0.01
     try:
@@ -108,5 +108,5 @@ def test_a_screen_that_forgot_to_say_so_is_served_all_the_same() -> None:
         feed_module.UNSEEN_S = patience
 
 
-def test_stopping_before_starting_is_harmless() -> None:
+def test_stopping_before_starting_is_harmless():
     Feed(ListDriver([snapshots.snapshot()]), Inbox(), 1.0).stop()

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 import textual.constants
@@ -23,7 +22,7 @@ PAIRS = tuple(itertools.combinations(REGIMES, 2))
     *((theme, ColorSystem.EIGHT_BIT) for theme in THEMES),
     ("high-contrast", ColorSystem.STANDARD), ("light", ColorSystem.STANDARD),
 ])  # fmt: skip
-def test_regimes_differ_on_terminals_of_few_colours(theme: str, system: ColorSystem) -> None:
+def test_regimes_differ_on_terminals_of_few_colours(theme, system):
     palette = Palette(theme).palette
     for one, other in (*PAIRS, *((name, "background") for name in REGIMES), ("on_fill", "compute")):
         sent = [Color.parse(palette[name]).downgrade(system).number for name in (one, other)]
@@ -31,16 +30,14 @@ def test_regimes_differ_on_terminals_of_few_colours(theme: str, system: ColorSys
 
 
 @pytest.mark.parametrize(("theme", "drawn"), [("dark", "high-contrast"), ("light", "light")])
-async def test_of_sixteen_colours_dark_is_drawn_in_high_contrast(
-    theme: str, drawn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_sixteen_colours_dark_is_drawn_in_high_contrast(theme, drawn, monkeypatch):
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
     async with shown(snapshots.snapshot(), palette=Palette(theme)) as screen:
         assert screen.app.console.color_system == "standard"
         assert screen.app.palette.theme == drawn
 
 
-def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
+def test_on_a_plain_xterm_the_bar_has_three_colours():
     """The bytes that reach the terminal, of the program itself."""
     with on_a_terminal("demo", "sync-bound", TERM="xterm", COLORTERM="") as screen:
         screen.resize(40, 120)
@@ -70,7 +67,7 @@ def _fields(written: bytes) -> dict[bytes, bytes]:
         ({}, None),
     ],
 )
-def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | None) -> None:
+def test_a_modern_terminal_has_256(environment, expected):
     assert show.colour_system(environment) == expected
 
 
@@ -78,14 +75,12 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
     ("text", "dark"),
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
-def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None:
+def test_the_background_is_what_the_terminal_says(text, dark):
     assert settings.theme_name({"COLORFGBG": text}, None) == ("dark" if dark else "light")
     assert settings.theme_name({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
-async def test_theme_zoom_and_hidden_panes_are_there_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_theme_zoom_and_hidden_panes_are_there_at_the_next_start(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert settings.load() == Settings()
     app = None
@@ -99,9 +94,7 @@ async def test_theme_zoom_and_hidden_panes_are_there_at_the_next_start(
     assert app.settings == kept
 
 
-def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     path = settings.path()
     path.parent.mkdir(parents=True)

@@ -25,7 +25,7 @@ from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
 
 
-async def test_the_main_screen_is_not_the_old_one_after_another_was_open() -> None:
+async def test_the_main_screen_is_not_the_old_one_after_another_was_open():
     newer = replace(snapshots.replayed(), progress=0.73)
     async with shown(replace(snapshots.replayed(), progress=0.4), newer) as screen:
         await screen.press("a")
@@ -35,7 +35,7 @@ async def test_the_main_screen_is_not_the_old_one_after_another_was_open() -> No
 
 
 @pytest.mark.parametrize("goes_on", [("escape",), ("l",), ("slash",), ("colon",)])
-async def test_a_toast_goes_when_somebody_goes_on(goes_on: tuple[str, ...]) -> None:
+async def test_a_toast_goes_when_somebody_goes_on(goes_on):
     async with shown(snapshots.snapshot(), size=(80, 24), notifications=True) as screen:
         await screen.press("a")
         screen.app.say("words " * 30)
@@ -50,7 +50,7 @@ def _toasts(app: object) -> int:
     return len(notifications)
 
 
-def test_an_event_of_this_very_moment_is_now() -> None:
+def test_an_event_of_this_very_moment_is_now():
     says = [
         event_lines(Event(t_ns, "agent", "ready"), 5_000_000_000, Palette(), 80)[0].plain
         for t_ns in (5_000_000_000, 3_000_000_000)
@@ -60,14 +60,14 @@ def test_an_event_of_this_very_moment_is_now() -> None:
     assert says[0].index("agent") == says[1].index("agent")
 
 
-def test_a_headline_is_cut_at_a_clause_and_not_within_a_number() -> None:
+def test_a_headline_is_cut_at_a_clause_and_not_within_a_number():
     says = "92% of the time the GPU waits for the next batch"
     assert shortened(says, 52) == "92% of the time the GPU waits for the next batch"
     assert shortened(says, 80) == says
     assert shortened(says, 30) == says, "no clause fits: cut as ever"
 
 
-def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
+def test_parting_lines_break_between_words_and_commands_not_at_all():
     line = "  try: " + "DataLoader(..., num_workers=4, persistent_workers=True); " * 4
     parts = wrap(line, 60)
     assert len(parts) > 1 and max(map(len, parts)) <= 60
@@ -77,7 +77,7 @@ def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
     assert wrap(again, 60) == [again]
 
 
-async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Path) -> None:
+async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path):
     path = tmp_path / "screen.svg"
     async with shown(snapshots.snapshot(), capabilities=frozenset(), size=(200, 60)) as screen:
         assert "a picture of this screen" in await screen.press("S")
@@ -90,7 +90,7 @@ async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Pat
     assert "url(" not in path.read_text("utf-8").replace("url(#", ""), "nothing from the network"
 
 
-async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
+async def test_the_report_is_saved_as_a_page(tmp_path):
     path = tmp_path / "report.html"
     async with shown(snapshots.snapshot(), capabilities=frozenset(), size=(120, 40)) as screen:
         assert ".html" not in await screen.press("S"), "nobody makes a page here"
@@ -109,7 +109,7 @@ async def _named(screen: Shown, path: Path, *first: str) -> None:
     await screen.press("enter")
 
 
-async def test_the_roofline_has_a_cursor_that_names_the_kernel_under_it() -> None:
+async def test_the_roofline_has_a_cursor_that_names_the_kernel_under_it():
     async with shown(snapshots.snapshot()) as screen:
         first = await screen.press("r")
         second = await screen.press("down")
@@ -127,7 +127,7 @@ def _chosen(text: str) -> str:
     return line.rstrip()
 
 
-def test_marks_are_as_large_as_shares_and_the_cursor_needs_no_colour() -> None:
+def test_marks_are_as_large_as_shares_and_the_cursor_needs_no_colour():
     big, small = (
         replace(snapshots.KERNELS[0], name=name, share=share)
         for name, share in (("big", 0.5), ("small", 0.001))
@@ -145,9 +145,7 @@ def test_marks_are_as_large_as_shares_and_the_cursor_needs_no_colour() -> None:
     assert any("\u2800" < sign <= "\u28ff" for sign in dots)
 
 
-async def test_a_pane_is_drawn_again_only_for_what_it_shows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_pane_is_drawn_again_only_for_what_it_shows(monkeypatch):
     """And again when somebody changes the theme, though the snapshot is the same."""
     drawn: list[str] = []
     for kind in (KernelTable, StepStrip, Loader, Headline, Figures):

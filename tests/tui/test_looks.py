@@ -8,7 +8,7 @@ from tests.tui.shown import shown
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 
 
-async def test_the_verdict_and_the_advice_name_the_line_that_the_host_is_at() -> None:
+async def test_the_verdict_and_the_advice_name_the_line_that_the_host_is_at():
     async with shown(analyzed(READS), size=(80, 24)) as screen:
         text = await screen.text()
         assert "WAITS FOR FILES" in text and "at nb/reader.py:30" in text

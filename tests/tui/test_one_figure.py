@@ -1,8 +1,6 @@
 """A figure has one value: all screens of a demo and its report are read, in the middle of it and at its end,
 and numbers of one name are compared, whatever sentence they stand in."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from itertools import count

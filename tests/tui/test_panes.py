@@ -3,7 +3,6 @@
 import re
 from itertools import pairwise
 
-import pytest
 from msgspec.structs import replace
 
 from brrrtop.cli.commands.replay import scenarios
@@ -35,7 +34,7 @@ def visible(screen: Shown, pane: type) -> bool:
     return bool(widget.display and widget.size.height)
 
 
-async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much() -> None:
+async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much():
     ms = 1_000_000
     edges = [0, *range(10, 100, 10), 150]
     spans = tuple(Span(low * ms, high * ms) for low, high in pairwise(edges))
@@ -52,7 +51,7 @@ async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much(
     assert "15.0 ms/step" in text and "median  10.0 ms" in details
 
 
-async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
+async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again():
     async with shown(snapshots.snapshot(), size=(200, 60)) as screen:
         for name in ZOOMED:
             await screen.press("z")
@@ -67,7 +66,7 @@ async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
         assert visible(screen, KernelTable)
 
 
-async def test_every_command_does_something_and_nothing_fails() -> None:
+async def test_every_command_does_something_and_nothing_fails():
     async with shown(snapshots.snapshot()) as screen:
         app = screen.app
         every = list(app.get_system_commands(app.screen))
@@ -88,7 +87,7 @@ async def test_every_command_does_something_and_nothing_fails() -> None:
                 await screen.press("escape", "1")
 
 
-async def test_every_pane_can_be_hidden() -> None:
+async def test_every_pane_can_be_hidden():
     everything = Settings(hidden=PANES)
     async with shown(snapshots.snapshot(), size=(200, 60)) as screen:
         view = screen.app.screen
@@ -100,7 +99,7 @@ async def test_every_pane_can_be_hidden() -> None:
         assert words not in text
 
 
-async def test_settings_are_taken_up_at_the_start() -> None:
+async def test_settings_are_taken_up_at_the_start():
     from tests.tui.drivers import ListDriver
 
     chosen: list[Settings] = []
@@ -117,7 +116,7 @@ async def test_settings_are_taken_up_at_the_start() -> None:
     assert chosen == [Settings("light", ("figures",))]
 
 
-async def test_a_search_scrolls_to_its_words_and_on_to_the_next() -> None:
+async def test_a_search_scrolls_to_its_words_and_on_to_the_next():
     async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
         text = await screen.press("question_mark", "slash", *"kernels")
         assert '"kernels" 1 of' in text
@@ -130,14 +129,14 @@ async def test_a_search_scrolls_to_its_words_and_on_to_the_next() -> None:
         assert "WAITS FOR DATA" in await screen.press("escape")
 
 
-async def test_log_advice_and_code_can_be_searched() -> None:
+async def test_log_advice_and_code_can_be_searched():
     async with shown(snapshots.snapshot()) as screen:
         for key in "laC":
             assert '"xy" nowhere' in await screen.press(key, "slash", *"xy"), key
             await screen.press("escape", "escape")
 
 
-async def test_code_shows_the_lines_that_samples_found() -> None:
+async def test_code_shows_the_lines_that_samples_found():
     estimate = replace(snapshots.estimate(), stack_samples=SAMPLES)
     async with shown(snapshots.snapshot(estimate=estimate), size=(200, 60)) as screen:
         text = await screen.text()
@@ -154,7 +153,7 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
             assert why in await screen.press("C")
 
 
-async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() -> None:
+async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none():
     source = open_source(SHAPES)
     async with shown(analyze(source), size=(80, 24)) as screen:
         text = await screen.press("T")
@@ -166,7 +165,7 @@ async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() 
         assert "Nothing to show" in await screen.press("T")
 
 
-def test_what_stays_after_leaving_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stays_after_leaving_says_what_to_do(monkeypatch):
     live = snapshots.snapshot()
     lines = parting_lines(live, Options(verb="attach"))
     assert lines[0].startswith("pid 4711: WAITS FOR DATA, GPU idle 47%")

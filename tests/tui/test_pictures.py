@@ -46,7 +46,7 @@ VIEWS = {
 
 
 @pytest.fixture(autouse=True)
-def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def greenwich(monkeypatch) -> Iterator[None]:
     """The log shows local time."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -72,14 +72,14 @@ def against(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-async def test_states_look_as_they_did(name: str) -> None:
+async def test_states_look_as_they_did(name):
     snapshot: Snapshot = STATES[name]
     async with shown(snapshot, size=(80, 24)) as screen:
         against(f"{name}-80x24", await screen.text())
 
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
-async def test_larger_terminals_look_as_they_did(size: tuple[int, int]) -> None:
+async def test_larger_terminals_look_as_they_did(size):
     async with shown(snapshots.snapshot(), size=size) as screen:
         against(f"live-{size[0]}x{size[1]}", await screen.text())
 
@@ -92,18 +92,18 @@ WITH_WORKERS = snapshots.snapshot(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @pytest.mark.parametrize("key", ["1", "L"])
-async def test_a_loader_with_workers_looks_as_it_did(size: tuple[int, int], key: str) -> None:
+async def test_a_loader_with_workers_looks_as_it_did(size, key):
     async with shown(WITH_WORKERS, size=size) as screen:
         name = "workers" if key == "1" else "loader-workers"
         against(f"{name}-{size[0]}x{size[1]}", await screen.press(key))
 
 
-async def test_ascii_looks_as_it_did() -> None:
+async def test_ascii_looks_as_it_did():
     async with shown(snapshots.snapshot(), size=(80, 24), palette=ASCII) as screen:
         against("ascii-80x24", await screen.text())
 
 
 @pytest.mark.parametrize("name", VIEWS)
-async def test_views_look_as_they_did(name: str) -> None:
+async def test_views_look_as_they_did(name):
     async with shown(snapshots.snapshot(), size=(120, 40)) as screen:
         against(f"{name}-120x40", await screen.press(VIEWS[name]))

@@ -1,7 +1,5 @@
 """The main screen over prepared snapshots: what it says, and what the keys do."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from functools import partial

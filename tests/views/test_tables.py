@@ -28,7 +28,7 @@ def tables_of(snapshot: Snapshot) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_view_has_the_same_figures_in_its_width(name: str) -> None:
+def test_every_view_has_the_same_figures_in_its_width(name):
     snapshot = analyzed(RECORDED / name)
     page = html.page(snapshot)
     for table in tables_of(snapshot):
@@ -45,7 +45,7 @@ def test_every_view_has_the_same_figures_in_its_width(name: str) -> None:
             assert all(f"<td>{escape(cell)}</td>" in page for cell in first)
 
 
-def test_what_has_no_room_is_cut_and_figures_never_are() -> None:
+def test_what_has_no_room_is_cut_and_figures_never_are():
     rows = [("x" * 100, 12.0), ("y", None)]
     columns = (
         tables.Column("name", 0, lambda row: row[0], words=True),

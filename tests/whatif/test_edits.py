@@ -1,6 +1,5 @@
 """What an edit may do to a step, and what it may not."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,7 @@ def mixed() -> Scene:
     return looped(body)
 
 
-def test_no_edit_changes_a_step_of_nothing() -> None:
+def test_no_edit_changes_a_step_of_nothing():
     step = stepped(mixed())
     empty = step.take(np.zeros(len(step), np.bool_))
     roofs = Roofs(None, 4.8e12)
@@ -116,7 +115,7 @@ def test_no_edit_changes_a_step_of_nothing() -> None:
     assert price(("loader-ready",), [(MIDDLE, empty)], roofs) is None
 
 
-def test_nothing_is_told_of_a_window_in_which_nothing_ran() -> None:
+def test_nothing_is_told_of_a_window_in_which_nothing_ran():
     scene = Scene()
     scene.call(CallClass.SYNC, 10.0)
     assert simulate_edits(scene.judged()) is None
@@ -132,16 +131,14 @@ def test_nothing_is_told_of_a_window_in_which_nothing_ran() -> None:
     ],
     ids=["loader", "launches", "log"],
 )
-def test_taking_a_wait_away_never_costs(edit: str, body: Callable[[Scene], object]) -> None:
+def test_taking_a_wait_away_never_costs(edit, body):
     for row in priced_rows(looped(body).judged()).rows:
         if row.edit == edit:
             assert row.saves >= -1e-9
 
 
 @pytest.mark.parametrize("scene", [mixed, healthy, lambda: looped(small)])
-def test_what_the_device_does_faster_wins_at_most_what_it_takes(
-    scene: Callable[[], Scene],
-) -> None:
+def test_what_the_device_does_faster_wins_at_most_what_it_takes(scene):
     result = priced_rows(scene().judged())
     device_ns = (result.step.device_ns.sum() + result.step.gap_ns.sum()) / result.step.count
     for row in result.rows:
@@ -149,14 +146,14 @@ def test_what_the_device_does_faster_wins_at_most_what_it_takes(
             assert row.saves <= device_ns / result.present_ns + 1e-6
 
 
-def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need() -> None:
+def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need():
     busy, waiting = priced_rows(healthy().judged()), priced_rows(looped(small).judged())
     assert busy.scaled(0.0) > 0.8
     assert waiting.scaled(0.0) < 0.2
     assert busy.scaled(1.0) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_edits_compose() -> None:
+def test_edits_compose():
     judged = mixed().judged()
     step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None and roofs is not None
@@ -174,7 +171,7 @@ def test_edits_compose() -> None:
     assert rows["tf32", "loader-ready"].line.count("; ") == 1  # type: ignore[union-attr]
 
 
-def test_what_follows_the_best_edit_is_the_pair_s_own_price() -> None:
+def test_what_follows_the_best_edit_is_the_pair_s_own_price():
     judged = mixed().judged()
     result, step = priced_rows(judged), step_of(judged)
     assert step is not None and result.following
@@ -189,7 +186,7 @@ def test_what_follows_the_best_edit_is_the_pair_s_own_price() -> None:
     assert [p.saves for p in result.following] == sorted(p.saves for p in result.following)[::-1]
 
 
-def test_the_work_of_a_step_is_told_now_and_then() -> None:
+def test_the_work_of_a_step_is_told_now_and_then():
     result = priced_rows(mixed().judged())
     rows = {row.edit: row for row in result.rows}
     step = result.step
@@ -204,7 +201,7 @@ def test_the_work_of_a_step_is_told_now_and_then() -> None:
     assert units.then.device_ns < waits.now.device_ns
 
 
-def test_a_batch_beside_labels_takes_the_time_of_its_own_bytes_on_the_bus() -> None:
+def test_a_batch_beside_labels_takes_the_time_of_its_own_bytes_on_the_bus():
     """Copies of one name are a group, whose mean is half of the batch."""
 
     def body(s: Scene) -> None:
@@ -215,14 +212,14 @@ def test_a_batch_beside_labels_takes_the_time_of_its_own_bytes_on_the_bus() -> N
     assert row.step_ns > (256 << 20) / MIDDLE.pinned_bytes_per_s * 1e9
 
 
-def test_twice_the_batch_is_at_most_twice_as_fast() -> None:
+def test_twice_the_batch_is_at_most_twice_as_fast():
     """By the low end of a step's time, which is the time of one batch."""
     launching = looped(lambda s: small(s, 100))
     row = next(r for r in priced_rows(launching.judged()).rows if r.edit == "double-batch")
     assert 0.4 < row.saves <= row.saves_high <= 0.5
 
 
-def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None:
+def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out():
     judged = mixed().judged()
     step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None
@@ -230,7 +227,7 @@ def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None
     assert price(("tf32", "sdpa"), [(MIDDLE, step)], roofs) is None
 
 
-def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
+def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced():
     known = {row.edit for row in priced_rows(mixed().judged()).rows}
     unknown = {row.edit for row in price_all(stepped(mixed()), None).rows}
     assert {"compile", "tf32", "channels-last", "bf16"} <= known
@@ -238,7 +235,7 @@ def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
     assert {"loader-ready", "no-sync", "double-batch", "pinned-copies", "compile"} <= unknown
 
 
-def test_a_gpu_without_a_name_has_the_rates_of_its_class_as_a_guess() -> None:
+def test_a_gpu_without_a_name_has_the_rates_of_its_class_as_a_guess():
     scene = mixed()
     scene.device = Device(0, capability=(8, 6))
     result = priced_rows(scene.judged())
@@ -257,7 +254,7 @@ RTX_2080 = Device(0, "NVIDIA GeForce RTX 2080 Ti", 68, (7, 5))
 @pytest.mark.parametrize(
     ("device", "wins"), [(V100, True), (RTX_2080, True), (H200, False), (A100, False)]
 )
-def test_fp16_is_for_gpus_whose_tensor_cores_know_no_bf16(device: Device, wins: bool) -> None:
+def test_fp16_is_for_gpus_whose_tensor_cores_know_no_bf16(device, wins):
     def body(s: Scene) -> None:
         for _ in range(8):
             s.kernel(SGEMM, 900.0)
@@ -272,7 +269,7 @@ def test_fp16_is_for_gpus_whose_tensor_cores_know_no_bf16(device: Device, wins: 
         assert "GradScaler" in scene.advice()["enable-tf32-or-amp"].suggests
 
 
-def test_streams_side_by_side_are_no_longer_than_the_device_was_busy() -> None:
+def test_streams_side_by_side_are_no_longer_than_the_device_was_busy():
     def body(s: Scene) -> None:
         for _ in range(20):
             s.kernel(GEMM, 300.0, blocks=66)
@@ -298,13 +295,13 @@ def in_graphs() -> Scene:
     return looped(body)
 
 
-def test_what_cuda_graphs_hold_is_neither_compiled_nor_captured_again() -> None:
+def test_what_cuda_graphs_hold_is_neither_compiled_nor_captured_again():
     result = priced_rows(in_graphs().judged())
     assert not {"compile", "compile-reduce-overhead"} & {row.edit for row in result.rows}
     assert result.present_ns == pytest.approx(50 * 31e3, rel=0.05)
 
 
-def test_without_launches_idle_time_that_nobody_explains_stays() -> None:
+def test_without_launches_idle_time_that_nobody_explains_stays():
     def body(s: Scene) -> None:
         large(s)
         s.idle(6_000.0)
@@ -319,7 +316,7 @@ def test_without_launches_idle_time_that_nobody_explains_stays() -> None:
     assert all(share < 0.05 for share in shares.values())
 
 
-def test_without_steps_all_that_ran_is_one() -> None:
+def test_without_steps_all_that_ran_is_one():
     scene = Scene()
     for us in (300.0, 200.0, 100.0, 700.0):
         scene.kernel(GEMM, us).kernel(ADD, us / 5)
@@ -328,7 +325,7 @@ def test_without_steps_all_that_ran_is_one() -> None:
     assert result.present_ns == pytest.approx(result.step.measured_ns, rel=0.03)
 
 
-def test_steps_that_differ_are_taken_together() -> None:
+def test_steps_that_differ_are_taken_together():
     scene = Scene()
     for count in (10, 30, 10, 30, 10, 30, 10):
         large(scene, count)
@@ -338,7 +335,7 @@ def test_steps_that_differ_are_taken_together() -> None:
     assert result.present_ns == pytest.approx(result.step.measured_ns, rel=0.03)
 
 
-def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
+def test_a_run_of_kernels_does_not_reach_across_a_wait():
     """Read back in the middle of each run, a graph breaks there: two kernels are left of each."""
 
     def body(s: Scene, waits: bool) -> None:
@@ -359,7 +356,7 @@ def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
     assert (kernels(False), kernels(True)) == (10, 20)
 
 
-def test_a_host_that_is_away_for_milliseconds_is_not_compiled_away() -> None:
+def test_a_host_that_is_away_for_milliseconds_is_not_compiled_away():
     def body(s: Scene) -> None:
         large(s, 10)
         s.idle(9_000.0)
@@ -368,7 +365,7 @@ def test_a_host_that_is_away_for_milliseconds_is_not_compiled_away() -> None:
     assert saved(looped(body), "compile") < 0.05
 
 
-def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for() -> None:
+def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for():
     def loop(name: str) -> Scene:
         return looped(lambda s: (s.idle(9_000.0, MarkClass.INPUT, name), small(s)))
 
@@ -378,14 +375,14 @@ def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize(("ready", "limits"), [(0, True), (7, False), (-1, True)])
-def test_workers_whose_batches_lie_ready_set_no_pace(ready: int, limits: bool) -> None:
+def test_workers_whose_batches_lie_ready_set_no_pace(ready, limits):
     scene = looped(lambda s: (s.idle(9_000.0, MarkClass.INPUT, "num_workers=4", ready), small(s)))
     watched = replace(scene.window(), watched=scene.window().marks)
     row = next(r for r in priced_rows(estimate(watched)).rows if r.edit == "compile")
     assert (row.saves < 0.01) is limits
 
 
-def test_twice_the_batch_is_an_offer_behind_all_that_may_win() -> None:
+def test_twice_the_batch_is_an_offer_behind_all_that_may_win():
     def row(edit: str, saves: float, low: float) -> WhatIf:
         return WhatIf(edit, 1e6, saves, low, saves + 0.1, None, "")
 
@@ -395,7 +392,7 @@ def test_twice_the_batch_is_an_offer_behind_all_that_may_win() -> None:
     assert ordered == ["tf32", "bf16", "compile", "double-batch", "sdpa"]
 
 
-def test_a_wider_guess_is_a_wider_range() -> None:
+def test_a_wider_guess_is_a_wider_range():
     judged = mixed().judged()
     step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
     assert step is not None and roofs is not None
@@ -405,7 +402,7 @@ def test_a_wider_guess_is_a_wider_range() -> None:
     assert wide.saves < narrow.saves_high <= wide.saves_high
 
 
-def test_no_gain_is_promised_closer_than_gains_repeat() -> None:
+def test_no_gain_is_promised_closer_than_gains_repeat():
     """Equal runs of one edit differ by some 15 % of what it gains, and by more than a point of the step."""
     rows = priced_rows(mixed().judged()).rows
     assert len(rows) > 5
@@ -414,7 +411,7 @@ def test_no_gain_is_promised_closer_than_gains_repeat() -> None:
         assert row.saves - row.saves_low >= 0.01 + 0.1 * abs(row.saves), row.edit
 
 
-def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_passes() -> None:
+def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_passes():
     def kept(*names: str) -> float:
         """Kernels that compile leaves for each product with these behind it."""
 
@@ -434,7 +431,7 @@ def test_a_run_of_pointwise_kernels_becomes_one_kernel_and_norms_keep_their_pass
     assert kept(ADD, NORM, MUL, NORM, ADD) == pytest.approx(3, abs=0.05)
 
 
-def test_what_a_wait_costs_is_simulated_not_summed() -> None:
+def test_what_a_wait_costs_is_simulated_not_summed():
     """The host has 6 ms of its own, the device 6: one after the other with the wait, else at once."""
 
     def body(s: Scene) -> None:
@@ -446,9 +443,7 @@ def test_what_a_wait_costs_is_simulated_not_summed() -> None:
 
 
 @pytest.mark.parametrize(("capability", "compiles"), [((7, 0), True), ((6, 0), False)])
-def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(
-    capability: tuple[int, int], compiles: bool
-) -> None:
+def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(capability, compiles):
     judged = mixed().judged()
     step = step_of(judged)
     assert step is not None and judged.facts.ceilings is not None
@@ -456,7 +451,7 @@ def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(
     assert (price(("compile",), [(MIDDLE, step)], roofs) is not None) is compiles
 
 
-def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them() -> None:
+def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them():
     def body(s: Scene) -> None:
         large(s)
         for _ in range(3):
@@ -478,7 +473,7 @@ def edited_once(name: str, step: Step) -> Step:
     return made
 
 
-def test_a_conversion_that_goes_does_not_take_the_hosts_way_to_its_convolution_along() -> None:
+def test_a_conversion_that_goes_does_not_take_the_hosts_way_to_its_convolution_along():
     """cuDNN converts within the op: of its Python and dispatch nothing is saved, of its launches one."""
 
     def body(s: Scene) -> None:
@@ -512,7 +507,7 @@ def test_channels_last_costs_where_convolutions_are_in_groups_and_norms_want_cha
     assert kept.before_ns.sum() > step.before_ns.sum(), "as ops of their own"
 
 
-def test_kernels_that_are_faster_or_slower_over_channels_last_images_take_their_own_time() -> None:
+def test_kernels_that_are_faster_or_slower_over_channels_last_images_take_their_own_time():
     step = stepped(looped(lambda s: [s.kernel(CONV_NCHW, 200.0) for _ in range(40)]))
     for ratio in (0.3, 2.0):
         laid = edited_once(
@@ -521,7 +516,7 @@ def test_kernels_that_are_faster_or_slower_over_channels_last_images_take_their_
         assert laid.device_ns.sum() == pytest.approx(ratio * step.device_ns.sum())
 
 
-def test_wide_windows_are_slower_in_16_bits() -> None:
+def test_wide_windows_are_slower_in_16_bits():
     step = stepped(looped(lambda s: [s.kernel(CONV_OLD, 200.0) for _ in range(40)]))
     wide = with_kernels(step, wide=np.ones(len(step), np.bool_))
     assert (
@@ -567,15 +562,15 @@ LONG = OpSignature("aten::convolution_backward", ((8, 40, 800), (8, 20, 800), (4
     ],
 )
 def test_shapes_tell_what_a_layout_and_a_type_do_to_a_convolution(
-    op: OpSignature, grouped: bool, by_group: bool, ratios: tuple[float | None, ...], wide: bool
-) -> None:
+    op, grouped, by_group, ratios, wide
+):
     assert keeps_layout(op) == grouped  # Inductor leaves images as they lie
     assert is_converted_by_group(op) == by_group
     assert [last_over_first(op, bits) for bits in (32, 16)] == list(ratios)
     assert is_wide(op) == wide
 
 
-def test_casts_cost_as_much_as_other_ops_of_the_same_host() -> None:
+def test_casts_cost_as_much_as_other_ops_of_the_same_host():
     def bound(gap: float) -> Scene:
         return looped(lambda s: [s.kernel(SGEMM, 3.0, late=gap, blocks=8) for _ in range(100)])
 
@@ -584,7 +579,7 @@ def test_casts_cost_as_much_as_other_ops_of_the_same_host() -> None:
     assert added[0] == pytest.approx(3 * added[1], rel=0.15)
 
 
-def test_what_a_graph_gathers_is_not_narrowed_by_autocast() -> None:
+def test_what_a_graph_gathers_is_not_narrowed_by_autocast():
     def body(s: Scene, between: str) -> None:
         for _ in range(20):
             s.kernel(SGEMM, 300.0).kernel(between, 50.0).kernel(ADD_F32, 80.0)
@@ -598,7 +593,7 @@ def test_what_a_graph_gathers_is_not_narrowed_by_autocast() -> None:
     assert kept(MUL) == pytest.approx(0.5, abs=0.02)
 
 
-def test_rows_of_norms_become_more_not_longer_with_twice_the_batch() -> None:
+def test_rows_of_norms_become_more_not_longer_with_twice_the_batch():
     """A group norm's moments: four blocks on all of the device, one for each sample."""
 
     def body(s: Scene) -> None:
@@ -608,7 +603,7 @@ def test_rows_of_norms_become_more_not_longer_with_twice_the_batch() -> None:
     assert saved(looped(body), "double-batch") == pytest.approx(0.5, abs=0.02)
 
 
-def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolations_stay() -> None:
+def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolations_stay():
     """A norm with a block for each channel is far below the roof; how many elements are added nobody knows."""
 
     def body(s: Scene) -> None:
@@ -632,7 +627,7 @@ def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolatio
     assert converts == [False, True], "whether the compiler changes the layout is not known"
 
 
-def test_conversions_between_layouts_make_a_hosts_pace_no_quicker() -> None:
+def test_conversions_between_layouts_make_a_hosts_pace_no_quicker():
     """They are launched from within a convolution's op, whose time they are part of."""
 
     def body(s: Scene, converts: bool) -> None:
@@ -648,7 +643,7 @@ def test_conversions_between_layouts_make_a_hosts_pace_no_quicker() -> None:
     assert usual_call_ns(with_them) == pytest.approx(usual_call_ns(without), rel=0.15)
 
 
-def test_what_autocast_leaves_in_32_bits_stays_as_large() -> None:
+def test_what_autocast_leaves_in_32_bits_stays_as_large():
     def body(s: Scene) -> None:
         for _ in range(20):
             s.kernel(SGEMM, 300.0).kernel(ADD_F32, 80.0).kernel(NORM, 60.0).kernel(ADD_F32, 80.0)

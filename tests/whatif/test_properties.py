@@ -21,10 +21,10 @@ many = settings(max_examples=80, deadline=None, suppress_health_check=[HealthChe
     st.booleans(),
 )
 def test_every_price_is_a_number_within_its_range(
-    actions: list[tuple],  # type: ignore[type-arg]
-    device: Device,
-    with_calls: bool,
-) -> None:
+    actions,  # type: ignore[type-arg]
+    device,
+    with_calls,
+):
     window = played(actions, device, with_calls)
     if window.span.duration_ns <= 0:
         return

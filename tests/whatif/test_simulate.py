@@ -31,7 +31,7 @@ def replayed(step: Step) -> float:
 
 
 @given(seed=st.integers(0, 10_000), wait_share=st.sampled_from([0.0, 0.05, 0.5]))
-def test_a_period_is_what_the_recurrence_gives(seed: int, wait_share: float) -> None:
+def test_a_period_is_what_the_recurrence_gives(seed, wait_share):
     rng = np.random.default_rng(seed)
     size = len(STEP)
     step = replace(

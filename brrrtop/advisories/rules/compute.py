@@ -1,7 +1,5 @@
 """Rules about arithmetic: the unit it runs on, shapes and layouts that keep it off the fast one."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

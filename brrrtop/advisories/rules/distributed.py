@@ -1,8 +1,6 @@
 """Rules about collectives on one rank; of several ranks beside each other the advice, and the price of a step
 with no rank later than the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

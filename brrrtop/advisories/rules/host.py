@@ -1,7 +1,5 @@
 """Rules about the host's other business while the device idles: Python, compiles, saves, logs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules about time spent moving bytes on the device."""
 
-from __future__ import annotations
-
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import MEMORY, Finding, edit, finding, rule
 from brrrtop.advisories.rules.overhead import ROOMY, compile_line

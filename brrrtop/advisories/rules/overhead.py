@@ -1,9 +1,8 @@
 """Rules against overhead: launches, waits, copies between host and device, a late batch, an update per
 parameter, a small batch."""
 
-from __future__ import annotations
-
 from brrrtop.advisories.context import FORWARD, SERVING, Context
+from brrrtop.advisories.of_run import LEAST_ROW
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
@@ -127,16 +126,20 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 
 def _launching(context: Context, line: str, first: str = "") -> Finding:
     kernels = context.a_step(context.kernels)
-    waits = context.idle("launch") or context.host_idle
+    waits = context.loop_idle("launch") or context.host_idle_in_loop
+    late = (
+        f"the GPU waits {units.share(waits)} of the time for the host to launch the next one"
+        if waits >= LEAST_ROW
+        else "compiling fuses many of them"
+    )
     return finding(
         f"{first}{kernels:.0f} kernels {context.per}, half of them under "
-        f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(waits)} of the "
-        "time for the host to launch the next one",
+        f"{units.duration(context.kernel_p50_ns)}: {late}",
         line,
         share=waits,
         kernels_a_step=kernels,
         kernel_p50_ns=context.kernel_p50_ns,
-        launch_idle_share=context.idle("launch"),
+        launch_idle_share=context.loop_idle("launch"),
         lead_p50_ns=context.estimate.launch.lead_p50_ns,
         rho=context.estimate.launch.rho,
     )

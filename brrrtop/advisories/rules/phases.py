@@ -1,7 +1,5 @@
 """Rules about what a run does beside its training steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from msgspec import Struct

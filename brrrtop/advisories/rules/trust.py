@@ -1,7 +1,5 @@
 """Rules about the GPU itself, whether what is seen can be trusted, and whether anything is worth an edit."""
 
-from __future__ import annotations
-
 from brrrtop.advisories.context import HEALTHY_GAIN, WORTH_SHARE, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
 from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES

@@ -4,8 +4,6 @@ Busy time by the sweep line, idle time by cause; the buckets add up to the windo
 nanosecond, and cutting a window in two gives the same totals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -33,7 +31,6 @@ BUSY = (
 
 
 def book(facts: Facts) -> Account:
-    """The account of a window."""
     span = facts.window.span
     low, high = span.t0_ns, span.t1_ns
     others = idle_causes.others_there(facts.window)
@@ -170,7 +167,6 @@ def _crowd(starts: I8, ends: I8, labels: Labels) -> list[int]:
 
 
 def add(accounts: Sequence[Account]) -> Account:
-    """The sum of accounts."""
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     totals = dict.fromkeys(("duration_ns", *BUSY, "busy_ns", "unrecorded_ns"), 0)

@@ -13,8 +13,6 @@ whoever holds it. `throttled`, since low clocks make kernels longer and leave no
 advice of that name reads the clocks.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -9,8 +9,6 @@ its certainty leaves open (`roofline`), and all that is unknown, counts for the 
 a verdict is about to tip into another, and 0.8 at a lead of 35 points without any doubt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -117,7 +115,6 @@ def confidence(
 
 
 def parts_of_overhead(account: Account) -> dict[str, int]:
-    """Time of each cause of overhead, ns."""
     return {
         **account.idle_ns,
         "exposed_comm": account.exposed_comm_ns,

@@ -4,8 +4,6 @@ A trace of a few steps holds things that happen once: the first batch, a library
 profiler that begins, one checkpoint. As a share of a second they are large, of a run they are nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.analysis.facts.launches import loads

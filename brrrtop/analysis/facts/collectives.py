@@ -1,7 +1,5 @@
 """Collectives of one rank as columns: when, of what type, how large, and what runs beside them."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import lru_cache
@@ -90,7 +88,6 @@ class Collectives(Struct, frozen=True, eq=False):
 
 
 def collectives_of(window: Window) -> Collectives:
-    """All collectives of a window; copies by the driver are none."""
     acts = window.activities
     types = by_name(window.names, acts.name_ids, _type_of)
     comm = types >= 0

@@ -1,7 +1,5 @@
 """What the trainer's host side showed: driver calls, marks, waits for the device, ops that launch nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
@@ -140,7 +138,6 @@ def syncs(facts: Facts) -> Syncs | None:
 
 
 def _waits(facts: Facts) -> Bool:
-    """Calls of launching threads that made the host wait: synchronisations and blocking copies."""
     calls = facts.window.calls
     launching = np.unique(
         calls.tids[np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH))]

@@ -12,8 +12,6 @@ host, so a device that is idle between two nodes of one launch, or between its c
 recorded node, ran what is not in the file.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from brrrtop.analysis.facts.table import Facts
@@ -122,7 +120,6 @@ def _is_unrecorded(activities: Activities, known: Bool) -> Bool:
 
 
 def _next_launch(activities: Activities, starts: I8, known: Bool) -> I8:
-    """Start of the next recorded call into each activity's stream, shape (n,); -1 without one."""
     order = np.lexsort((activities.starts_ns, activities.stream_ids))
     count = len(order)
     places = np.where(known[order], np.arange(count), count)

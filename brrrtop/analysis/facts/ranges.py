@@ -5,8 +5,6 @@ else the outermost ranges of one name that hold nearly all launches (`execute_co
 ranges, those of `record_function`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 
@@ -56,7 +54,6 @@ NONE = HostSteps(EMPTY, EMPTY, 0.0)
 
 
 def host_steps(facts: Facts) -> HostSteps:
-    """The steps that ranges tell; none where no range does."""
     window, marks, call_rows = facts.window, facts.window.marks, facts.call_rows
     long = marks.starts_ns < marks.ends_ns
     profiler = np.flatnonzero(long & (marks.classes == MarkClass.STEP))

@@ -8,8 +8,6 @@ most specific first, so a file that a loader, a save or a log opens is theirs an
 reading to the last byte, decoding included: no sample tells the disk from the decoder behind it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

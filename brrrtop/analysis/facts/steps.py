@@ -1,7 +1,5 @@
 """Where training steps begin and end: from marks, else from the period of the kernel sequence."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -99,11 +99,9 @@ class Labels(Struct, frozen=True, eq=False):
 
     @property
     def classes(self) -> npt.NDArray[np.int8]:
-        """`WORK`, `COMM` or `TRANSFER`."""
         return np.maximum(self.buckets - 3, WORK)  # the first four are work
 
     def take(self, rows: I8) -> Labels:
-        """Those of some of the activities."""
         return Labels(self.group_of[rows], self.groups, self.buckets[rows], self.weights[rows])
 
 
@@ -122,7 +120,6 @@ class Readings(Struct, frozen=True):
     """Share of the readings with each reason of `REASONS`; empty without any."""
 
     def mean(self, metric: Metric) -> float | None:
-        """Mean reading of one metric; None when never read."""
         return self.means.get(int(metric))
 
 
@@ -147,7 +144,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return self._with(replace(self, labels=labels))
 
     def stepped(self, steps: Steps) -> Facts:
-        """The same with the steps."""
         return self._with(replace(self, steps=steps))
 
     def _with(self, other: Facts) -> Facts:
@@ -155,7 +151,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return other
 
     def take(self, rows: I8) -> Facts:
-        """Those of some activities; gaps between them mean nothing."""
         window = replace(self.window, activities=self.window.activities.take(rows))
         return Facts(
             window, self.call_rows[rows], self.ceilings, self.labels.take(rows), self.steps
@@ -170,19 +165,16 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def lengths_ns(self) -> I8:
-        """As recorded, also beyond the window."""
         acts = self.window.activities
         lengths: I8 = np.maximum(acts.ends_ns - acts.starts_ns, 0)
         return lengths
 
     @cached_property
     def roles_by_name(self) -> I8:
-        """`Role` by name id; 0 for names that no activity uses."""
         return by_name(self.window.names, self.window.activities.name_ids, role_of)
 
     @cached_property
     def traits_by_name(self) -> I8:
-        """`Trait` by name id."""
         return by_name(self.window.names, self.window.activities.name_ids, traits_of)
 
     @cached_property
@@ -195,7 +187,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def launched_ns(self) -> I8:
-        """Start of the launching call; the activity's own start where unknown."""
         return picked(self.window.calls.starts_ns, self.call_rows, self.window.activities.starts_ns)
 
     @cached_property
@@ -225,7 +216,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def in_optimizer(self) -> Bool:
-        """Launched within an optimizer mark."""
         return np.asarray((self.call_rows >= 0) & _in_optimizer(self))
 
     @cached_property
@@ -266,7 +256,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def readings(self) -> Readings:
-        """Of the window's device and of the host."""
         gauges = self.window.gauges
         here = np.isin(gauges.device_ids, (self.window.device.device_id, -1))
         means: dict[int, float] = {}
@@ -301,7 +290,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return np.asarray((self.traits & int(trait)) != 0)
 
     def is_role(self, *roles: int) -> Bool:
-        """Rows of these roles."""
         return np.isin(self.roles, [int(role) for role in roles])
 
     def named(self, pattern: str, rows: Bool | None = None) -> Bool:
@@ -312,7 +300,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return np.asarray(every if rows is None else every & rows)
 
     def total_ns(self, rows: Bool) -> int:
-        """Summed time of `rows`; overlapping activities count each."""
         return int(self.durations_ns[rows].sum())
 
 

@@ -9,8 +9,6 @@ memset), then adds the rows of the batch into it: at most a sort and seven kerne
 and EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -32,8 +30,6 @@ _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 
 
 class Optimizer(Struct, frozen=True):
-    """Optimizer kernels of the window."""
-
     updates: int | None
     """Optimizer steps seen; None without marks."""
     kernels: int
@@ -48,7 +44,6 @@ class Optimizer(Struct, frozen=True):
 
 
 def optimizer(facts: Facts) -> Optimizer | None:
-    """The optimizer in the window; None when neither marks nor kernels show one."""
     starts, ends = facts.window.marks.union(MarkClass.OPTIMIZER)
     ranged = bool(len(starts)) and bool(facts.in_optimizer.any())
     rows = facts.in_optimizer & facts.kernels
@@ -168,8 +163,6 @@ def dense_gradients(facts: Facts) -> DenseGradients | None:
 
 
 class Chains(Struct, frozen=True):
-    """Unfused runs of at least two kernels, summed over the window."""
-
     count: int
     kernels: int
     total_ns: int

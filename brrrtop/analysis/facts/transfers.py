@@ -1,7 +1,5 @@
 """Copies between host and device, batches that arrive late; how much of it the device sees."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 
@@ -15,8 +13,6 @@ FAULT_NS = 50_000
 
 
 class Copies(Struct, frozen=True):
-    """Copies of one direction and kind of host memory."""
-
     count: int = 0
     size_bytes: int = 0
     total_ns: int = 0
@@ -31,7 +27,6 @@ class Copies(Struct, frozen=True):
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Achieved rate; None for nothing copied."""
         return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
 
 
@@ -54,7 +49,6 @@ class Transfers(Struct, frozen=True):
 
 
 def transfers(facts: Facts) -> Transfers:
-    """Copies by direction and memory; all zero where none ran."""
     activities = facts.window.activities
     kernels = facts.kernels
     gap_rows, gap_starts, gap_ends = facts.gaps

@@ -4,8 +4,6 @@ Evidence, weakest first: L1 name and grid, L1.5 bytes from ATen name and grid, L
 recorded shapes, L3 hardware counters (`counters`). The rules are those of `roofline`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -240,7 +238,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def label(facts: Facts) -> Labels:
-    """Labels of all activities of the window: kernels are judged in groups of one name, geometry and op."""
     acts, op_ids = facts.window.activities, _ops_of(facts.window)
     attention, scores = written_attention(facts), np.zeros(len(acts), np.bool_)
     if attention is not None:

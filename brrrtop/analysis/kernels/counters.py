@@ -12,8 +12,6 @@ lets expect. Standard errors tell which groups the samples could tell apart, alt
 shorter than one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ Bytes are the least an op can move, each input read and each output written once
 a floor (Williams et al., Roofline).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -30,8 +28,6 @@ TYPE_PRECISION = {
 
 
 class Work(Struct, frozen=True):
-    """What one main kernel of the op has to do."""
-
     flop: float
     size_bytes: float
     precision: str | None
@@ -86,7 +82,6 @@ def _first_type(op: OpSignature) -> tuple[str | None, int]:
 
 
 def product(m: int, n: int, k: int, batch: int, element: int, precision: str | None) -> Work:
-    """A dense product: 2·b·M·N·K FLOPs over both inputs and the output."""
     size = element * batch * (m * k + k * n + m * n)
     return Work(2.0 * batch * m * n * k, float(size), precision, GEMMS, (m, n, k))
 

@@ -21,8 +21,6 @@ Limits per SM by compute capability: CUDA C++ programming guide, "Compute capabi
 are allocated per warp in units of 256.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -78,8 +76,6 @@ _DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
 
 
 class Bound(Struct, frozen=True):
-    """A side and how sure it is, 0..1."""
-
     side: Side
     certainty: float
 
@@ -226,7 +222,6 @@ RESERVED_SINCE_8 = 1024
 
 
 def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """Blocks one SM holds at once, at least 1."""
     capability = device.capability or (8, 0)
     most_threads = device.max_threads_per_sm or _THREADS_PER_SM.get(capability, 2048)
     limits = [_BLOCKS_PER_SM.get(capability, 32)]

@@ -1,7 +1,5 @@
 """Groups of kernels → the rows of the kernel table, how sure the sides are, what runs around a kernel."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 

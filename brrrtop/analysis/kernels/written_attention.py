@@ -6,8 +6,6 @@ GEMM, and without shapes nothing else does. But the scores are their output or i
 FLOPs a byte, and head sizes are 64 to 128 where ridges are 139 (V100) to 295 (H100): they are memory-bound.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

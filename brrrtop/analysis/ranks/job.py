@@ -1,7 +1,5 @@
 """The ranks of a job beside each other: windows in, one frozen picture of who waits for whom out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,8 +22,6 @@ NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for
 
 
 class RankInput(Struct, frozen=True, eq=False):
-    """One rank as its own session sees it."""
-
     row: RankRow
     """With rank, label, pid, estimate and gauges; the rest is filled in here."""
     window: Window | None
@@ -67,7 +63,6 @@ class AlignedRanks(Struct, frozen=True, eq=False):
 
     @property
     def step_ns(self) -> float:
-        """Of the run; one recorded step may lack what lies before its first collective."""
         usual = self.usual_step_ns or 0.0
         return usual if usual and self.in_bursts else max(self.traced_step_ns, usual)
 

@@ -62,7 +62,6 @@ class RankActivity(Struct, frozen=True):
 
     @property
     def buckets_ns(self) -> dict[str, int]:
-        """By bucket, but for collectives: the ranks' sums differ by what they wait for each other."""
         booked = self.account
         return {
             "compute": booked.compute_ns,

@@ -1,7 +1,5 @@
 """All tables of a judged window; here are those that need launches, marks or memory events only."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -76,7 +74,6 @@ def host_tables(
 
 
 def _whole(window: Window) -> Facts:
-    """The facts of a window with all that it holds, also what ran after its span."""
     last_ns = max(window.span.t1_ns, int(window.activities.ends_ns.max()))
     return facts_of(replace(window, span=Span(window.span.t0_ns, last_ns)))
 
@@ -134,7 +131,6 @@ def launch_queue(work: Facts) -> Queue | None:
 
 
 def copy_rows(work: Facts) -> list[CopyRow]:
-    """Copies and memsets by kind of memory, most time first."""
     acts = work.window.activities
     rows = np.flatnonzero(acts.types != ActivityType.KERNEL)
     names, keys = np.unique(acts.name_ids[rows], return_inverse=True)

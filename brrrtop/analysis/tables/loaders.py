@@ -5,8 +5,6 @@ Waits are marked all the time, bursts or not: the minute around the judged span 
 watched, as a span of one burst holds a handful of them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +31,6 @@ MOSTLY = 0.5
 
 
 def loader_rows(facts: Facts) -> list[LoaderRow]:
-    """One row a loader, most waited for first; none where no wait was recorded."""
     window = facts.window
     marks = window.watched
     if marks is None or not (marks.classes == MarkClass.INPUT).any():

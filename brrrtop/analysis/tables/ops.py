@@ -1,7 +1,5 @@
 """The op table: what each framework op took on the host and on the device, by name and by shapes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -54,7 +52,6 @@ def nested_in_same(parents: I8, keys: I8) -> Bool:
 
 
 def sums(keys: I8, size: int, values: I8 | F8) -> I8:
-    """Summed values by key, as integers."""
     return np.rint(np.bincount(keys, values, size)).astype(np.int64)
 
 
@@ -65,13 +62,10 @@ def sides_by(keys: I8, size: int, work: Facts, rows: I8) -> I8:
 
 
 def named_sides(row: I8) -> dict[str, int]:
-    """The sides that have any time."""
     return {side: int(ns) for side, ns in zip(BUCKETS, row.tolist(), strict=True) if ns}
 
 
 class OpTimes(Struct, frozen=True, eq=False):
-    """Per op of `HostDetails.ops`, shape (n,)."""
-
     rows: I8
     """Activities whose op is known."""
     ops: I8
@@ -123,7 +117,6 @@ def by_name(
 
 
 def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
-    """A row a name and input shapes; none where no shapes were recorded."""
     ids, keys = np.unique(details.ops.signature_ids, return_inverse=True)
     named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
     if not any(shapes for _, shapes in named):

@@ -1,7 +1,5 @@
 """Which module and which Python function device work and idle time belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -48,7 +46,6 @@ class FrameNest(Nest):
 
 
 def is_module(name: str) -> bool:
-    """Is it the call of an `nn.Module`?"""
     return name.startswith(_MODULE)
 
 
@@ -102,7 +99,6 @@ def module_rows(
     nest: FrameNest, details: HostDetails, times: OpTimes, work: Facts,
     homes_of: tuple[I8, Bool],
 ) -> list[ModuleRow]:  # fmt: skip
-    """Each module, outer ones first; none where no module was recorded."""
     if not len(nest.name_ids):
         return []
     frames, is_backward = homes_of

@@ -1,7 +1,5 @@
 """`brrrtop attach PID`: the agent into a running trainer, and what it sees on the screen."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -33,11 +31,7 @@ def run(options: Options) -> int:
 
 
 def watch_job(process: Process, candidates: Sequence[Candidate], options: Options) -> int:
-    """The job with all of these ranks, or the one process where it is no job.
-
-    Raises:
-        CollectorError: It cannot be attached to; says why and what would work.
-    """
+    """The job with all of these ranks, or the one process where it is no job."""
     if len(candidates) < 2:
         return watch(process, options)
     from brrrtop.cli import live
@@ -46,11 +40,7 @@ def watch_job(process: Process, candidates: Sequence[Candidate], options: Option
 
 
 def watch(process: Process, options: Options) -> int:
-    """Attaches and shows; detaches at the end.
-
-    Raises:
-        CollectorError: It cannot be attached to; says why and what would work.
-    """
+    """Attaches and shows; detaches at the end."""
     live.refuse_taken_file(options)
     from brrrtop.cli.find_restarted import RestartedProcesses
 

@@ -1,7 +1,5 @@
 """`brrrtop doctor [PID]`: can this be watched, how far, and the command that fixes what cannot."""
 
-from __future__ import annotations
-
 import json
 
 from brrrtop.cli import output

@@ -1,7 +1,5 @@
 """`brrrtop export prometheus [PID…]`: the figures of this host's trainers as metrics."""
 
-from __future__ import annotations
-
 import platform
 import re
 import time
@@ -69,7 +67,6 @@ class Host:
     """Ranks that are to join their job."""
 
     def search(self) -> None:
-        """Attaches to trainers that are new, each once."""
         there = {candidate.pid: candidate for candidate in candidates(compute_pids())}
         pids = self.options.pids or [pid for pid, one in there.items() if not one.not_because]
         for pid in pids:
@@ -112,7 +109,6 @@ class Host:
         )  # fmt: skip
 
     def advance(self) -> None:
-        """New snapshots, and the samples of all."""
         for key, job in list(self.jobs.items()):
             self._advance_job(key, job)
         rows: list[Sample] = []

@@ -1,7 +1,5 @@
 """Bare `brrrtop`: finds the trainers of this host and opens one of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -114,7 +112,6 @@ _INSTEAD = (
 
 
 def line_of(one: Candidate) -> str:
-    """A trainer in one line of a list."""
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
     width = max(LIST_WIDTH, shutil.get_terminal_size().columns - 6)
@@ -145,7 +142,6 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
 
 
 def _open(one: Candidate, options: Options) -> int:
-    """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
     output.say(f"found {' '.join(line_of(one).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"

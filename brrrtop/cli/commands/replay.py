@@ -1,8 +1,6 @@
 """`brrrtop replay FILE …`: the screen over a recording or a trace, or over all ranks of a job;
 `brrrtop demo [SCENARIO]`: over one that ships with brrrtop."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Sequence
@@ -132,7 +130,6 @@ WHAT = {
 
 
 def scenarios() -> dict[str, Path]:
-    """The shipped recordings by name; a folder holds those of a job's ranks."""
     folder = Path(brrrtop.data.__path__[0]) / FOLDER
     paths = {*folder.glob("*.brrr"), *(path.parent for path in folder.glob("*/*.brrr"))}
     return {path.stem: path for path in sorted(paths)}

@@ -1,7 +1,5 @@
 """Verbs that read files whole and say one thing of them: `analyze`, `compare` and `receipt`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,6 @@ from brrrtop.exporters.tables import FORMATS, default_path, export
 
 
 def analyze(options: Options) -> int:
-    """One report of a recording or a trace, or of all ranks of a job."""
     gates = gate.parse_all(options.fail_if)
     files = files_of(options)
     exports = asked_for(options, files)
@@ -49,7 +46,6 @@ def asked_for(options: Options, files: Sequence[str]) -> list[tuple[str, Path]]:
 
 
 def compare(options: Options) -> int:
-    """What changed between two recordings or traces."""
     from brrrtop.advisories.compare import compare
     from brrrtop.views import comparison
     from brrrtop.views.json_report import document, plain

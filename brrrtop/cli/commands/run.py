@@ -4,8 +4,6 @@ The program keeps the terminal and its exit code is passed on. Where there is no
 runs all the same, and the counters of its GPUs are all that is seen.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -90,7 +88,6 @@ class _Beside:
         self.tripped = False
 
     def check(self) -> None:
-        """Called a few times a second, on the thread that waits for the program."""
         if self._given_up or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + self._options.interval

@@ -11,8 +11,6 @@ Tables and columns are those of the user guide's "SQLite Schema Reference", chec
 CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIND_RUNTIME too.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -80,7 +78,6 @@ class Database:
         }
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all of these columns."""
         return set(columns) <= self.tables.get(table, frozenset())
 
     def integers(self, table: str, columns: dict[str, int], where: str = "1") -> dict[str, Array]:
@@ -107,7 +104,6 @@ class Database:
     def texts(
         self, table: str, key: str, value: str, where: str = "1"
     ) -> Iterator[tuple[int, str]]:
-        """Key and text of each row; nothing where there is no such table."""
         if self.has(table, value) and (key == "rowid" or self.has(table, key)):
             yield from self._counted(
                 self._connection.execute(
@@ -335,7 +331,6 @@ class _Reader:
         self._add(KERNEL, table, self._activity(table, graph))
 
     def _copies(self, table: Columns) -> None:
-        """Copies, named as Kineto names them."""
         keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
         self._copied(table, keys, lambda kinds: (
             f"Memcpy {_COPY_NAMES.get(kinds[0], 'DtoD')} "
@@ -424,8 +419,6 @@ _OF_AMD = (
 
 
 class NsysSource(TraceSource):
-    """A trace of Nsight Systems (`nsys export --type sqlite`)."""
-
     kind = "nsys"
 
     def _read(self) -> list[Frame]:

@@ -1,7 +1,5 @@
 """One horizontal bar of shares, each part named by the words in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.cells import cell_len

@@ -3,13 +3,11 @@
 After a change that was predicted your lane races the promise.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from rich.text import Text
 
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.text import units
 from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
@@ -41,7 +39,6 @@ class Race(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """`the ghost is 1,312 steps ahead`."""
         if abs(self.step_ns / self.ghost_ns - 1) < LEAST:
             return "you keep up with the ghost"
         ahead = self.ahead
@@ -68,6 +65,13 @@ def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
     if edit is None or not step_ns or not edit.present_ns > 0 or edit.saves <= LEAST:
         return None
     return Race(edit.edit, step_ns, step_ns * edit.step_ns / edit.present_ns, steps)
+
+
+def drawable(picture: StepPicture, lap: Race | None) -> Race | None:
+    """The ghost to draw below a step; None where that was none, or lacked what the edit takes away."""
+    if lap is None or picture.step is None or lap.ghost_ns >= picture.span.duration_ns:
+        return None
+    return lap
 
 
 def ghost_lap(one: Race, palette: Palette, width: int, passed_s: float) -> list[Text]:

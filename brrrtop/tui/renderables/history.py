@@ -1,7 +1,5 @@
 """Where the time went over time, by cause, as a stacked area: newest at the right; and sparklines."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
@@ -30,7 +28,6 @@ _EMPTY = Style.null()
 
 
 def layers(point: HistoryPoint) -> Layers:
-    """The shares of a point by bucket; they add up to 1."""
     account = point.account
     return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
 

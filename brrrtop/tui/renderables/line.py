@@ -1,7 +1,5 @@
 """Fitting text into a number of cells, and the small pieces that lines are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
@@ -103,7 +101,6 @@ def hanging(lead: str, words: str, width: int, lead_style: Style, style: Style) 
 def facts(
     entries: Iterable[tuple[str, str]], cells: int, palette: Palette, width: int, hue: str = "text"
 ) -> list[Text]:
-    """Words flowed beside their labels, whose right edges stand at one place."""
     muted, style = palette.style("muted"), palette.style(hue)
     return [
         line
@@ -113,7 +110,6 @@ def facts(
 
 
 def pair(label: str, value: str, palette: Palette, *, bold: bool = False) -> Text:
-    """A figure behind what it is."""
     text = palette.text(f"{label} ", "muted")
     return text.append(value, palette.style("text", bold=bold))
 

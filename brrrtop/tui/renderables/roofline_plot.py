@@ -4,8 +4,6 @@ A kernel with a tenth of the time or more is three cells wide, one with little i
 field. The roof of memory is drawn in braille dots, four to the height of a cell; in ASCII in strokes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -33,8 +31,6 @@ GUTTER = 13
 
 
 class Frame(Struct, frozen=True):
-    """Maps intensity and rate to cells."""
-
     width: int
     height: int
     y_high: float

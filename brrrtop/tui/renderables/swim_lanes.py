@@ -1,7 +1,5 @@
 """One step as a picture: what host and GPU did at each moment, and why the GPU did nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -86,7 +84,6 @@ def _cover_cells(bars: Bars, picture: StepPicture, edges: F8, t0_ns: int) -> tup
 
 
 def _union(starts: I8, ends: I8, edges: F8) -> F8:
-    """How much of each stretch between two edges the intervals cover."""
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
     begins = np.maximum(starts, np.concatenate(([starts[0]], reach[:-1])))
@@ -143,8 +140,6 @@ def _order(row: Row) -> tuple[str, ...]:
 
 
 def _thin(row: Row, palette: Palette) -> Text:
-    """A lane of one line: how much of a cell is covered is the height of its block."""
-
     def sign(cell: Layers) -> tuple[str, Style]:
         if not cell:
             return " ", Style.null()
@@ -188,7 +183,6 @@ def _gap(cell: Layers) -> str | None:
 
 
 def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
-    """Times below the lanes, from the step's begin."""
     room = max(1, width - GUTTER)
     signs = [" "] * room
     for part in range(5):
@@ -202,7 +196,6 @@ def axis(view: Span, origin_ns: int, palette: Palette, width: int) -> Text:
 
 
 def kinds_shown(rows: Sequence[Row]) -> list[str]:
-    """What is to be seen in these lanes, most of it first."""
     total: dict[str, float] = {}
     for row in rows:
         for cell in row.cells:

@@ -1,7 +1,5 @@
 """A table of `views.table` on the screen, and the small pictures in its cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -102,7 +100,6 @@ def _cell(column: Column, row: Any, cells: int, palette: Palette) -> Text:
 
 
 def column_at(table: Table, x: int, width: int) -> str:
-    """The key of the column under a cell of the header; empty where it sorts nothing."""
     edge = 0
     for column, cells in table.fitting(width):
         edge += cells + 1

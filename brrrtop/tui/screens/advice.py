@@ -1,7 +1,5 @@
 """All advice, with everything that is known about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -83,7 +81,6 @@ class AllAdvice(Chooser, Scrolled):
 
 
 def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
-    """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" faster")[0]
     good, bold = palette.style("good", bold=True), palette.style("text", bold=True)

@@ -1,7 +1,5 @@
 """The user's own file with a heat column, the part of the step that a line has, and the edit as a diff."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -59,7 +57,6 @@ class Code(Chooser, Scrolled):
 
     @property
     def _line(self) -> CodeLine | None:
-        """The chosen one."""
         return self._hot[self.choices()[self.at]] if self._hot else None
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -105,7 +102,6 @@ class Code(Chooser, Scrolled):
         return [*lines, *(Text() for _ in range(room - len(lines))), *below]
 
     def _diff(self, width: int) -> list[Text]:
-        """The chosen edit: its diff, or why there is none and what to write by hand."""
         palette, at = self.palette, self._edit % len(self._changes)
         change = self._changes[at]
         title = f"edit {at + 1} of {len(self._changes)}: {change.edit}, {change.speed} faster"
@@ -124,7 +120,6 @@ class Code(Chooser, Scrolled):
         return [rule(title, note, palette, width), *stacked(body, width)]
 
     def action_edit(self) -> None:
-        """The next edit; behind the last one none."""
         if not self._changes:
             self.app.say("no edit was simulated that wins anything", failed=True)
             return
@@ -132,7 +127,6 @@ class Code(Chooser, Scrolled):
         self.redraw()
 
     def action_copy(self) -> None:
-        """The diff that is shown, else the first that can be made."""
         shown = self._changes[self._edit : self._edit + 1] if self._edit >= 0 else self._changes
         change = next((one for one in shown if one.patch is not None), None)
         if change is None or change.patch is None:
@@ -160,7 +154,6 @@ def gutter_line(number: int, source: str, hot: CodeLine | None, palette: Palette
 
 
 def _heat(share: float, palette: Palette) -> str:
-    """`▐██████`, an eighth of a cell fine."""
     if palette.ascii:
         return f"|{'#' * round(share * (BAR - 1))}".ljust(BAR)
     eighths = max(1, round(share * (BAR - 1) * 8))

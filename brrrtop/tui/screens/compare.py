@@ -1,7 +1,5 @@
 """Before and after: what a change won, by bucket and by kernel, beside what was promised."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from brrrtop.model.advice import Comparison, Outcome

@@ -1,7 +1,5 @@
 """The run in figures: phases, what is known twice, the account, steps, launches, the GPU's counters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -38,8 +36,6 @@ LABEL, BAR, TREND = 22, 24, 40
 
 
 class Details(Scrolled):
-    """All figures that the main screen leaves out."""
-
     topic = "the run in figures"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -90,7 +86,6 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
-    """Every bucket with its share and its time in a step."""
     table = tables.account(estimate.account, estimate.run, estimate.mean_step_ns)
     lines = table_lines(table, palette, width)
     if estimate.host_cause_known is not None:
@@ -162,7 +157,6 @@ def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> str:
 
 
 def counter_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """Activity with its trend, clocks and limits; why there are none."""
     gauges = snapshot.gauges
     if not gauges:
         live = snapshot.source.kind == "live"
@@ -186,7 +180,6 @@ def counter_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text
 
 
 def limits(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """What is used of what there is."""
     gauges = snapshot.gauges
     for label, used, total, form in (
         ("memory", Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES, units.size),

@@ -4,8 +4,6 @@ The regime table and the facts follow Horace He, "Making Deep Learning Go Brrrr 
 Principles" (2022).
 """
 
-from __future__ import annotations
-
 from rich.cells import cell_len
 from rich.text import Text
 

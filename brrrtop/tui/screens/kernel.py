@@ -1,7 +1,5 @@
 """One kernel in depth: where it is under the roof, why we think so, what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
@@ -65,7 +63,6 @@ class KernelPane(Scrolled):
 def kernel_lines(
     kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
-    """Everything known of one kernel."""
     side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
@@ -89,7 +86,6 @@ def kernel_lines(
 
 
 def _rates(kernel: KernelRow, estimate: Estimate | None) -> Iterator[tuple[str, str]]:
-    """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = estimate.roofs if estimate else None
     yield "roof", _roof_words(kernel)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
@@ -102,7 +98,6 @@ def _rates(kernel: KernelRow, estimate: Estimate | None) -> Iterator[tuple[str, 
 
 
 def _roof_facts(kernel: KernelRow, roofs: Roofs | None) -> Iterator[tuple[str, str]]:
-    """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
     top = roof_of(kernel, roofs)
     roof = f", roof {units.rate(top, 'FLOP/s')}" if top else ""
     flops = units.rate(kernel.flop_per_s, "FLOP/s")
@@ -157,7 +152,6 @@ def _roof_words(kernel: KernelRow) -> str:
 
 
 def sides_by_name(kernels: Iterable[KernelRow]) -> dict[str, Side]:
-    """The side of each name; of its longer row where it has several."""
     sides: dict[str, Side] = {}
     for kernel in kernels:
         sides.setdefault(kernel.name, kernel.side)

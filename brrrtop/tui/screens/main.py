@@ -1,7 +1,5 @@
 """The screen people keep open."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -84,7 +82,6 @@ class MainView(View):
         self.set_timer(SETTLED_S, self._fit_advice)
 
     def _arrange(self) -> None:
-        """Hides and zooms panes as the settings say."""
         chosen = self.app.settings
         classes = {f"-no-{name}": name in chosen.hidden for name in PANES}
         classes |= {f"-zoom-{name}": name == chosen.zoomed for name in PANES}
@@ -96,7 +93,6 @@ class MainView(View):
         self._arrange()
 
     def action_zoom(self, by: int) -> None:
-        """The next pane alone, after the last one all of them again; with 0 all of them."""
         names = ["", *(name for name in ZOOMED if name not in self.app.settings.hidden)]
         at = names.index(self.app.settings.zoomed) if self.app.settings.zoomed in names else 0
         self.action_zoom_pane(names[(at + by) % len(names)] if by else "")
@@ -105,7 +101,6 @@ class MainView(View):
         self._choose(replace(self.app.settings, zoomed=name))
 
     def action_hide(self, name: str) -> None:
-        """Hides a pane, or shows it again."""
         hidden = set(self.app.settings.hidden) ^ {name}
         self._choose(
             replace(self.app.settings, hidden=tuple(one for one in PANES if one in hidden))

@@ -1,7 +1,5 @@
 """Screens that are only read: the log, the loader, the report's tables."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
@@ -27,8 +25,6 @@ NO_LOADER = (
 
 
 class Log(Scrolled):
-    """What changed, and when."""
-
     topic = "log, newest first"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -38,8 +34,6 @@ class Log(Scrolled):
 
 
 class Loaders(Scrolled):
-    """Every loader that the training loop waited for."""
-
     topic = "loader"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
@@ -50,8 +44,6 @@ class Loaders(Scrolled):
 
 
 class Tables(Scrolled):
-    """Ops, modules, stalls, copies, ranges and memory of the window."""
-
     topic = "ops, modules and memory"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:

@@ -1,7 +1,5 @@
 """All ranks of a job, a row each, the odd one on top: who waits for whom."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -39,7 +37,6 @@ class RankTable(TableView):
         return paragraph(NONE, width, self.palette.style("muted"))
 
     def above(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """Who waits for whom, and what the job is."""
         job, palette = snapshot.job, self.palette
         assert job is not None
         waited = job.waited_for

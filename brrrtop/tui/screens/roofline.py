@@ -1,7 +1,5 @@
 """The live roofline: kernels under the device's roofs, the whole step as a trail."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar

@@ -73,7 +73,6 @@ def _write(app: BrrrtopApp, path: Path, text: Callable[[], str]) -> None:
 
 
 def _download(app: BrrrtopApp, name: str, content: bytes) -> str:
-    """Hands a file to the browser; says so."""
     app.call_later(app.deliver_binary, BytesIO(content), save_filename=name)
     return f"{name} goes to the browser as a download"
 

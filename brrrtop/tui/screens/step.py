@@ -1,7 +1,5 @@
 """One step as a picture, large: zoom, pan, a cursor that reads the bars, and the step after an edit."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
@@ -69,7 +67,6 @@ class StepPane(Pane, can_focus=True):
 
     @property
     def view(self) -> Span:
-        """The part of the step that is drawn."""
         assert self.picture is not None
         return self._view or self.picture.span
 
@@ -122,7 +119,6 @@ class StepPane(Pane, can_focus=True):
         return flowed(pieces, width, 2)
 
     def _under_cursor(self, picture: StepPicture, width: int) -> list[Text]:
-        """What lies under the cursor, lane by lane; how to read on where there is none."""
         muted = self.palette.style("muted")
         if self._at_ns is None:
             keys = "←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g next gap, 0 all of it"
@@ -134,7 +130,6 @@ class StepPane(Pane, can_focus=True):
         return [Text.styled(head, muted), *(bar for bar in bars if bar is not None)]
 
     def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:
-        """The longest bar of a lane in the cell of the cursor."""
         bars = lane.bars
         near = np.flatnonzero(
             (bars.starts_ns <= at_ns + reach_ns) & (bars.ends_ns > at_ns - reach_ns)
@@ -169,7 +164,6 @@ class StepPane(Pane, can_focus=True):
         return self._kept
 
     def action_move(self, by: int) -> None:
-        """The cursor to the next cell; at an edge the view goes on."""
         if self._hold() is None:
             return
         view, room = self.view, self._room(self.content_size.width)
@@ -205,7 +199,6 @@ class StepPane(Pane, can_focus=True):
             self.redraw()
 
     def action_zoom(self, by: float) -> None:
-        """In and out around the cursor, else around the middle."""
         if self._hold() is None:
             return
         view = self.view
@@ -235,7 +228,6 @@ class StepPane(Pane, can_focus=True):
         self.redraw()
 
     def action_follow(self) -> None:
-        """The newest picture again."""
         self._kept = self._view = self._at_ns = None
         self.redraw()
 

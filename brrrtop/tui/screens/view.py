@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class View(Screen[None]):
-    """A screen over the newest snapshot."""
-
     app: BrrrtopApp
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - typed by Screen, not as a class variable
         (0, "-tiny-width"),
@@ -84,7 +82,6 @@ class View(Screen[None]):
         self.show(self.app.snapshot)
 
     def redraw(self) -> None:
-        """Draws everything anew, after a change of colours."""
         for pane in self.walk_children(Pane):
             pane.redraw()
         self.refresh(repaint=True)

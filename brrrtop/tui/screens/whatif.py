@@ -1,7 +1,5 @@
 """What-if: every edit that was simulated, and what the chosen one changes in a step."""
 
-from __future__ import annotations
-
 from time import monotonic
 from typing import Any
 
@@ -10,7 +8,7 @@ from rich.text import Text
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.renderables.ghost import ghost_lap, ghost_line, race
+from brrrtop.tui.renderables.ghost import drawable, ghost_lap, ghost_line, race
 from brrrtop.tui.renderables.line import facts, paragraph, rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn
 from brrrtop.tui.renderables.table import table_lines
@@ -59,10 +57,10 @@ class EditTable(TableView):
         """In lines that are left: a traced step as it is, below it that with the edit, on its scale."""
         lines = super().draw(snapshot, width, height)
         left, picture, palette = height - len(lines) - 1, snapshot.picture, self.palette
-        one = race(snapshot, self.rows[self.at]) if self.rows else None
-        if left < PICTURE_FROM or picture is None or one is None:
+        if left < PICTURE_FROM or picture is None or not self.rows:
             return lines
-        if one.ghost_ns >= picture.span.duration_ns:  # what the edit takes away was not traced
+        one = drawable(picture, race(snapshot, self.rows[self.at]))
+        if one is None:
             return lines
         lines += [Text(), rule(step_title(picture), "p: larger", palette, width)]
         drawn_from = (picture, palette, width, min(left - 2, PICTURE_MOST))

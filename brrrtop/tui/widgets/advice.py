@@ -1,7 +1,5 @@
 """The first things to try, ranked by what they can win: as many as fit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -85,7 +83,6 @@ class Advice(Pane, can_focus=True):
 
 
 def why_none(snapshot: Snapshot) -> str:
-    """Why there is no advice, as a sentence."""
     if snapshot.estimate is None:
         return "Advice needs a whole window of device activity first."
     if snapshot.estimate.steps.warming_up:
@@ -115,7 +112,6 @@ def flow(
 
 
 def try_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
-    """What to try, wrapped."""
     style = palette.style("text")
     return hanging(f"{'try':>9}  ", advisory.suggests, width - 1, palette.style("good"), style)
 
@@ -161,7 +157,6 @@ def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
 
 
 def _gain(advisory: Advisory, palette: Palette) -> Text:
-    """How much faster it makes the run."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
         return palette.text("to know    ", "muted")
@@ -170,7 +165,6 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
 
 
 def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
-    """The range of what was simulated, and how sure the advice is."""
     words = f"{units.share(advisory.confidence)} sure"
     gain = whatif.gain(advisory) or ""
     if width >= RANGED and "(" in gain:

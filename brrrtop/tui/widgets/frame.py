@@ -1,7 +1,5 @@
 """What stands around every screen: the first line, the status, the keys; or that it is too small."""
 
-from __future__ import annotations
-
 from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
@@ -28,7 +26,6 @@ class Title(Pane):
 
 
 def subject(snapshot: Snapshot, palette: Palette) -> Text:
-    """brrrtop, the source, its rank and its device."""
     source, estimate = snapshot.source, snapshot.estimate
     text = palette.text("brrrtop ", "text", bold=True)
     text.append(source.label, palette.style("compute", bold=True))
@@ -68,7 +65,6 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
 
 
 def pace(speed: float | None) -> str:
-    """Replay speed in words; empty at the pace at which it happened, and for live sources."""
     if speed is None or speed == 1:
         return ""
     if speed > 1:
@@ -151,7 +147,6 @@ def window(snapshot: Snapshot) -> str:
 
 
 def cost(overhead: Overhead, palette: Palette) -> Text:
-    """What watching adds to the trainer's steps."""
     value = units.share(overhead.step_cost_share, 1)
     if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
         value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
@@ -159,7 +154,6 @@ def cost(overhead: Overhead, palette: Palette) -> Text:
 
 
 def own_use(overhead: Overhead, palette: Palette) -> list[Text]:
-    """What this process and its helpers use."""
     if overhead.monitor_cpu_share is None:
         return []
     own = f"{units.share(overhead.monitor_cpu_share)} CPU"

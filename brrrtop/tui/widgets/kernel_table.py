@@ -1,7 +1,5 @@
 """The kernels of the window: sorted, filtered, with a cursor. Draws only what is in view."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -68,7 +66,6 @@ def ordered(table: Table, key: str, reverse: bool) -> list[KernelRow]:
 
 
 def matching(kernels: Sequence[KernelRow], query: str) -> list[KernelRow]:
-    """Kernels in whose name, family or side every word of the query occurs."""
     words = query.casefold().split()
     return [
         kernel
@@ -105,7 +102,6 @@ class KernelTable(Chooser, Pane):
         self.redraw()
 
     def cycle_sort(self, by: int = 1) -> None:
-        """The next column, or with -1 the one before."""
         at = SORTABLE.index(self.sort_key)
         self.sort_by(SORTABLE[(at + by) % len(SORTABLE)])
 
@@ -152,7 +148,6 @@ class KernelTable(Chooser, Pane):
         return "No kernels seen."
 
     def reveal(self, place: int) -> None:
-        """The first place is of whichever kernel comes first."""
         if not place:
             self._chosen, self._first = None, 0
 

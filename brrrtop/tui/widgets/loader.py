@@ -3,8 +3,6 @@
 On the main screen, while it is what the GPU waits for; and all of it, for a screen of its own.
 """
 
-from __future__ import annotations
-
 from rich.text import Text
 from textual.events import Click
 
@@ -54,7 +52,6 @@ HUE = "idle_input"
 
 
 def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
-    """At most `height` lines, the most telling first; more of the code where there is room."""
     row = snapshot.tables.loaders[0]
     above = (
         ("waits", loader.waits(row, brief=width < WIDE)),
@@ -74,7 +71,6 @@ def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list
 
 
 def whole(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """Each loader with all that is known, sentences wrapped."""
     lines: list[Text] = []
     every_ns = sum(row.total_ns for row in snapshot.tables.loaders) or 1
     for row in snapshot.tables.loaders:

@@ -27,7 +27,6 @@ _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows
 
 
 def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
-    """Numbers of the lines in which the two differ."""
     shared = min(len(old), len(new))
     differing = [y for y in range(shared) if old[y] != new[y]]
     return differing + list(range(shared, max(len(old), len(new))))
@@ -58,11 +57,9 @@ class LineWidget(Widget):
         return cast("ThemedApp[object]", self.app).palette
 
     def redraw(self) -> None:
-        """Puts the lines that there are now."""
         raise NotImplementedError
 
     def put(self, lines: list[Text]) -> None:
-        """Shows these lines, cut where they are too long."""
         lines = stacked(lines, self.content_size.width)
         for y, count in runs(changed(self._lines, lines)):
             self.refresh(Region(0, y, self.size.width, count))

@@ -1,7 +1,5 @@
 """Panes that are longer than the screen: keys and wheel move through them, or choose a row."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -55,7 +53,6 @@ class Scrolled(Pane, can_focus=True):
             self.redraw()
 
     def _marked(self, lines: list[Text], room: int) -> list[Text]:
-        """The lines with what is searched for marked."""
         if not self.wanted:
             self._hits = []
             return lines
@@ -74,7 +71,6 @@ class Scrolled(Pane, can_focus=True):
         return marked
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """All lines, however many."""
         raise NotImplementedError
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
@@ -128,12 +124,10 @@ class Chooser(LineWidget, can_focus=True):
         self._chosen: Hashable = None
 
     def choices(self) -> Sequence[Hashable]:
-        """What each row is, from the top."""
         raise NotImplementedError
 
     @property
     def at(self) -> int:
-        """Place of the chosen row; of the first one where none was chosen or it has gone."""
         rows = self.choices()
         return rows.index(self._chosen) if self._chosen in rows else 0
 

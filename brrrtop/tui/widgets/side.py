@@ -3,8 +3,6 @@
 The lines of each are those that its own view shows too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -101,12 +99,10 @@ def no_samples(snapshot: Snapshot, none: str) -> str:
 
 
 def log_lines(events: Sequence[Event], now_ns: int, palette: Palette, width: int) -> list[Text]:
-    """What changed and when, newest first."""
     return [line for one in reversed(events) for line in event_lines(one, now_ns, palette, width)]
 
 
 def event_lines(event: Event, now_ns: int, palette: Palette, width: int) -> list[Text]:
-    """Time of day where the source knows it, how long ago, the kind, and the sentence."""
     past_ns = now_ns - event.t_ns
     ago = f"{units.duration(past_ns):>8} ago" if past_ns > 0 else f"{'now':>12}"
     clock = ""

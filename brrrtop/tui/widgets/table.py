@@ -1,7 +1,5 @@
 """A screen of a table of which one row is chosen, with sentences above it and below."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -36,7 +34,6 @@ class TableView(Chooser, Scrolled):
         return []
 
     def nothing(self, snapshot: Snapshot, width: int) -> list[Text]:
-        """In place of a table without rows."""
         raise NotImplementedError
 
     def choices(self) -> Sequence[Hashable]:

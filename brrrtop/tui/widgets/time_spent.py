@@ -1,7 +1,5 @@
 """Where the time went: over time by cause, with phases and what happened; in one step."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 
 from rich.text import Text
@@ -11,7 +9,7 @@ from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.ghost import ghost_line, race
+from brrrtop.tui.renderables.ghost import drawable, ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
 from brrrtop.tui.renderables.line import rule, styled
 from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
@@ -106,7 +104,6 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 
 
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
-    """`├train main.py:303 ──────├evaluate main.py:377├train ──◆──`: phases, and marks of events."""
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
     run = snapshot.run
@@ -171,9 +168,7 @@ class StepStrip(Pane):
         if picture is None:
             return []
         scale = height >= TIMES_FROM
-        ghost = race(snapshot) if height >= GHOST_FROM and picture.step is not None else None
-        if ghost is not None and ghost.ghost_ns >= picture.span.duration_ns:
-            ghost = None  # the step that was traced happened to lack what the edit takes away
+        ghost = drawable(picture, race(snapshot)) if height >= GHOST_FROM else None
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
         lines = [rule(step_title(picture), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)

@@ -1,7 +1,5 @@
 """What stands above every screen: what holds the run back, what would help, where its time goes."""
 
-from __future__ import annotations
-
 from rich.style import Style
 from rich.text import Text
 
@@ -72,7 +70,6 @@ def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
 
 
 def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
-    """What holds the run back on its hue, and a space."""
     estimate = snapshot.estimate
     assert estimate is not None
     regime, words = estimate.regime, phrases.badge(snapshot)
@@ -129,8 +126,6 @@ def fits_whole(note: str, width: int) -> bool:
 
 
 class RunBars(Fitted):
-    """Where the time of the run went, by cause; below it that of the last seconds."""
-
     most = 2
 
     def show(self, snapshot: Snapshot) -> None:
@@ -144,7 +139,6 @@ class RunBars(Fitted):
 
 
 def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
-    """The run and what is now, as far as they are known."""
     run, estimate = snapshot.run, snapshot.estimate
     if run is None:
         return [("window", estimate.account)] if estimate is not None else []
@@ -164,8 +158,6 @@ def run_bar(name: str, account: Account, palette: Palette, width: int) -> Text:
 
 
 class Figures(Pane):
-    """How fast the run steps, and what it takes: one line."""
-
     def inputs(self, snapshot: Snapshot) -> object:
         won = recoverable(snapshot, self.app.settings)
         return (figures(snapshot, won), alarms(snapshot))
@@ -197,7 +189,6 @@ class DeviceStrip(Pane):
 
 
 def device(estimate: Estimate, chosen: bool, palette: Palette) -> Text:
-    """`▸GPU 1 C24% M10% O66%`, the number on the hue of its regime."""
     number = estimate.device.device_id
     click = Style(meta={"@click": f"app.show_device({number})"})
     text = Text(no_wrap=True)

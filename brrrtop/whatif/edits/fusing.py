@@ -1,8 +1,6 @@
 """Fewer kernels and launches: `torch.compile` (runs of kernels become one, convolutions go channels-last),
 CUDA graphs (one launch forward and one backward) and a fused update."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec.structs import replace
 
@@ -27,10 +25,9 @@ _ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 _FUSABLE = (Role.POINTWISE, Role.POOL, Role.INDEX, *_ANCHORS)
 BATCH_NORM_CALLS = 3.0
 """Kernels that a generated norm over batches is split into."""
-ADDITIONS = 4
-"""Of each element by the generated backward pass of an interpolation between two rows and two columns."""
-ATOMIC_BYTES = 26.0
-"""Bytes that a generated kernel moves in the time of one such addition: some 9 ps on an H200."""
+ATOMIC_BYTES = 104.0
+"""Bytes that a generated kernel moves in the time of the four additions to each element by the backward
+pass of an interpolation between two rows and two columns: some 9 ps each on an H200."""
 COMPILED = 0.5
 """Part of the time between contractions in generated kernels from which a step counts as compiled."""
 UPDATE_LAUNCHES = 4
@@ -139,7 +136,7 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     scores = np.bincount(run, kernels.is_role(Role.SOFTMAX)[members], runs) > 0
     others = np.where(scores, 0.0, np.maximum(np.bincount(run, size, runs) - once, 0.0))
     moved = whole + guess.extra_operands * others
-    added = np.where(kernels.interpolating[members], ADDITIONS * elements, 0.0)
+    added = np.where(kernels.interpolating[members], elements, 0.0)
     moved += ATOMIC_BYTES * np.bincount(run, added, runs)
     time = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
     gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)

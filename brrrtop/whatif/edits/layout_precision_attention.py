@@ -2,8 +2,6 @@
 read along memory), narrower numbers (faster units, half the bytes, the conversions that autocast adds),
 and attention as one fused call."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec.structs import replace
 

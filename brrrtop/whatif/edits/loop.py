@@ -1,8 +1,6 @@
 """What the loop does otherwise: waits of the host taken away, copies and collectives beside kernels, twice
 the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +17,6 @@ QUIET = ("gc", "logging", "checkpoint", "evaluation")
 
 
 def loader_ready(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
-    """The step with the next batch always there."""
     edited = _without(step, ("input",))
     return None if edited is None else replace(edited, batch_ns=0.0)
 

@@ -43,9 +43,6 @@ class OpRecording(NamedTuple):
 
         Args:
             ids: Where each signature gets its number.
-
-        Raises:
-            ValueError: The clocks cannot be mapped, or the library took no more.
         """
         when, stepping = self._origin()
         signatures: dict[tuple[str, str], int] = {}

@@ -57,7 +57,6 @@ class _Pending:
         self._call = call
 
     def queue(self) -> None:
-        """From any thread."""
         python = ctypes.pythonapi
         function = ctypes.cast(python.PyObject_IsTrue, ctypes.c_void_p)
         python.Py_AddPendingCall(function, ctypes.py_object(self))

@@ -47,7 +47,6 @@ class Places:
         self._names: dict[tuple[int, ...], tuple[int, list[Spot]]] = {}
 
     def learn(self) -> None:
-        """Where libraries are, as far as they have been imported."""
         self._library_dirs = library_dirs()
 
     def forget(self) -> None:
@@ -66,7 +65,6 @@ class Places:
             self._noted.append((mark_class, at_ns, thread_number(get_ident()), spots))
 
     def send(self, now_ns: int) -> None:
-        """Mark what was noted; on the control thread, which may read files."""
         if now_ns < self._noted_ns:  # the clock was set back
             self.due.clear()
         self._noted_ns = now_ns
@@ -97,7 +95,7 @@ class Places:
             frame = frame.f_back
         if len(frames) > 1 + _INNER + _OUTER:
             del frames[1 + _INNER : -_OUTER]
-        return [(one.f_code, one.f_lineno or 0) for one in frames]
+        return [(frame.f_code, frame.f_lineno or 0) for frame in frames]
 
     def _name(self, spots: list[Spot]) -> int:
         """Of the user's lines, and the innermost of all behind them."""
@@ -126,7 +124,7 @@ def library_dirs() -> tuple[str, ...]:
         folders.add(os.path.dirname(torch_file))
     temporary = os.environ.get("TMPDIR") or "/tmp"
     made = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(temporary, "torchinductor_")
-    return ("<frozen", "<string>", made, *(one.rstrip(os.sep) + os.sep for one in folders))
+    return ("<frozen", "<string>", made, *(folder.rstrip(os.sep) + os.sep for folder in folders))
 
 
 def compiling(leaf: FrameType) -> FrameType | None:

@@ -53,7 +53,6 @@ class Probe:
         """What there is to do off the training thread, at most twice a second."""
 
     def guard(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call` behind the fence, under this probe's name."""
         return self.fence.guard(self.name, call)
 
     def patch(

@@ -122,7 +122,6 @@ class Steps(Probe):
 
     @property
     def usual_ns(self) -> int:
-        """Median of the last steps' lengths; 0 before there were two."""
         gaps = self._primary.gaps if self._primary is not None else []
         return gaps[len(gaps) // 2] if gaps else 0
 

@@ -6,8 +6,6 @@ thread gets back whatever happens to us, is `collectors.attach.ptrace.injection`
 Source: ptrace(2), process_vm_readv(2), Linux UAPI headers `linux/ptrace.h` and `linux/elf.h`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -61,11 +59,6 @@ def _fail(what: str) -> None:
 
 
 def request(what: int, tid: int, address: int = 0, value: int = 0) -> None:
-    """One ptrace request.
-
-    Raises:
-        OSError: With the kernel's errno; ESRCH: ended, or not stopped.
-    """
     if _ptrace(what, tid, address, value) < 0:
         _fail(f"ptrace request {what:#x} on thread {tid}")
 
@@ -76,7 +69,6 @@ _regset_at = ctypes.addressof(_regset)
 
 
 def registers(tid: int, which: int) -> bytes:
-    """A register set of a stopped thread, as many bytes as the kernel has."""
     piece = _Piece(_regset_at, REGSET_BYTES)
     if _ptrace(GETREGSET, tid, which, ctypes.addressof(piece)) < 0:
         _fail(f"reading registers {which:#x}")
@@ -91,7 +83,6 @@ def set_registers(tid: int, which: int, values: bytes) -> None:
 
 
 def signal_mask(tid: int) -> bytes:
-    """The blocked signals of a stopped thread, 8 bytes."""
     buffer = ctypes.create_string_buffer(8)
     request(GETSIGMASK, tid, 8, ctypes.addressof(buffer))
     return buffer.raw
@@ -103,11 +94,7 @@ def set_signal_mask(tid: int, mask: bytes) -> None:
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Bytes of another process, honouring page protection.
-
-    Raises:
-        OSError: EFAULT where nothing readable is mapped.
-    """
+    """Bytes of another process, honouring page protection."""
     buffer = ctypes.create_string_buffer(size)
     ours, theirs = _Piece(ctypes.addressof(buffer), size), _Piece(address, size)
     if _read_from(pid, ours, 1, theirs, 1, 0) != size:
@@ -116,11 +103,7 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def write_memory(pid: int, address: int, content: bytes) -> None:
-    """Bytes into another process, honouring page protection: never into a guard page or into code.
-
-    Raises:
-        OSError: EFAULT where nothing writable is mapped.
-    """
+    """Bytes into another process, honouring page protection: never into a guard page or into code."""
     buffer = ctypes.create_string_buffer(content, len(content))
     ours, theirs = _Piece(ctypes.addressof(buffer), len(content)), _Piece(address, len(content))
     if _write_to(pid, ours, 1, theirs, 1, 0) != len(content):

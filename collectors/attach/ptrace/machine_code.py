@@ -4,8 +4,6 @@ What a function returned is passed on as the next one's first argument by the pi
 what survives calls: the thread's state, or the number that `PyGILState_Ensure` gave.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Which thread of the trainer to stop: one that sleeps in the kernel, so that nobody notices."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -10,7 +8,6 @@ _APART_S = 0.002
 
 
 def thread_ids(pid: int) -> list[int]:
-    """The threads of `pid`, main thread first."""
     return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
 
 

@@ -8,8 +8,6 @@ When it ends, the kernel lets go of whatever it still holds.
 Started as `python -I -S`: nothing but the standard library and its siblings in this folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -9,8 +9,6 @@ Source: Linux `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`, `arch/x
 `arch/x86/kernel/fpu/signal.c`; System V AMD64 ABI, 3.2 (calls, red zone).
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from operator import itemgetter

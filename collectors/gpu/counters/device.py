@@ -1,10 +1,8 @@
 """PM sampling on one device: what is sampled, and how it is read.
 
 Samples may be missing: beside a process that computes, CUPTI loses some (H200, driver 580, CUPTI 13.0
-and 13.4). What is read is right all the same; how much of the time it covers is counted.
+and 13.4). What is read is right all the same.
 """
-
-from __future__ import annotations
 
 import contextlib
 import time
@@ -39,20 +37,11 @@ COUNTERS: dict[str, str] = {
     "sm": "sm__cycles_active" + _P,
     "tensor": "sm__pipe_tensor_cycles_active" + _P,
     "dram": "dram__throughput" + _P,
-    "dram_read": "dram__read_throughput" + _P,
-    "dram_write": "dram__write_throughput" + _P,
     "gr": "gr__cycles_active" + _P,
     "warps": "sm__warps_active" + _P,
 }
 """Column → metric, dearest last: dropped from the end until the rest fits into one pass. Together
 they took one pass on an H200 with CUPTI 13.4."""
-ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
-"""Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
-"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue. On GH100
-neither does (host side of CUPTI 13.0: two passes)."""
-
-SPARED = ("dram_read", "dram_write")
-"""Given up where `issue` does not fit beside them: nothing is judged by them."""
 
 
 class DeviceCounters:
@@ -73,8 +62,6 @@ class DeviceCounters:
         """The metrics that were set last, taken or refused."""
         self._clock = ClockMatch()
         self._is_first = True
-        self.covered_ns = 0
-        """Time of all samples that were read, evaluated or not."""
         self._newest_ns = 0
         self._faults = 0
         self._mode = latest_mode(sampling)
@@ -118,10 +105,6 @@ class DeviceCounters:
             if len(metrics) == 1:
                 raise
             return False
-        except Exception:
-            if len(metrics) <= len(COUNTERS):
-                raise
-            return False
         return True
 
     def drain(self, device: int, every: int = 1) -> npt.NDArray[np.void]:
@@ -154,19 +137,16 @@ class DeviceCounters:
         if not len(rows):
             return rows
         rows["device"] = device
-        rows["start_ns"] = [one.start_timestamp for one in taken]
-        rows["end_ns"] = [one.end_timestamp for one in taken]
-        values = np.array([one.metric_values for one in taken], np.float64) / 100
+        rows["start_ns"] = [sample.start_timestamp for sample in taken]
+        rows["end_ns"] = [sample.end_timestamp for sample in taken]
+        values = np.array([sample.metric_values for sample in taken], np.float64) / 100
         for column in SAMPLE_COLUMNS:
             rows[column] = np.nan
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]
         rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
-        good = self._whole(rows)
-        rows = rows[good]
+        rows = rows[self._whole(rows)]
         if len(rows):
-            usual_ns = float(np.median(rows["end_ns"] - rows["start_ns"]))
-            self.covered_ns += int(count * good.mean() * usual_ns)
             self._newest_ns = int(rows["end_ns"].max())
         return rows
 
@@ -195,7 +175,6 @@ class DeviceCounters:
         self._is_first = True
 
     def close(self) -> None:
-        """Gives the counters back. A decode after the stop fails, so there is none."""
         try:
             self._collector.stop()
         finally:
@@ -207,16 +186,7 @@ def chosen(fits: Callable[[list[str]], bool]) -> tuple[list[str], list[str]]:
     columns = list(COUNTERS)
     while columns and not fits([COUNTERS[column] for column in columns]):
         columns.pop()
-    metrics = [COUNTERS[column] for column in columns]
-    if len(columns) < len(COUNTERS):
-        return columns, metrics
-    fewer = [column for column in columns if column not in SPARED]
-    for kept in (columns, fewer):
-        for metric in ISSUE:
-            more = [*(COUNTERS[column] for column in kept), metric + _P]
-            if fits(more):
-                return [*kept, "issue"], more
-    return columns, metrics
+    return columns, [COUNTERS[column] for column in columns]
 
 
 def latest_mode(sampling: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Hardware counters from a process of their own, for the monitor: whatever they do, it goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -79,7 +77,6 @@ class CounterProcess(SamplerFeed):
     # --- as CounterThread -----------------------------------------------------------
 
     def match(self, uuids: Mapping[int, str]) -> None:
-        """Learns the trainer's devices by its own numbers: from the first on, sampling is switched on."""
         if uuids and not self._matched:
             self._matched, self._began_s = True, time.monotonic()
         self._tell({"match": dict(uuids)})
@@ -98,7 +95,6 @@ class CounterProcess(SamplerFeed):
 
     @property
     def worker(self) -> int | None:
-        """The worker's process; None while there is none."""
         process = self._process
         return None if process is None or self._ended.is_set() else process.pid
 
@@ -113,7 +109,6 @@ class CounterProcess(SamplerFeed):
         return begins and bool(self._state.get("settling", True))
 
     def close(self, wait_s: float = 3.0) -> bool:
-        """Stops sampling; False if the worker had to be killed."""
         process = self._process
         if process is None:
             return True

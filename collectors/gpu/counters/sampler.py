@@ -8,18 +8,17 @@ Evaluating a sample costs the monitor about 19 us, so most are not. While a burs
 under way all are, and those of spans that were traced go out; otherwise enough for the gauges.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectors.gpu.counters.cupti_python import sampling_module, sentence
+from collectors.gpu.counters.cupti_python import sentence
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
 from collectors.gpu.devices import bare_uuid, cuda_ordinals
 from collectors.gpu.feed import SamplerThread
@@ -43,6 +42,9 @@ had none at all and the other none after its first burst, and neither said why).
 _SILENT = (
     "hardware counters are on, but CUPTI delivers no samples: start brrrtop again to try anew, or "
     "leave --counters out"
+)
+_ON = (
+    "hardware counters are on, every {:g} us beside traced kernels, which may hold the GPU's clocks"
 )
 _GAUGES = {
     "sm": Metric.SM_ACTIVE,
@@ -92,7 +94,6 @@ class CounterThread(SamplerThread):
         self._opened_s = 0.0
         self._unheard: set[str] = set()
         """Devices that have brought no sample yet."""
-        self._coverage = Coverage()
 
     def match(self, uuids: Mapping[int, str]) -> None:
         self._numbers = {bare_uuid(uuid): number for number, uuid in uuids.items()}
@@ -119,7 +120,6 @@ class CounterThread(SamplerThread):
 
     @property
     def active(self) -> bool:
-        """Samples are coming, and enough of them for gauges."""
         return self._active
 
     @property
@@ -133,7 +133,6 @@ class CounterThread(SamplerThread):
         return not self._settled.is_set()
 
     def close(self, wait_s: float = 2.0) -> bool:
-        """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
         self._stop.set()
         self._known.set()
         return super().close(wait_s)
@@ -162,7 +161,7 @@ class CounterThread(SamplerThread):
             self._close(devices)
 
     def _open(self, devices: dict[str, DeviceCounters]) -> None:
-        sampling = self._sampling or sampling_module()
+        sampling = self._sampling or import_module("cupti.pm_sampling")
         ordinals = self._ordinals()
         for uuid in self._numbers:
             if uuid not in ordinals:
@@ -172,41 +171,30 @@ class CounterThread(SamplerThread):
         self._unheard = set(devices)
         self._opened_s = time.monotonic()
 
-    def _hear(self, came: bool, covered_ns: int) -> None:
-        """Says whether samples come, and how much of the time they cover, when that is new."""
+    def _hear(self, came: bool) -> None:
+        """Says whether samples come, when that is new."""
         now_s = time.monotonic()
-        self._coverage.add(now_s, covered_ns)
         if came:
             self._fresh_s = now_s
             self._gauged_s = self._gauged_s or now_s
         silent = now_s - max(self._fresh_s, self._opened_s) >= SILENT_S
         if silent:
             self._remarks = [_SILENT]
-        elif self._fresh_s and (self._coverage.is_news() or not self._comes):
-            self._remarks = [self._on()]
+        elif self._fresh_s and not self._comes:
+            self._remarks = [_ON.format(self._interval_ns / 1000)]
         self._comes = bool(self._fresh_s) and not silent
         self._active = self._comes and now_s - self._gauged_s < SILENT_S
         if silent or not self._unheard:
             self._settled.set()
 
-    def _on(self) -> str:
-        on = (
-            f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced kernels"
-        )
-        share = self._coverage.reported_share()
-        if share is not None:
-            on += f" for about {share:.0%} of the time (CUPTI loses the other samples)"
-        return on + ", which may hold the GPU's clocks"
-
     def _sample_due(self, devices: Mapping[str, DeviceCounters]) -> None:
         with self._lock:
             dense = self._bursts.wanted(time.time_ns())
         every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
-        came, covered_ns = False, 0
+        came = False
         for uuid, device in devices.items():
             number = self._numbers.get(uuid)
             rows = device.drain(number if number is not None else 0, every)
-            covered_ns += device.covered_ns
             if len(rows):
                 came = True
                 self._unheard.discard(uuid)
@@ -219,7 +207,7 @@ class CounterThread(SamplerThread):
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
-        self._hear(came, covered_ns // len(devices))
+        self._hear(came)
         with self._lock:
             due = self._bursts.due(time.time_ns())
         self._frames.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
@@ -282,12 +270,6 @@ DENSE_A_SECOND, DENSE_MOST = 1_500, 8_000
 """Samples evaluated one by one: on average (3 % of a core) and at once."""
 KEPT_SAMPLES = 20_000
 FOREVER = 1 << 62
-BACK_S = 10.0
-"""How far back it is looked."""
-LEAST_S = 2.0
-"""After less than that the share says little: one reading is full and the next one empty."""
-WHOLE, STEP = 0.9, 0.1
-"""From the first on nothing is said; a share is told anew when it is off by the second."""
 
 
 class Bursts:
@@ -355,41 +337,3 @@ class Bursts:
                 due_rows.append(rows[of_device])
                 self._sent_ns[device] = int(rows["end_ns"][of_device].max())
         return due_rows
-
-
-class Coverage:
-    """Fed with the time of all samples so far; times are CLOCK_MONOTONIC in seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-        self._last_share: float | None = None
-
-    def add(self, now_s: float, covered_ns: int) -> None:
-        """What all samples that were read until now cover together, of one device."""
-        self._seen.append((now_s, covered_ns))
-        while len(self._seen) > 2 and self._seen[1][0] < now_s - BACK_S:
-            self._seen.popleft()
-
-    @property
-    def share(self) -> float | None:
-        """0..1 of late; None: too early to say."""
-        if not self._seen:
-            return None
-        (low_s, low_ns), (high_s, high_ns) = self._seen[0], self._seen[-1]
-        if high_s - low_s < LEAST_S:
-            return None
-        return min(1.0, (high_ns - low_ns) / 1e9 / (high_s - low_s))
-
-    def is_news(self) -> bool:
-        """Whether `reported_share` would say something else than it did."""
-        share = self.share
-        last_share = 1.0 if self._last_share is None else self._last_share
-        return share is not None and abs(share - last_share) >= STEP
-
-    def reported_share(self) -> float | None:
-        """The share to tell in tenths, at least one; None: nothing is missing, or too early to say."""
-        share = self.share
-        if share is None:
-            return None
-        self._last_share = share
-        return None if share >= WHOLE else max(0.1, round(share, 1))

@@ -12,8 +12,6 @@ xplane.proto (tsl/profiler/protobuf). A library would need the compiled schema; 
 browsers: times in microseconds, and at most a million events.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,8 +38,6 @@ DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details
 
 
 class Event(Struct, gc=False):
-    """One thing that was done."""
-
     name: str
     start_ns: int
     span_ns: int
@@ -53,8 +49,6 @@ class Event(Struct, gc=False):
 
 
 class Line(Struct):
-    """Events of one stream or thread."""
-
     plane: str
     """`/device:GPU:0`, `/host:CPU`, …: a process of the Chrome trace."""
     name: str
@@ -65,8 +59,6 @@ class Line(Struct):
 
 
 class Profile(Struct):
-    """All lines that are used, and what is known of the machine."""
-
     lines: list[Line] = field(default_factory=list)
     planes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Facts by plane: `core_count`, `device_vendor`, …"""
@@ -153,7 +145,6 @@ def _times(events: list[Event]) -> dict[str, Any]:
 
 
 def _copy_name(name: str, details: dict[str, str]) -> str:
-    """A copy as Kineto names it."""
     match = _COPY.match(name)
     kind = details.get("kind", "Unknown").title()
     if name.startswith("Memset"):
@@ -424,7 +415,6 @@ class _Builder:
         line.events.append(Event(event.name, *times, numbers[0], details, numbers[1]))
 
     def profile(self) -> Profile:
-        """What was read, with the names that may come last."""
         for (pid, tid), line in self._lines.items():
             line.plane = self._planes.get(pid, "")
             line.name = self._names.get((pid, tid), "")

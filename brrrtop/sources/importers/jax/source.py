@@ -1,7 +1,5 @@
 """A profile of jax.profiler as a `Source`: `*.xplane.pb`, or the Chrome trace made of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from brrrtop.errors import BadInput
@@ -25,8 +23,6 @@ _MOST_BYTES = 1 << 30
 
 
 class JaxSource(TraceSource):
-    """A profile of JAX."""
-
     kind = "jax"
 
     def _read(self) -> list[Frame]:

@@ -5,8 +5,6 @@ cannot be had, and for each run that it declines, msgspec reads the events (`tra
 `Collected.add` makes the same columns of them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 the package's own build uses this too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path
@@ -42,12 +40,7 @@ def scanner_library() -> ctypes.CDLL | None:
 
 
 def load_library(path: str | os.PathLike[str]) -> ctypes.CDLL:
-    """The library with the types of its functions.
-
-    Raises:
-        OSError: It cannot be loaded.
-        AttributeError: It is another library.
-    """
+    """The library with the types of its functions."""
     library = ctypes.CDLL(os.fspath(path))
     pointer, number, size, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
     types: dict[str, tuple[Any, list[Any]]] = {

@@ -1,7 +1,5 @@
 """A Kineto or Chrome trace of torch.profiler as a `Source`."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -39,8 +37,6 @@ _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActiv
 
 
 class KinetoSource(TraceSource):
-    """A trace of torch.profiler."""
-
     kind = "kineto"
 
     def _read(self) -> list[Frame]:
@@ -115,11 +111,7 @@ def _is_inside(head: bytes) -> bool:
 
 
 def take(collected: Collected, run: bytes) -> None:
-    """Adds the events of a run.
-
-    Raises:
-        Torn: It is no list of whole events.
-    """
+    """Adds the events of a run."""
     if collected.scan is not None and collected.scan(run):
         return
     events, odd = columns.decode_run(run)

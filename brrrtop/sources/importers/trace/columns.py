@@ -4,8 +4,6 @@ The native scanner makes such columns of plain text; here is the forgiving way, 
 for all where it cannot be had.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterable
@@ -80,20 +78,17 @@ class Event(Struct, gc=False):
     args: dict[str, Any]
 
     def integer(self, name: str) -> int:
-        """An argument of `INTEGERS`."""
         key, default = _INTEGERS[name]
         value: Any = self.args.get(key)
         return value if _fits(value) else default
 
     def three(self, key: str) -> tuple[int, int, int]:
-        """A grid or a block."""
         value: Any = self.args.get(key)
         if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
             return value[0], value[1], value[2]
         return 0, 0, 0
 
     def signature(self) -> tuple[Any, ...]:
-        """Name and raw arguments, as JSON text."""
         raw = [msgspec.json.encode(self.args[k]) if k in self.args else b"" for k in _RAW.values()]
         dims, types, _, _, elements, *_ = raw
         return (self.name, *raw) if dims or types or elements else name_alone(self.name)
@@ -276,8 +271,6 @@ class _Codes(dict[str, int]):
 
 
 class Interned(dict[Any, int]):
-    """Key → small number, in order of appearance."""
-
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self)
         return number
@@ -326,7 +319,6 @@ class Collected:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories that events had, used or not."""
         return tuple(self._codes)
 
     def add_category(self, name: str) -> None:
@@ -338,7 +330,6 @@ class Collected:
             self.losses[place] = self.losses.get(place, 0) + count
 
     def add(self, events: list[Event]) -> None:
-        """Takes in one run."""
         self.event_count += len(events)
         by_code: dict[int, list[Event]] = {}
         for event in events:
@@ -379,7 +370,6 @@ class Collected:
             self.tables[code].append(batch)
 
     def concat(self, code: int) -> Columns:
-        """Each column of a kind of event in one piece; the batches are let go."""
         batches, self.tables[code] = self.tables[code], []
         if not batches:
             return {}
@@ -392,7 +382,6 @@ class Collected:
         return bool(self.tables[KERNEL] or self.tables[COPY])
 
     def _batch(self, code: int, events: list[Event]) -> Columns:
-        """Columns of events of one kind."""
         batch: Columns = {
             "name_id": _numbers(self.names[event.name] for event in events),
             "start_ns": _numbers(event.start_ns for event in events),

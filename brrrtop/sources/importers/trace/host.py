@@ -2,8 +2,6 @@
 ops), stack samples, and ops, Python frames and memory as tables, which no frame carries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -21,12 +19,10 @@ from collectors.vocabulary import CallClass, MarkClass
 
 
 def rows_of(table: Columns, rows: Array) -> Columns:
-    """Some rows of every column."""
     return {key: column[rows] for key, column in table.items()}
 
 
 def records_of(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
-    """Records with the named columns, the rest zero."""
     records = np.zeros(len(table["start_ns"]), dtype)
     for key in keys:
         records[key] = table[key]
@@ -34,14 +30,12 @@ def records_of(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> A
 
 
 def of_class(table: Columns, mark_class: MarkClass) -> Array:
-    """One mark a row."""
     records = records_of(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
     records["mark_class"] = mark_class
     return records
 
 
 def ranges(table: Columns, names: list[str]) -> Array:
-    """Ranges classed by their names. Compiles are left to `compiles`."""
     records = of_class(table, MarkClass.ANNOTATION)
     used, inverse = np.unique(table["name_id"], return_inverse=True)
     classes = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
@@ -159,7 +153,6 @@ def details_of(
 
 
 def _memory(table: Columns, names: list[str]) -> MemoryEvents:
-    """Events of GPUs' allocators; those of the CPU and of running out are left out."""
     telling = np.fromiter((name == _MEMORY for name in names), np.bool_, len(names))
     rows = np.flatnonzero(telling[table["name_id"]] & (table["device_type"] == _CUDA))
     rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]

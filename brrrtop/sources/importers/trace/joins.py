@@ -3,8 +3,6 @@
 Several processes in one file number their threads and calls anew, so each gets numbers of its own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

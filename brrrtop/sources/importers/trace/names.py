@@ -10,8 +10,6 @@ it: of `hipExtModuleLaunchKernel`, which rocBLAS and MIOpen use, in threads (HIP
 How a framework op was called, as a trace writes it: shapes, types, constants and strides.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

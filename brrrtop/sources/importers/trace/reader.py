@@ -8,8 +8,6 @@ that text would need unescaped quotes, so a cut is never in a string; it can onl
 for a longer one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import re
@@ -129,7 +127,6 @@ class Inflater:
 
 
 def _ahead(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """The same blocks, produced by a thread that stays a few ahead."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
     stop = threading.Event()
 
@@ -311,11 +308,7 @@ class Events:
         """What is missing, in sentences."""
 
     def read(self, runs: Runs, inflater: Inflater) -> dict[str, Any]:
-        """What follows the events.
-
-        Raises:
-            BadInput: It is no trace.
-        """
+        """What follows the events."""
         for run in runs:
             try:
                 self._take(run)

@@ -1,7 +1,5 @@
 """Columns of a trace → wire records, on one clock, with ids that fit and links that hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

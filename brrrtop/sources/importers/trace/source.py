@@ -4,8 +4,6 @@ An importer turns its file into `Collected` columns (`columns.py`); `records.py`
 launches, ops and activities of whatever trace, and here the records become frames.
 """
 
-from __future__ import annotations
-
 import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -64,11 +62,7 @@ class TraceSource(ABC):
         return self._frames is not None and self._next >= len(self._frames)
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames.
-
-        Raises:
-            BadInput: Not a trace, or one without work of a GPU.
-        """
+        """The next frames."""
         frames = self._all()
         while self._next < len(frames):
             frame = frames[self._next]
