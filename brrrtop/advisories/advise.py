@@ -5,7 +5,14 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.context import HEALTHY_GAIN, Context, priced, runs_torch, within
+from brrrtop.advisories.context import (
+    HEALTHY_GAIN,
+    Context,
+    context_of,
+    priced_again,
+    runs_torch,
+    within,
+)
 from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule, all_rules
 from brrrtop.analysis.estimate import Analysis
@@ -52,30 +59,29 @@ def advise(
     analysis: Analysis,
     run: Run | None = None,
     sample: Analysis | None = None,
-    before: Context | None = None,
-    usual_ns: float | None = None,
+    priced: Context | None = None,
 ) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
     Args:
         run: That the window is a sample of; None: it is all there is.
         sample: The steps that edits are simulated on; None: those of the window.
-        before: What earlier advice on the same window rests on.
-        usual_ns: The run's usual step; None: unknown.
+        priced: What earlier advice on the same window rests on.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    context = known = priced(analysis, sample or analysis, usual_ns, before)
+    priced = priced_again(priced, sample) if priced else context_of(analysis, sample)
+    context = priced
     if run is not None:
-        context = within(known, run)
+        context = within(priced, run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
-            return Advice((gate,), loaders=context.loaders, priced=known)
+            return Advice((gate,), loaders=context.loaders, priced=priced)
     edits, kinds = _edit_advice(context)
     others = [a for one in rules if (a := _without_price(context, one, edits)) is not None]
     given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
@@ -98,7 +104,7 @@ def advise(
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,
-        known,
+        priced,
     )
 
 

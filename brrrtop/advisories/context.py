@@ -77,8 +77,8 @@ class Context(Struct, frozen=True):
     ceilings: Ceilings | None
     simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
-    usual_ns: float | None
-    """The run's step that this rests on."""
+    step_ns: int | None
+    """The step that this rests on, as the run's usual one was then."""
     facts: Facts
     attention: WrittenAttention | None
     chains: Chains | None
@@ -261,11 +261,6 @@ class Context(Struct, frozen=True):
         return self.loop_idle(*LATE_HOST)
 
     @property
-    def host_idle(self) -> float:
-        """Share of the wall the device idled for the host's next launch, as far as nothing else is known."""
-        return self.idle(*LATE_HOST)
-
-    @property
     def away(self) -> float:
         """Share of the wall the host was elsewhere, in nothing that a probe saw.
 
@@ -343,21 +338,7 @@ def _loss(row: WhatIf) -> str:
     return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
-def priced(
-    analysis: Analysis, sample: Analysis, usual_ns: float | None, before: Context | None
-) -> Context:
-    """The context of a judged window, as long as the run's usual step stays that of `before`."""
-    if before is None:
-        return context_of(analysis, sample, usual_ns)
-    if usual_ns is None or abs(usual_ns / (before.usual_ns or 1) - 1) < SAME_PACE:
-        return before
-    simulated = before.simulated and simulate_edits(sample, usual_ns)
-    return replace(before, simulated=simulated, usual_ns=usual_ns)
-
-
-def context_of(
-    analysis: Analysis, sample: Analysis | None = None, usual_ns: float | None = None
-) -> Context:
+def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
     """The context of a judged window that is all there is, with edits simulated on a sample of it."""
     seen = analysis.facts
     attention = written_attention(seen)
@@ -367,10 +348,8 @@ def context_of(
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None
-        if analysis.estimate.shared
-        else simulate_edits(sample or analysis, usual_ns),
-        usual_ns=usual_ns,
+        simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis),
+        step_ns=(sample or analysis).estimate.steps.step_ns,
         facts=seen,
         attention=attention,
         chains=chains(seen, excluded),
@@ -381,6 +360,15 @@ def context_of(
         recomputed_ns=recomputed_ns(seen, analysis.estimate.steps_covered),
     )
     return within(known, None)
+
+
+def priced_again(seen: Context, sample: Analysis | None) -> Context:
+    """The same, with edits simulated anew where the run's usual step is another by now."""
+    step_ns = sample.estimate.steps.step_ns if sample is not None else None
+    if sample is None or not step_ns or abs(step_ns / (seen.step_ns or step_ns) - 1) < SAME_PACE:
+        return seen
+    simulated = seen.simulated and simulate_edits(sample)
+    return replace(seen, simulated=simulated, step_ns=step_ns)
 
 
 def within(seen: Context, run: Run | None) -> Context:

@@ -118,13 +118,9 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
         return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def simulate_edits(analysis: Analysis, usual_ns: float | None = None) -> SimulatedEdits | None:
-    """The step of a judged window with the price of each edit that applies; None without a step.
-
-    Args:
-        usual_ns: The run's usual step; None: unknown.
-    """
-    step = step_of(analysis, usual_ns)
+def simulate_edits(analysis: Analysis) -> SimulatedEdits | None:
+    """The step of a judged window with the price of each edit that applies; None without a step."""
+    step = step_of(analysis)
     if step is None:
         return None
     roofs, known = roofs_of(analysis.facts.ceilings), analysis.estimate

@@ -58,8 +58,6 @@ USUAL_LATENCY_NS = 4_000.0
 """From a launch to its kernel on an idle device, where no launch of the step found it idle."""
 UNLIKE = 2.0
 """Steps in which the device is so many times as busy as in all do not stand for them."""
-ONE_KIND = 0.3
-"""A run's usual step and one around a burst, which the host's pace makes longer or shorter by so much."""
 ALIKE = 0.1
 """So near to a whole number of usual steps, the nodes are that many."""
 MOST_LATENCY_NS = 20_000.0
@@ -193,12 +191,8 @@ class Step(Struct, frozen=True, eq=False):
         return replace(self, **columns, named_ns=named, kernels=self.kernels.take(kept))
 
 
-def step_of(analysis: Analysis, usual_ns: float | None = None) -> Step | None:
-    """The steps of a judged window that stand for it; None where no whole step is known.
-
-    Args:
-        usual_ns: The run's usual step; None: unknown.
-    """
+def step_of(analysis: Analysis) -> Step | None:
+    """The steps of a judged window that stand for it; None where no whole step is known."""
     repeats = iterations(analysis.facts, MOST_NODES)
     if repeats is None:
         return None
@@ -206,13 +200,7 @@ def step_of(analysis: Analysis, usual_ns: float | None = None) -> Step | None:
     if not (nodes.rows >= 0).any():
         return None
     launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
-    step = _of_all_steps(
-        replace(
-            _with_times(analysis, nodes, repeats),
-            undisturbed_ns=_undisturbed_ns(analysis, usual_ns),
-        ),
-        launched,
-    )
+    step = _of_all_steps(_with_times(analysis, nodes, repeats), launched)
     return step if _is_usual(step, analysis.estimate) else None
 
 
@@ -310,7 +298,7 @@ def _with_times(analysis: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     return Step(
         count=repeats.count,
         measured_ns=repeats.measured_ns,
-        undisturbed_ns=None,
+        undisturbed_ns=_undisturbed_ns(analysis),
         profiled=bool((window.marks.classes == MarkClass.OP).any()),
         before_ns=before,
         call_ns=call,
@@ -325,14 +313,11 @@ def _with_times(analysis: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     )
 
 
-def _undisturbed_ns(analysis: Analysis, usual_ns: float | None) -> float | None:
-    """Median length of a live trainer's steps, by its marks: of the run's, as long as those around the burst
-    are of their kind."""
+def _undisturbed_ns(analysis: Analysis) -> float | None:
+    """Median length of the steps around bursts, by the marks of a live trainer."""
     steps = analysis.estimate.steps
-    if steps.source != "marks" or analysis.facts.window.observed is None or not steps.step_ns:
-        return None
-    near_ns = float(steps.step_ns)
-    return usual_ns if usual_ns and abs(usual_ns / near_ns - 1) < ONE_KIND else near_ns
+    live = steps.source == "marks" and analysis.facts.window.observed is not None
+    return float(steps.step_ns) if live and steps.step_ns else None
 
 
 def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:

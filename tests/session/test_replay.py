@@ -82,11 +82,11 @@ def _shown_at(replay: Replay, share: float) -> Snapshot:
 
 def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_change(monkeypatch):
     """Advice follows the run: at the end it is that of the report, however the host's pace was at the burst."""
-    priced: list[tuple[Analysis, float]] = []
+    priced: list[Analysis] = []
 
-    def count(judged: Analysis, usual_ns: float) -> SimulatedEdits | None:
-        priced.append((judged, usual_ns))
-        return simulate_edits(judged, usual_ns)
+    def count(judged: Analysis) -> SimulatedEdits | None:
+        priced.append(judged)
+        return simulate_edits(judged)
 
     monkeypatch.setattr(context, "simulate_edits", count)
     with closing(open_source(str(YOUNG))) as source:
@@ -95,7 +95,8 @@ def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_chang
         shown = [session.advance(now_ns) for now_ns in times]
     assert len({one.whatif[0].saves for one in shown if one.whatif}) > session.verdicts
     assert len(priced) >= session.verdicts > 0
-    for (before, pace), (after, later) in pairwise(priced):
-        assert before is not after or abs(later / pace - 1) >= context.SAME_PACE
+    for before, after in pairwise(priced):
+        moved = after.estimate.steps.step_ns / before.estimate.steps.step_ns - 1
+        assert before.facts is not after.facts or abs(moved) >= context.SAME_PACE
     now = {one.edit: one.saves for one in analyzed(YOUNG).whatif}
     assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=0.015)

@@ -226,9 +226,7 @@ def test_a_model_that_was_edited_can_be_copied_and_saved(edit, tmp_path, monkeyp
     assert not isinstance(saved.forward, Forward)
 
 
-def test_what_a_model_returns_under_autocast_is_for_a_loss_outside(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_model_returns_under_autocast_is_for_a_loss_outside(monkeypatch):
     """torchvision's segmentation returns a dict: a loss in bf16 made bf16 win 28 % where by hand it won 18."""
     import torch
 

@@ -84,9 +84,7 @@ def test_kinds_of_steps_that_came_once_are_followed_by_more(
         ((), DROPS, None),  # nothing of the phase was traced
     ],
 )
-def test_what_all_traced_steps_of_a_run_say(
-    launches: tuple[int, ...], lengths_ms: tuple[float, ...], risk: Risk | None
-) -> None:
+def test_what_all_traced_steps_of_a_run_say(launches, lengths_ms, risk):
     made = phase(PhaseKind.TRAIN, 100, 1000)
     made = replace(made, launches=launches, traced_steps=len(launches))
     ends = (1e6 * np.cumsum(np.resize(lengths_ms, 100))).astype(int).tolist()
@@ -94,7 +92,7 @@ def test_what_all_traced_steps_of_a_run_say(
     assert risks.risk_of_run(made, seen) == risk
 
 
-def test_hubert_whose_layers_are_dropped_is_not_led_to_cuda_graphs_by_three_like_steps() -> None:
+def test_hubert_whose_layers_are_dropped_is_not_led_to_cuda_graphs_by_three_like_steps():
     """Nine times as long with them on an H100."""
     whole = analyzed(GAINS / "h100-4" / "hf_hubert_ctc.brrr")
     row = next(row for row in whole.whatif if row.edit == "compile-reduce-overhead")
@@ -123,7 +121,7 @@ def test_steps_that_differ_make_compiling_and_capturing_a_risk(scene: Scene, ris
     assert not leads & {"compile", "compile-reduce-overhead"}
 
 
-def test_several_updates_in_a_step_are_a_risk_to_graphs_alone() -> None:
+def test_several_updates_in_a_step_are_a_risk_to_graphs_alone():
     """A GAN, whose graphs' outputs are overwritten before their backward pass."""
     shown = analyzed(GAINS / "measured" / "example_dcgan.brrr")
     assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
@@ -132,7 +130,7 @@ def test_several_updates_in_a_step_are_a_risk_to_graphs_alone() -> None:
     assert shown.advisories[0].evidence["edit"] != "compile-reduce-overhead"
 
 
-def test_attention_with_a_bias_is_a_risk_to_what_is_compiled() -> None:
+def test_attention_with_a_bias_is_a_risk_to_what_is_compiled():
     """A CoAtNet on an H100: Inductor gave attention a bias in a layout that it refuses."""
     shown = analyzed(GAINS / "h100-4" / "timm_coatnet_0.brrr")
     assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
@@ -155,14 +153,14 @@ def test_no_risk_where_steps_repeat(scene: Scene) -> None:
     assert risks_of(scene.judged()) == ()
 
 
-def test_factorizations_are_no_work_for_a_compiler() -> None:
+def test_factorizations_are_no_work_for_a_compiler():
     judged = looped(lambda s: (small(s, 60), s.kernel(POTRF, 300.0))).judged()
     assert risks_of(judged) == (Risk.SOLVERS,)
     rows = {row.edit: row for row in advise(judged).whatif}
     assert rows["compile"].saves <= 0 and rows["compile"].risk == "solvers"
 
 
-def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None:
+def test_the_programs_own_autograd_functions_are_told_by_their_two_ops():
     def body(s: Scene) -> None:
         for name in ("Swish", "SwishBackward", "aten::mul", "MulBackward0", "CompiledFunction",
                      "autograd::engine::evaluate_function: CompiledFunctionBackward"):  # fmt: skip
@@ -172,7 +170,7 @@ def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None
     assert own_functions(looped(body).judged().facts.window) == ("Swish",)
 
 
-def test_a_risk_lowers_the_range_and_never_the_row_without_one() -> None:
+def test_a_risk_lowers_the_range_and_never_the_row_without_one():
     row = WhatIf("compile", 6e6, 0.4, 0.3, 0.5, None, "", unprofiled=Unprofiled(0.3, 5e6))
     assert with_risks(row, ()) == row
     assert with_risks(replace(row, edit="tf32"), (Risk.SOLVERS,)).risk is None
