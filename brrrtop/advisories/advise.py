@@ -30,6 +30,8 @@ MOSTLY_WAITING = 0.5
 """A step that is twice as fast once its data is there waits for nothing else."""
 BESIDE_WAITING = 0.1
 """Such a step has a larger cause: what wins less than a tenth comes after it."""
+ALIKE = 0.9
+"""Of the best gain: what wins as much is as good a beginning."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 LEAST_SURE, MOST_SURE = 0.55, 0.95
@@ -100,7 +102,7 @@ def advise(
     if context.sampled_run is not None and after:
         after = rows_after(after, context.sampled_run)
     return Advice(
-        _with_waste(sorted(given, key=rank), context.waste),
+        _with_waste(cause_first(sorted(given, key=rank), context.estimate.cause), context.waste),
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,
@@ -215,6 +217,18 @@ def split_silenced(
     every = tuple(given)
     shown = tuple(one for one in every if one.kind not in silenced)
     return shown, tuple(one for one in every if one.kind in silenced)
+
+
+def cause_first(given: Sequence[Advisory], cause: str | None) -> list[Advisory]:
+    """Of advice that wins about as much as the first, what answers the verdict leads."""
+    buckets = {cause, f"idle_{cause}"}
+    for at, one in enumerate(given):
+        edit = EDITS.get(str(one.evidence.get("edit")))
+        if edit is None or one.may_lose or buckets.isdisjoint(edit.empties):
+            continue
+        if (one.saves or 0.0) >= ALIKE * (given[0].saves or given[0].saves_at_most or 0.0):
+            return [one, *given[:at], *given[at + 1 :]]
+    return list(given)
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:

@@ -62,6 +62,8 @@ FORWARD = {
     "no-sync": "keep values on the device and read them back once, when all are there",
 }
 """Lines of edits for a model without a backward pass or an update, by edit."""
+NAMES_LINES = "torch.cuda.set_sync_debug_mode('warn') names each line"
+"""What finds the line of a wait, where none is known."""
 _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")
 """A range that an inference engine names. Its kernels may be called as those of an update are."""
 _SERVER = re.compile(rf"\bvllm\b|\bsglang\b|{_ENGINE.pattern}")
@@ -112,10 +114,15 @@ class Context(Struct, frozen=True):
         line = row.line
         for edit, words in self._words.items():
             line = line.replace(EDITS[edit].line, words)
-        needed = self.loaders[0].needed if self.loaders else None
-        if needed is not None:
-            line = line.replace(loader.line(), loader.line(needed.count))
-        return replace(row, line=line)
+        return replace(row, line=line.replace(loader.line(), self.loader_line))
+
+    @property
+    def loader_line(self) -> str:
+        """With as many workers as its loader needs; where that is not known, twice those that it has."""
+        row = self.loaders[0] if self.loaders else None
+        if row is not None and row.needed is not None:
+            return loader.line(row.needed.count)
+        return loader.line(2 * row.workers if row is not None and row.workers else 4)
 
     @property
     def _words(self) -> dict[str, str]:
@@ -142,10 +149,9 @@ class Context(Struct, frozen=True):
 
     @property
     def waste(self) -> str:
-        """Edits that were simulated and win nothing, each with its figure; empty without any."""
-        listed = ", ".join(f"{row.edit} ({_loss(row)})" for row in self.rows if self._is_waste(row))
-        listed = listed.replace("-0%", "0%").replace("+0%", "0%")
-        return f"simulated, these win nothing or lose: {listed}" if listed else ""
+        """Edits that were simulated and win nothing, those that lose with how much; empty without any."""
+        listed = ", ".join(f"{row.edit}{_loss(row)}" for row in self.rows if self._is_waste(row))
+        return f"by simulation: {listed}" if listed else ""
 
     def _is_waste(self, row: WhatIf) -> bool:
         """What takes time as recorded is not called a win of nothing, whatever the simulation says."""
@@ -334,8 +340,9 @@ def _any_matches(pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
 
 
 def _loss(row: WhatIf) -> str:
-    """`-3%`; how many times as long a step takes where that says more."""
-    return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
+    """` (1.09× as long)`; empty where it changes next to nothing."""
+    longer = 1 - row.saves
+    return f" ({longer:.{2 if longer < 1.5 else 1}f}× as long)" if row.saves <= -NO_GAIN else ""
 
 
 def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:

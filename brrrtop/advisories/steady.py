@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import rank, worth
+from brrrtop.advisories.context import NAMES_LINES
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
@@ -142,7 +143,7 @@ def _with_lines(seen: _Seen, advisory: Advisory, t_ns: int) -> _Seen:
     age = units.duration(max(0, t_ns - seen.lines_ns))
     known = replace(
         advisory,
-        says=f"{advisory.says}, most in {place(seen.lines[0])} (seen {age} ago)",
+        suggests=advisory.suggests.replace(NAMES_LINES, f"most at {place(seen.lines[0])}"),
         evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
     )
     return replace(seen, advisory=known)

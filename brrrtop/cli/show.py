@@ -65,6 +65,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
+    os.environ.setdefault("ESCDELAY", "30")  # ms; Textual's 100 is felt
     with note_interrupts() as tell_from_now_on:
         from brrrtop.tui.app import BrrrtopApp
 

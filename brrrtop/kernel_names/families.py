@@ -49,10 +49,10 @@ FAMILIES: tuple[Family, ...] = (
        "input_multiply_reduce_fusion_3"),
     _f("delay", SPIN, r"spin_kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)"),
     _f("attention-aux", MEMORY, r"flash_bwd_(convert|dot_do_o|clear)|FlashAttnBwdP(re|ost)process|"
-       r"attn_bwd_preprocess|^_bwd_preprocess",
+       r"attn_bwd_preprocess|^_bwd_preprocess|FmhaBwd(OGradDotO|ConvertQGrad)",
        "void flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8, 2, 4, 2, false, false>>"),
     _f("attention", COMPUTE,
-       r"flash_(fwd|bwd)|flash::|[fF]lashAttn|flashattn|FlashAttention|fmha|_sdpa_|sdpa_sm|attention_kernel_batched|"
+       r"flash_(fwd|bwd)|flash::|[fF]lashAttn|flashattn|FlashAttention|[fF]mha|_sdpa_|sdpa_sm|attention_kernel_batched|"
        r"AttentionKernel|attn_fwd|attn_bwd|_attn_|flex_attention|mha_(fwd|bwd|varlen)|Batch(Prefill|Decode)|"
        r"Single(Prefill|Decode)|paged_attention|unified_attention|flash_mla|_fwd_kernel_flash|compute_attn|fused_attention|^sage_fwd",
        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"),

@@ -11,10 +11,14 @@ _WORDS = re.compile(r"[A-Za-z0-9]+")
 _MOST_OF_TAG = 18
 """Characters of what tells two kernels of one short name apart."""
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda[^}]*\}|\(lambda[^)]*\)")
-_GENERIC = re.compile(r"^(?:Kernel2?|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$")
+_GENERIC = re.compile(
+    r"^(?:Kernel2?|kentry|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$"
+)
 """Frames around the work proper, which is named in their template arguments."""
 _FIRST = re.compile(r"<([\w:]+)")
 """Of template arguments."""
+_TILE = re.compile(r"ck_tile::(?!kentry\b)(\w+)<")
+"""What an entry of Composable Kernel runs."""
 _INNER = re.compile(
     r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel|CUDAKernelImpl)\b|"
     r"(?P<functor>\w*(?:[Ff]unctor|Ops|Op|Split[A-Z])\w*)"
@@ -51,6 +55,8 @@ def short_name(name: str) -> str:
     last = head.rsplit("::", 1)[-1] or name
     if last == "kernel":
         last = "::".join(head.split("::")[-2:])
+    if last == "kentry" and (argument := _TILE.search(plain)):
+        return argument[1]
     if last == "device_kernel" and (argument := _FIRST.match(plain[len(head) :])):
         words = argument[1].split("::")
         return "::".join(words[-2:] if words[-1].endswith("Kernel") else words[-1:])

@@ -18,13 +18,13 @@ class Words(Struct, frozen=True):
 
 CAUSES: Mapping[str, Words] = {
     "compute": Words(
-        "COMPUTE-BOUND", ("compute", "C"), "computes", "arithmetic units set the pace"
+        "COMPUTE-BOUND", ("compute",), "computes", "arithmetic units set the pace"
     ),
     "memory": Words(
-        "MEMORY-BOUND", ("memory", "M"), "moves tensors", "memory bandwidth sets the pace"
+        "MEMORY-BOUND", ("memory", "mem"), "moves tensors", "memory bandwidth sets the pace"
     ),
     "underfilled": Words(
-        "KERNELS TOO SMALL", ("small kernels", "small"), "runs kernels too small to fill it",
+        "KERNELS TOO SMALL", ("small kernels",), "runs kernels too small to fill it",
         "kernels too small to fill the GPU",
     ),
     "exposed_comm": Words(
@@ -83,7 +83,7 @@ CAUSES: Mapping[str, Words] = {
     "idle_unknown": Words(
         "GPU IS IDLE", ("idle",), "waits; the cause is not known", "the cause is not known"
     ),
-    "unknown": Words("UNKNOWN", ("unknown", "?"), "runs what is not known", "kind not known"),
+    "unknown": Words("UNKNOWN", ("unknown",), "runs what is not known", "kind not known"),
 }  # fmt: skip
 """By bucket: busy time by its bound, `idle_` and an idle cause, and time of which nothing is known."""
 

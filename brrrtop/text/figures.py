@@ -9,17 +9,18 @@ from collectors.vocabulary import Metric
 
 LEAST_FLOPS_KNOWN = 0.9
 """Of the time of compute kernels: of fewer the utilization would be a guess."""
+POWER_CAP, BY_USER = "power cap", "clocks set by a user"
 THROTTLES = (
     (0x08, "hardware slowdown"),
     (0x40, "thermal, hardware"),
     (0x80, "power brake"),
     (0x20, "thermal, software"),
-    (0x04, "power cap"),
-    (0x02, "clocks set by a user"),
+    (0x04, POWER_CAP),
+    (0x02, BY_USER),
 )
 """Bits of NVML's clocks-event reasons that hold clocks down, gravest first (nvml.h,
 nvmlClocksEventReasons). Idle (0x1), sync boost (0x10) and display (0x100) are left out."""
-AT_LIMITS = ("power cap", "clocks set by a user")
+AT_LIMITS = (POWER_CAP, BY_USER)
 """What holds clocks down without anything being wrong."""
 
 Figure = tuple[str, str]
@@ -51,11 +52,13 @@ def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
         if used_text.split(" ")[-1] == total.split(" ")[-1]:
             used_text = used_text.split(" ")[0]
         found.append((used_text, f" of {total}" if total != units.UNMEASURED else ""))
+    limit = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     for metric, unit in ((Metric.POWER_WATT, " W"), (Metric.TEMPERATURE_C, " °C")):
         value = gauges.get(metric)
+        unit += f", its {limit}" if limit == POWER_CAP and unit == " W" else ""
         found.append((f"{value:.0f}" if value is not None else None, unit))
-    clock = gauges.get(Metric.SM_CLOCK_HZ)
-    found.append((units.rate(clock, "Hz") if clock is not None else None, ""))
+    clock, who = gauges.get(Metric.SM_CLOCK_HZ), ", set by a user" if limit == BY_USER else ""
+    found.append((units.rate(clock, "Hz") if clock is not None else None, who))
     return [(value, unit) for value, unit in found if value is not None]
 
 
@@ -104,10 +107,10 @@ def throttle(reasons: float | None) -> str | None:
     return next((words for bit, words in THROTTLES if mask & bit), "none")
 
 
-def alarms(snapshot: Snapshot) -> list[tuple[str, bool]]:
+def alarms(snapshot: Snapshot) -> list[str]:
     gauges = snapshot.gauges
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
-    found = [(f"throttled: {reason}", reason in AT_LIMITS)] if reason not in (None, "none") else []
+    found = [] if reason in (None, "none", *AT_LIMITS) else [f"throttled: {reason}"]
     if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
-        found.append((f"shared with {strangers:.0f}", False))
+        found.append(f"shared with {strangers:.0f}")
     return found

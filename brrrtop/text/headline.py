@@ -12,12 +12,14 @@ from brrrtop.text.causes import CAUSES
 HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
+MUCH, LITTLE_IDLE = 0.15, 0.05
+"""Of the time: a run that could win less, and idles less, has nothing wrong with it."""
 
 GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "if the data loader keeps up",
     "launch-bound-compile": "with torch.compile",
     "cuda-graphs": "with CUDA graphs",
-    "sync-point": "without the `.item()` syncs",
+    "sync-point": "without the loop's waits for the GPU",
     "fused-optimizer": "with a fused optimizer",
     "pin-memory": "with pinned memory",
     "overlap-copies": "with copies that overlap",
@@ -34,10 +36,8 @@ GAIN_PHRASES: Mapping[str, str] = {
     "checkpoint-stall": "with saves in the background",
     "logging-stall": "with less logging",
     "fuse-pointwise": "with torch.compile",
-    "fused-norm": "with a fused norm",
     "enable-tf32-or-amp": "with tensor cores in use",
     "use-bf16": "with bf16",
-    "low-precision-storage": "with tensors in bf16",
     "channels-last": "with channels-last",
     "flash-attention": "with fused attention",
     "tensor-core-alignment": "with padded sizes",
@@ -102,12 +102,13 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     share = {bucket: ns / whole for bucket, ns in phrases.buckets(estimate.account)}
     largest = max(share, key=lambda bucket: share[bucket])
     idle = sum(value for bucket, value in share.items() if bucket.startswith("idle_"))
-    if estimate.regime is Regime.COMPUTE:
-        return f"GPU computes {units.share(share['compute'])} of the time"
-    if estimate.regime is Regime.MEMORY:
-        return (
-            f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
-        )
+    if estimate.regime in (Regime.COMPUTE, Regime.MEMORY):
+        busy = f"GPU computes {units.share(share['compute'])} of the time"
+        if estimate.regime is Regime.MEMORY:
+            busy = f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
+        return f"{busy}: nothing is wrong" if _is_fine(snapshot) and idle < LITTLE_IDLE else busy
+    if phrases.syncs_come_first(snapshot):
+        return f"GPU idle {units.share(idle)}: after each `.item()` it waits for Python's next launches"
     lost = {bucket: share[bucket] for bucket in share if bucket not in WORK}
     named = (f"idle_{estimate.cause}", estimate.cause or "")  # what the badge says
     cause = next((one for one in named if one in lost), max(lost, key=lambda bucket: lost[bucket]))
@@ -119,6 +120,12 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     if largest.startswith("idle_") or cause.startswith("idle_"):
         return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
+
+
+def _is_fine(snapshot: Snapshot) -> bool:
+    """Whether no advice wins much."""
+    gains = (one.saves or one.saves_at_most or 0.0 for one in snapshot.advisories)
+    return max(gains, default=0.0) < MUCH
 
 
 INPUT = "idle_input"

@@ -58,7 +58,7 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
     return f"for {units.count(row.count)} batches{of_time}: {usual}, {', '.join(slow)}"
 
 
-def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:
+def workers(row: LoaderRow, gauges: Mapping[int, float], brief: bool = False) -> str:
     if row.workers == 0:
         return "none: the training loop makes each batch itself"
     alive = gauges.get(Metric.LOADER_WORKERS)
@@ -71,21 +71,21 @@ def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:
         return text
     text += f": {cores:.1f} cores in use ({units.share(cores / alive)} each)"
     busy, disk = gauges.get(Metric.LOADER_BUSY_SHARE), gauges.get(Metric.LOADER_DISK_SHARE)
-    if busy is None or disk is None:
+    if busy is None or disk is None or brief:
         return text
     asleep = max(0.0, 1 - busy - disk)
     return f"{text}, {units.share(busy)} busy, {units.share(disk)} in disk wait, {units.share(asleep)} asleep"
 
 
 def ready(row: LoaderRow) -> str:
-    """`0 of 8 batches lie ready (median); behind 97% of the draws none did`; empty: not known."""
+    """`no next batch was ready in 97% of the draws; of 8 at most 0 in the median`; empty: not known."""
     if row.ready_p50 is None:
         return ""
+    none = f"no next batch was ready in {units.share(row.none_ready_share)} of the draws"
+    if not row.ready_p50:
+        return none
     most = "" if row.prefetch is None else f" of {row.prefetch}"
-    return (
-        f"{row.ready_p50}{most} batches are ready behind the one drawn (median), "
-        f"none in {units.share(row.none_ready_share)} of the draws"
-    )
+    return f"{row.ready_p50}{most} batches in the median; {none}"
 
 
 def price(snapshot: Snapshot) -> WhatIf | None:

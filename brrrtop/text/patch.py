@@ -124,8 +124,14 @@ def patch(source: str, path: str, edit: str, line: str = "", near: int = 0) -> P
     return Patch(first[1] + (first[0] != "insert"), diff)
 
 
+def _is_true(keyword: ast.keyword) -> bool:
+    """Is it `shuffle=True`?"""
+    value = keyword.value
+    return keyword.arg == "shuffle" and isinstance(value, ast.Constant) and value.value is True
+
+
 def _loader(file: _File) -> ast.Call:
-    """The DataLoader that is waited for: the only one, or the one that the line draws from."""
+    """The DataLoader that is waited for: the only one, the one that the line draws from, or that shuffles."""
     made = file.calls("DataLoader")
     if not made:
         raise CannotEdit("no DataLoader is made in this file")
@@ -145,6 +151,9 @@ def _loader(file: _File) -> ast.Call:
     train = [name for name in names if "train" in name]
     for name in (*(word for word in drawn if word in names), *(train if len(train) == 1 else ())):
         return names[name]
+    shuffles = [call for call in made if any(_is_true(one) for one in call.keywords)]
+    if len(shuffles) == 1:  # what is trained on
+        return shuffles[0]
     raise CannotEdit(f"{len(made)} DataLoaders are made in this file: which one waits is not known")
 
 

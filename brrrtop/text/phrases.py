@@ -13,6 +13,8 @@ STARTS = "warming-up"
 """The advice to judge later."""
 LATE_RANK = "straggler"
 """The advice about the rank of a job that the others wait for."""
+SYNC_POINT = "sync-point"
+"""The advice to read fewer values back."""
 NOTHING_YET = "nothing to judge yet"
 LEAST_SHARE = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
@@ -25,7 +27,17 @@ SIDE_LETTERS = {
     Side.COPY: "x",
     Side.UNKNOWN: "?",
 }
-"""One letter a side, for screens and printers without colour."""
+"""One letter a side, for marks of one cell."""
+
+BOUNDS = {
+    Side.COMPUTE: "compute",
+    Side.MEMORY: "memory",
+    Side.UNDERFILLED: "too small",
+    Side.COMM: "network",
+    Side.COPY: "copy",
+    Side.UNKNOWN: "?",
+}
+"""What sets a kernel's pace, in a word."""
 
 SIDES = {
     Side.COMPUTE: "compute-bound",
@@ -109,8 +121,16 @@ def badge(snapshot: Snapshot) -> str:
     kinds = {one.kind for one in snapshot.advisories}
     if estimate.regime is Regime.UNKNOWN and STARTS in kinds:
         return "WARMING UP"
-    healthy = HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD
-    return "HEALTHY" if healthy else cause_badge(estimate)
+    if HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD:
+        return "HEALTHY"
+    return causes.words_of("sync").badge if syncs_come_first(snapshot) else cause_badge(estimate)
+
+
+def syncs_come_first(snapshot: Snapshot) -> bool:
+    """Whether launches come late since the host reads values back: each read lets the GPU run dry."""
+    estimate, first = snapshot.estimate, snapshot.advisories[:1]
+    late = estimate is not None and estimate.cause == "launch"
+    return late and bool(first) and first[0].kind == SYNC_POINT
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:
@@ -257,8 +277,8 @@ def unjudged(snapshot: Snapshot) -> str:
         return (
             f"GPU idle {units.share(found.share)} of the time: it {does}; no kernel was traced yet"
         )
-    train = snapshot.run.train if snapshot.run is not None else None
-    if train is not None and train.steps:
-        waits = f"waits for data {units.share(train.waits_share)} of its time"
-        return f"no GPU activity has been seen; the training {waits}"
+    run = snapshot.run
+    if run is not None and run.train is not None and run.train.steps and run.account.duration_ns:
+        waits = run.account.idle_ns["input"] / run.account.duration_ns
+        return f"no GPU activity has been seen; it waits for data {units.share(waits)} of the time"
     return "nothing to judge yet: no GPU activity has been seen"

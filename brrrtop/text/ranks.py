@@ -74,15 +74,19 @@ def sentence(job: JobSnapshot) -> str:
         if job.together_ns:
             return "no rank is waited for: the ranks keep pace with each other"
         return job.notes[-1] if job.notes else "one rank alone: nothing to compare it with"
-    wait = f"the others wait {units.duration(waited.others_wait_ns)} in {waited.collective}"
     if not waited.is_slow:
         return (
             f"rank {waited.rank} is last in {waited.last_in} of {waited.of} collectives, yet not slow: "
-            f"it began {units.duration(waited.late_ns)} after the first rank; {wait}"
+            f"it began {units.duration(waited.late_ns)} after the first rank; the others wait "
+            f"{units.duration(waited.others_wait_ns)} in {waited.collective}"
         )
+    return f"{lateness(waited)}: {because(waited)}"
+
+
+def lateness(waited: WaitedFor) -> str:
+    """By how much a slow rank is late."""
     when = "each step" if waited.per_step else "in what was recorded"
-    late = units.duration(waited.late_ns)
-    return f"rank {waited.rank} is {late} late {when}: {because(waited)}; {wait}"
+    return f"rank {waited.rank} is {units.duration(waited.late_ns)} late {when}"
 
 
 def missing(job: JobSnapshot) -> str:

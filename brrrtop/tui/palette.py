@@ -1,4 +1,4 @@
-"""Colours, letters and glyphs: how one meaning looks everywhere. Every meaning has a letter too."""
+"""Colours and glyphs: how one meaning looks everywhere."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from brrrtop.model.account import IDLE_CAUSES
 class BucketStyle(Struct, frozen=True):
     """How one bucket of time is told apart without colour."""
 
-    letter: str
     fill: str
     ascii_fill: str
     hue: str
     """Key of the palette."""
 
 
-_COMM = BucketStyle("X", "╳", "X", "comm")
-_COPY = BucketStyle("x", "×", "x", "copy")
-_PAUSE = BucketStyle("I", "▒", ":", "overhead")
+_COMM = BucketStyle("╳", "X", "comm")
+_COPY = BucketStyle("×", "x", "copy")
+_PAUSE = BucketStyle("▒", ":", "overhead")
 MARKS: Mapping[str, BucketStyle] = MappingProxyType(
     {
-        "compute": BucketStyle("C", "█", "#", "compute"),
-        "memory": BucketStyle("M", "▓", "=", "memory"),
-        "overhead": BucketStyle("O", "░", ".", "overhead"),
-        "underfilled": BucketStyle("U", "▚", "u", "underfilled"),
+        "compute": BucketStyle("█", "#", "compute"),
+        "memory": BucketStyle("▓", "=", "memory"),
+        "overhead": BucketStyle("░", ".", "overhead"),
+        "underfilled": BucketStyle("▚", "u", "underfilled"),
         "comm": _COMM,
         "copy": _COPY,
         "exposed_comm": _COMM,
         "exposed_copy": _COPY,
         **{f"idle_{cause}": _PAUSE for cause in IDLE_CAUSES},
-        "idle_input": BucketStyle("I", "░", ".", "overhead"),
-        "unknown": BucketStyle("?", "·", "?", "unknown"),
-        "mixed": BucketStyle("+", "▒", "+", "text"),
-        "launching": BucketStyle("L", "▄", "L", "launching"),
-        "optimizer": BucketStyle("A", "▞", "A", "underfilled"),
-        "annotation": BucketStyle("r", "▁", "_", "rule"),
-        "host": BucketStyle("H", "▄", "H", "muted"),
+        "idle_input": BucketStyle("░", ".", "overhead"),
+        "unknown": BucketStyle("·", "?", "unknown"),
+        "mixed": BucketStyle("▒", "+", "text"),
+        "launching": BucketStyle("▄", "L", "launching"),
+        "optimizer": BucketStyle("▞", "A", "underfilled"),
+        "annotation": BucketStyle("▁", "_", "rule"),
+        "host": BucketStyle("▄", "H", "muted"),
     }
 )
 """Sides of kernels, buckets of the account and of the split. Idle time is one hue: labels name its causes."""
@@ -201,10 +200,6 @@ _ARROWS = {
 def _hue(name: str) -> str:
     mark = MARKS.get(name)
     return mark.hue if mark else name
-
-
-def letter(bucket: str) -> str:
-    return MARKS[bucket].letter
 
 
 def to_ascii(text: str) -> str:

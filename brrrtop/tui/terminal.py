@@ -16,6 +16,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, cast
 
+from textual import constants
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.driver import Driver
@@ -26,6 +27,8 @@ from textual.message import Message
 from brrrtop.deadline import arm_exit_alarm
 
 LOOK_EVERY_MS = 100
+ESCAPE_MS = round(1000 * constants.ESCAPE_DELAY) + 1
+"""After so long without another byte Esc was the key, and not the beginning of a sequence."""
 JOIN_S = 1.0
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -148,8 +151,10 @@ class _Reader(Thread):
         decode = getincrementaldecoder("utf-8")("replace").decode
         poll = select.poll()
         poll.register(fileno, select.POLLIN)
+        data: bytes | None = None
         while not self._stopping.is_set():
-            data = _read_typed(fileno) if poll.poll(LOOK_EVERY_MS) else None
+            wait_ms = ESCAPE_MS if data is not None and data[-1:] == b"\x1b" else LOOK_EVERY_MS
+            data = _read_typed(fileno) if poll.poll(wait_ms) else None
             if data == b"":
                 if is_gone(fileno):
                     self._terminal.tell_gone()

@@ -32,7 +32,7 @@ class Column(Struct, frozen=True):
     hue: Callable[[Any], str] | None = None
     """Colour of a row's cell: a bucket or role of the palette."""
     picture: str = ""
-    """How the screen draws the value: `meter`, `split`, `range`, `change` (`tui.renderables.table`)."""
+    """How the screen draws the value: `meter`, `range`, `change` (`tui.renderables.table`)."""
     key: str = ""
     """By which it is sorted; empty: never."""
     most: int = 200

@@ -41,26 +41,24 @@ def kernels(estimate: Estimate | None) -> Table:
     total = time_column("total", "total_ns", 8, key="total")
     calls = CALLS
     if steps:
-        total = Column("a step", 8, lambda row: row.total_ns / steps, units.duration, key="total")
+        total = Column("per step", 9, lambda row: row.total_ns / steps, units.duration, key="total")
         calls = Column("calls", 7, lambda row: row.count / steps, _calls, key="count")
     columns = (
-        Column("", 1, lambda row: phrases.SIDE_LETTERS[row.side], words=True, hue=side, key="side"),
         share_column("share", "share", key="share"),
         Column("", 10, attribute("share"), from_width=130, hue=side, picture="meter"),
         total,
         time_column("mean", "mean_ns", 8, from_width=64, key="mean"),
         replace(calls, from_width=50),
-        share_column("roof", "roof_share", from_width=56, key="roof"),
+        share_column("of roof", "roof_share", 7, from_width=56, key="roof"),
         Column("rate", 12, _rate, str, from_width=150),
-        Column("evid", 5, attribute("evidence"), from_width=72, key="evidence"),
-        share_column("sure", "confidence", 5, from_width=100, key="sure"),
-Column("family", 12, attribute("family"), words=True, from_width=92, key="family"),
+        Column("bound", 9, lambda row: phrases.BOUNDS[row.side], words=True, hue=side, key="side"),
+        Column("family", 12, attribute("family"), words=True, from_width=92, key="family"),
         Column("kernel", 0, attribute("name"), readable.short_name, words=True, hue=side, key="name",
                fit=readable.fitted),
     )  # fmt: skip
     notes = (
-        "C compute, M memory, U underfilled, X collective, x copy from or to the host. evid: what tells "
-        "the side. roof: its rate over its side's ceiling. share: of the time of all kernels.",
+        "bound: what sets a kernel's pace. of roof: its rate over that ceiling. share: of the time of all "
+        "kernels.",
     )
     return Table("kernels", "Kernels by time", columns, rows, notes, most=12)
 
@@ -205,22 +203,16 @@ def ranks(job: JobSnapshot | None) -> Table:
         odd = waited is not None and waited.is_slow and row.rank == waited.rank
         return "alarm" if odd else "text"
 
-    def of(name: str) -> Callable[[RankRow], float | None]:
-        return lambda row: None if row.estimate is None else getattr(row.estimate.split, name)
+    def verdict(row: RankRow) -> str | None:
+        if hue(row) == "alarm":
+            return "IS LATE"
+        return phrases.cause_badge(row.estimate) if row.estimate else None
 
     columns = (
         Column("rank", 4, attribute("rank"), hue=hue),
         Column("GPU", 4, lambda row: row.estimate and row.estimate.device.device_id),
         time_column("step", "step_ns", 8),
-        Column("split", 30, lambda row: row.estimate and row.estimate.split, picture="split", from_width=160),
-        Column("comp", 5, of("compute"), units.share),
-        Column("mem", 4, of("memory"), units.share),
-        Column("over", 5, of("overhead"), units.share),
-        share_column("waits", "waits_for_peers", 5),
-        time_column("late", "late_ns", 8, hue=hue),
-        time_column("in coll.", "collective_ns", 8),
-        time_column("wait", "wait_ns", 8),
-        Column("last in", 7, lambda row: f"{row.last_in}/{row.matched}" if row.matched else None),
+        time_column("late by", "late_ns", 9, hue=hue),
         *(
             Column(title, 8, _gauge(metric), form, from_width=130)
             for title, metric, form in (
@@ -230,14 +222,9 @@ def ranks(job: JobSnapshot | None) -> Table:
             )
             if any(metric in row.gauges for row in job.ranks)
         ),
-        Column("verdict", 0, lambda row: row.estimate and phrases.cause_badge(row.estimate), words=True,
-               from_width=100, most=32),
+        Column("verdict", 0, verdict, words=True, most=32),
     )  # fmt: skip
-    notes = (
-        "waits: of the time, for peers with no kernel beside it. late: by its own work, a step. in coll., "
-        "wait: in all, and the part before the last rank was there."
-        + (" last in: of the ranks given; waits: at least." if job.missing else ""),
-    )
+    notes = ("late by: its own work, per step. Below, waits are summed over the traced steps.",)
 
     def why(row: RankRow) -> str:
         return row.why or "" if row.estimate else f"{row.label}: {row.why or phrases.NOTHING_YET}"

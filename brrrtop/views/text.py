@@ -85,19 +85,22 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 def job_facts(job: JobSnapshot) -> list[str]:
     known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
     known += [words.parallel(job)] if job.parallelism else []
-    if job.together_ns:
-        steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
-        known.append(f"{units.duration(job.together_ns)} seen together{steps}")
-    known.append(f"{units.count(job.matched)} collectives matched")
-    known += filter(None, [words.transfer(job)])
     return [
         *known,
         *(f"{units.duration(row.step_ns)} a step if no rank were late" for row in job.whatif),
     ]
 
 
+def _compared(job: JobSnapshot) -> list[str]:
+    """How much of the job the ranks were compared in."""
+    steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
+    seen = [f"{units.duration(job.together_ns)} seen together{steps}"] if job.together_ns else []
+    matched = f"{units.count(job.matched)} collectives matched"
+    return [*seen, matched, *filter(None, [words.transfer(job)])]
+
+
 def job_lines(job: JobSnapshot) -> Iterator[str]:
-    yield from wrap(" · ".join(job_facts(job)), "", "  ")
+    yield from wrap(" · ".join((*job_facts(job), *_compared(job))), "", "  ")
     yield ""
     sentence = words.sentence(job)
     yield from wrap(sentence[0].upper() + sentence[1:], "", "  ")

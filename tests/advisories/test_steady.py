@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from brrrtop.advisories.context import NAMES_LINES
 from brrrtop.advisories.steady import DISAPPEARS_AFTER, Steady
 from brrrtop.model.advice import Advisory
 
@@ -150,12 +151,12 @@ def test_a_line_that_was_seen_stays_with_its_age() -> None:
     seen = replace(
         advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step | loss.item()"]}
     )
-    bare = replace(seen, evidence={"lines": []})
+    bare = replace(seen, suggests=f"read less; {NAMES_LINES}", evidence={"lines": []})
     steady = Steady()
     steady.update([seen], t_ns=10_000_000_000)
     steady.update([bare], t_ns=24_000_000_000)
     now = steady.shown[0]
-    assert now.says == "says, most in train.py:41 (`loss.item()`) (seen 14.0 s ago)"
+    assert now.suggests == "read less; most at train.py:41 (`loss.item()`)"
     assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
     steady.update([seen], t_ns=25_000_000_000)
     assert steady.shown[0] == seen

@@ -113,7 +113,8 @@ def _activities(kernels: Sequence[K], ids: dict[str, int]) -> Activities:
     copy = [k.name.startswith("Memcpy") for k in kernels]
     way = {"HtoD": CopyKind.HTOD, "DtoH": CopyKind.DTOH, "DtoD": CopyKind.DTOD}
     kinds = [way[k.name.split()[1]] if c else 0 for k, c in zip(kernels, copy, strict=True)]
-    pageable = [MemoryKind.PAGEABLE if "Pageable" in k.name else MemoryKind.PINNED for k in kernels]
+    said = {"Pageable": MemoryKind.PAGEABLE, "Host": MemoryKind.UNKNOWN}
+    source = [said.get(k.name.partition("(")[2].split(" ")[0], MemoryKind.PINNED) for k in kernels]
     return Activities(
         _i8([k.start for k in kernels]), _i8([k.end for k in kernels]),
         np.array([ActivityType.COPY if c else ActivityType.KERNEL for c in copy], np.uint8),
@@ -121,5 +122,5 @@ def _activities(kernels: Sequence[K], ids: dict[str, int]) -> Activities:
         _i8([ids[k.name] for k in kernels]), _i8([0 if c else k.blocks for k, c in zip(kernels, copy, strict=True)]),
         np.array([k.threads for k in kernels], np.int32), np.full(n, 64, np.int32), _i8([0] * n),
         _i8([0] * n), _i8([1 << 20 if c else -1 for c in copy]), np.array(kinds, np.uint8),
-        np.array(pageable, np.uint8), np.full(n, MemoryKind.DEVICE, np.uint8),
+        np.array(source, np.uint8), np.full(n, MemoryKind.DEVICE, np.uint8),
     )  # fmt: skip

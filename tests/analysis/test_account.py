@@ -244,7 +244,7 @@ def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(u
 
 
 @pytest.mark.parametrize(("took_us", "waited"), [(3, False), (19, False), (25, True)])
-@pytest.mark.parametrize("name", [H2D, D2H])
+@pytest.mark.parametrize("name", [H2D, D2H, "Memcpy HtoD (Host -> Device)"])
 def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(took_us, waited, name):
     kernels = [K(0, 10_000, corr=1), K(100_000, 150_000, name, corr=2)]
     calls = [C(-9_000, -5_000, 1), C(90_000, 90_000 + took_us * 1_000, 2, CallClass.COPY)]

@@ -38,6 +38,8 @@ attention-aux void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void*)
 attention-aux cutlass::device_kernel<flash::FlashAttnBwdPreprocess<Shape<_64, _128>>>
 attention     cutlass::device_kernel<flash::FlashAttnBwdSm90<CollectiveMainloopBwd>>
 attention-aux _attn_bwd_preprocess
+attention     void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaFwdKernel<float>>(Kargs)
+attention-aux void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaBwdConvertQGradKernel<float>>(Kargs)
 recurrent     RNN_bidirectional_accum_bp1_2<float, float>(float*, float*, int)
 fft           void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)
 fft           void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>
@@ -174,6 +176,8 @@ CONDITION = "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exis
         ("std::enable_if<true, void>::type f<int>(int)", "f"),
         ("void cutlass::device_kernel<dpsk::cuda::fp8_ptp128c::GemmKernel>(Params)", "fp8_ptp128c::GemmKernel"),
         ("void cutlass::device_kernel<flash::FlashAttnBwd<flash::Mainloop<2>>>(P)", "FlashAttnBwd"),
+        ("void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaFwdKernel<float>>(P)", "FmhaFwdKernel"),
+        ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePass", "Rmsnorm2dFwd · kentry"),
     ],
 )  # fmt: skip
 def test_a_name_is_the_kernels_own(name: str, short: str) -> None:

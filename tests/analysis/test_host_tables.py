@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from brrrtop.analysis.estimate import facts_of
+from brrrtop.analysis.tables.host_tables import annotation_rows
 from brrrtop.cli.commands import replay
 from brrrtop.cli.commands.replay import scenarios
 from brrrtop.model.host_tables import (
@@ -19,7 +21,9 @@ from brrrtop.sources.importers.trace.reader import Inflater
 from brrrtop.text.units import is_users
 from brrrtop.views.json_report import document
 from brrrtop.views.text import to_text
+from collectors.vocabulary import MarkClass
 from tests import recorded
+from tests.analysis.build import NCCL, C, K, M, window
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"
@@ -229,6 +233,17 @@ def test_ranges_are_grouped_and_parted_into_prefill_and_decode():
     assert 2.5e5 < prefill.device_ns < decode.device_ns < 2e6
     forward = next(row for row in tables("stacks").annotations if row.name == "my forward")
     assert forward.count == 3 and 0.9 < forward.device_ns / 1.5e6 < 1.1
+
+
+def test_what_autograds_thread_launches_belongs_to_the_backward_pass_that_waits_for_it():
+    kernels = [K(20, 30, corr=1), K(40, 60, corr=2), K(70, 80, NCCL, corr=3)]
+    calls = [C(2, 4, 1), C(12, 14, 2, tid=2), C(52, 54, 3, tid=2)]
+    named = [("forward", 0, 9, 1), ("backward", 10, 90, 1), ("nccl:all_reduce", 50, 60, 2)]
+    marks = [M(begun, end, MarkClass.ANNOTATION, name, tid=tid) for name, begun, end, tid in named]
+    rows, _ = annotation_rows(facts_of(window(kernels, calls, marks, span=(0, 100))))
+    assert {row.name: row.device_ns for row in rows} == {
+        "forward": 10, "backward": 20, "nccl:all_reduce": 10,
+    }  # fmt: skip
 
 
 def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes():

@@ -49,7 +49,7 @@ def with_samples(
     return replace(w, samples=replace(samples, tensor=read(tensor), dram=read(dram)))
 
 
-def test_shares_add_up_to_the_time_that_kernels_ran() -> None:
+def test_shares_add_up_to_the_time_that_kernels_ran():
     w = with_samples(mixed((GEMM, ADD)), {}, {})
     shares = overlap_shares(w.activities, w.activities.name_ids, w.samples, len(w.names))
     assert shares.sum(axis=1) == pytest.approx(np.ones(len(w.samples)))
@@ -62,7 +62,7 @@ def expected(size: int) -> dict[str, Rates]:
     return {"tensor": wide, "dram": wide}
 
 
-def test_rates_of_short_kernels_come_out_within_their_errors() -> None:
+def test_rates_of_short_kernels_come_out_within_their_errors():
     truth = {GEMM: 0.85, OTHER: 0.4, ADD: 0.0}, {GEMM: 0.2, OTHER: 0.3, ADD: 0.9}
     w = with_samples(mixed((GEMM, OTHER, ADD)), *truth)
     result = measured(w, w.activities.name_ids, expected(len(w.names)))
@@ -74,7 +74,7 @@ def test_rates_of_short_kernels_come_out_within_their_errors() -> None:
             assert result[column].errors[at] < 0.02
 
 
-def test_kernels_that_never_part_are_not_told_apart() -> None:
+def test_kernels_that_never_part_are_not_told_apart():
     pairs = [
         K(
             i * 100 * US + part * 50 * US,
@@ -92,7 +92,7 @@ def test_kernels_that_never_part_are_not_told_apart() -> None:
     assert result["tensor"].rates[[gemm, add]].sum() == pytest.approx(0.9, abs=0.05)
 
 
-def test_two_products_of_one_family_are_told_apart_and_labelled_as_measured() -> None:
+def test_two_products_of_one_family_are_told_apart_and_labelled_as_measured():
     w = with_samples(
         mixed((GEMM, OTHER), blocks=4000), {GEMM: 0.92, OTHER: 0.08}, {GEMM: 0.15, OTHER: 0.9}
     )
@@ -106,7 +106,7 @@ def test_two_products_of_one_family_are_told_apart_and_labelled_as_measured() ->
     assert roofs[OTHER] == pytest.approx(0.9, abs=0.03)
 
 
-def test_a_kernel_of_no_known_name_is_judged_by_what_it_moves() -> None:
+def test_a_kernel_of_no_known_name_is_judged_by_what_it_moves():
     w = mixed(("_mine", GEMM), blocks=4000)
     blind = {row.name: row.side for row in estimate(w).estimate.kernels}
     seen = with_samples(w, {GEMM: 0.9}, {"_mine": 0.9, GEMM: 0.1})
@@ -116,7 +116,7 @@ def test_a_kernel_of_no_known_name_is_judged_by_what_it_moves() -> None:
     assert {row.name: row.side for row in estimate(still).estimate.kernels}["_mine"] is Side.UNKNOWN
 
 
-def test_what_moves_elements_stays_memory_and_shows_what_was_measured() -> None:
+def test_what_moves_elements_stays_memory_and_shows_what_was_measured():
     reduction = "triton_red_fused_sum_0"
     w = mixed((reduction, GEMM))
     seen = with_samples(w, {GEMM: 0.9}, {reduction: 0.3, GEMM: 0.1})
@@ -125,7 +125,7 @@ def test_what_moves_elements_stays_memory_and_shows_what_was_measured() -> None:
     assert row.roof_share == pytest.approx(0.3, abs=0.03) and row.roof_share_why is None
 
 
-def test_rates_stay_within_their_bounds() -> None:
+def test_rates_stay_within_their_bounds():
     shares = np.random.default_rng(2).dirichlet(np.ones(4), 40)
     for readings in (np.zeros(40), np.ones(40) * 3):
         rates = solve(shares, readings, Rates(np.full(4, 0.5), np.full(4, 0.5)), 0.03)
@@ -133,20 +133,20 @@ def test_rates_stay_within_their_bounds() -> None:
 
 
 @pytest.mark.parametrize("error_ns", [float("nan"), 100.0 * US])
-def test_samples_that_are_not_well_placed_change_nothing(error_ns: float) -> None:
+def test_samples_that_are_not_well_placed_change_nothing(error_ns):
     w = mixed((GEMM, OTHER), blocks=4000)
     seen = with_samples(w, {GEMM: 0.05}, {GEMM: 0.9}, error_ns=error_ns)
     result, plain = estimate(seen).estimate, estimate(w).estimate
     assert (result.kernels, result.account) == (plain.kernels, plain.account)
 
 
-def test_samples_outside_of_traced_spans_are_not_used() -> None:
+def test_samples_outside_of_traced_spans_are_not_used():
     w = with_samples(mixed((GEMM, ADD)), {GEMM: 0.9}, {ADD: 0.9})
     few = replace(w, observed=(Span(0, 5 * MS),))
     assert measured(few, few.activities.name_ids, expected(len(w.names))) is None
 
 
-def test_a_regime_that_names_had_wrong_is_put_right() -> None:
+def test_a_regime_that_names_had_wrong_is_put_right():
     w = mixed((GEMM, OTHER), blocks=132)
     seen = with_samples(w, {GEMM: 0.1, OTHER: 0.1}, {GEMM: 0.9, OTHER: 0.85})
     assert estimate(w).estimate.regime is Regime.COMPUTE

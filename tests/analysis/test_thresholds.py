@@ -21,7 +21,7 @@ from brrrtop.model.tables import Span, Window
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
-from collectors.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass, Metric
 from tests.advisories import (
     test_compute,
     test_edits_device,
@@ -31,6 +31,7 @@ from tests.advisories import (
     test_phases,
     test_trust,
 )
+from tests.advisories.scenarios import Scene, healthy
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 from tests.analysis.test_samples import mixed, with_samples
 from tests.recorded import timeline_of
@@ -119,6 +120,25 @@ def sampled(tensor: float, dram: float, seconds: int = 1, **more: float) -> Wind
     return replace(whole, samples=whole.samples.take(np.arange(80))) if not seconds else whole
 
 
+def diluted(make: Callable[[], Scene], times: float) -> Scene:
+    scene = make()
+    return healthy(scene, max(1, round((scene.now - (scene.began or 0.0)) * times / 12_900)))
+
+
+def losing(part: float) -> Scene:
+    scene = healthy()
+    scene.lost = round(part * len(scene.rows))
+    return scene
+
+
+READ = {
+    "throttled at times": lambda: healthy().gauge(Metric.CLOCK_EVENT_REASONS, 0x20, *[0] * 7),
+    "watching costs 5%": lambda: (
+        healthy().gauge(Metric.STEP_COST_SHARE, 0.05).gauge(Metric.STEP_COST_ERROR_SHARE, 0.01)
+    ),
+    "1.5% of the records lost": partial(losing, 0.015),
+}
+"""By name: scenes of advice whose readings are near numbers."""
 SCENES = {
     "lengths of steps differ by 15%": updates(20, 23, 20, 17),
     "lengths of steps differ by 7%": updates(100, 107, 100, 93, steps=4),
@@ -139,6 +159,14 @@ SCENES = {
     "badly placed samples": sampled(0.8, 0.1, error_ns=0.2 * 200 * US),
 }
 """By name: windows near numbers that no recording comes near."""
+DILUTED = {
+    "rows_of_odd_length": 16, "convolutions_of_the_past_in_a_mix": 8, "an_evaluation_that_waits": 8,
+    "a_softmax_far_under_its_roof": 1, "gradients_of_whole_embedding_tables": 2,
+    "samples_in_a_hand_made_loader": 4, "samples_in_a_read_back": 8, "a_long_kernel_on_a_few_sms": 0.1,
+    "pages_that_the_host_reads_one_by_one": 2, "as_much_copied_back_every_step": 16,
+    "a_neighbour_at_work": 0.6,
+}  # fmt: skip
+"""By scene of advice: so many times as much of a healthy run behind it, and its share is near a number."""
 PACKAGES = ("analysis", "advisories", "whatif", "ledger")
 ELSEWHERE = (
     "analysis.ranks.",
@@ -166,12 +194,12 @@ NOT_REACHED = {
     "advisories.advise": "MAY_LOSE",
     "advisories.compare": "GONE MOVED ALIKE PRODUCTS",
     "advisories.context": "NO_HOPE SEEN_SHARE",
-    "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS MISALIGNED OLD_CONV DOUBLE",
+    "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS DOUBLE",
     "advisories.rules.distributed": "MOSTLY _MANY_STEPS",
-    "advisories.rules.host": "MOSTLY FELT SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
-    "advisories.rules.memory": "WEAK_ROOF WEAK_SHARE RECOMPUTED FILLING FILL_BYTES",
-    "advisories.rules.overhead": "WAITS_FIRST INPUT_IDLE SYNC_IDLE LONG_SHARE FAULTS FAULTING READBACK_BYTES",
-    "advisories.rules.trust": "LOST UNRECORDED WATCHING PROFILING LARGE_KERNEL THROTTLED FOREIGN",
+    "advisories.rules.host": "MOSTLY SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
+    "advisories.rules.memory": "WEAK_ROOF RECOMPUTED FILL_BYTES",
+    "advisories.rules.overhead": "WAITS_FIRST FAULTS",
+    "advisories.rules.trust": "UNRECORDED PROFILING LARGE_KERNEL",
     "whatif.convolutions": "DEPTHWISE_16_BIT",
     "whatif.edits.fusing": "ATOMIC_BYTES",
     "whatif.edits.layout_precision_attention": "UNSCALE_PASSES",
@@ -298,6 +326,11 @@ def every_case() -> dict[str, Callable[[], Any]]:
         name: partial(of_window, lambda made=made: made) for name, made in SCENES.items()
     }
     cases |= {name: partial(of_scene, scene) for name, scene in scenes.items()}
+    for name, times in DILUTED.items():
+        cases[f"{name}, diluted {times} times"] = partial(
+            of_scene, partial(diluted, scenes[name], times)
+        )
+    cases |= {name: partial(of_scene, make) for name, make in READ.items()}
     for path in (RECORDED / "promises").glob("*.after.brrr"):
         before = path.with_name(path.name.replace(".after", ""))
         cases[f"compare {before.stem}"] = partial(of_change, before)

@@ -16,7 +16,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
-from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
+from brrrtop.model.estimate import CounterSamples, Launch, Regime, Side, Steps
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.views import receipt
@@ -179,13 +179,13 @@ def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot):
     assert len(plain[at]) == len(usual[at]) <= 80
 
 
-def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(make_snapshot):
+def test_each_kernel_tells_its_share_of_the_roof_and_what_bounds_it(make_snapshot):
     snapshot = make_snapshot()
-    row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
-    rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
+    row = replace(snapshot.estimate.kernels[0], name="one", side=Side.MEMORY, roof_share=0.814)
+    rows = (row, replace(row, name="two", side=Side.COMPUTE, roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
     message = [line.split()[-3:-1] for line in text.splitlines() if line.endswith((" one", " two"))]
-    assert message == [["81%", "L2"], ["–", "L1"]]
+    assert message == [["81%", "memory"], ["–", "compute"]]
 
 
 def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot):

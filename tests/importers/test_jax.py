@@ -106,6 +106,34 @@ def test_an_amd_gpu_has_no_capability_and_its_products_no_side(tmp_path: Path) -
     assert report["source"]["capability"] is None
 
 
+def test_an_amd_part_is_told_by_its_units_and_its_grids_are_of_blocks(tmp_path: Path) -> None:
+    message = {"correlation_id": 1, "kernel_details": "grid:32,37,1 block:256,1,1 group_mem:29568"}
+    lines: Lines = {(1, "Stream #1(Kernel)"): [("Cijk_MT256x224x64", 1_000_000, 611_000, message)]}
+    call: Lines = {(2, "2"): [("hipExtModuleLaunchKernel", 990_000, 5, {"correlation_id": 1})]}
+    facts = {"device_vendor": "AMD", "core_count": 304, "memory_size": 206_141_652_992}
+    received = _received(tmp_path, xspace({GPU: lines, "/host:CPU": call}, facts))
+    ran = received.kernels[0]
+    assert (ran["grid"].tolist(), ran["shared_bytes"]) == ([32, 37, 1], 29568)
+    assert received.of(Kind.DEVICE)[0].body["name"] == "AMD Instinct MI300X"
+
+
+def test_newer_profiles_name_calls_by_what_they_launch(tmp_path: Path):
+    planes = training()
+    host = planes["/host:CPU"]
+    for thread, events in host.items():
+        if thread[1] == "python3":
+            continue
+        named = iter(["MemcpyH2D", "nvjet_x", "cuGraphLaunch (CudaGraph:2)"] * 4)
+        host[thread] = [(next(named), *event[1:]) for event in events]
+        host[thread] += [("cuLaunchHostFunc", event[1] + 9_000, 500, {}) for event in events]
+    path = written(tmp_path, xspace(planes), "host.xplane.pb")
+    classes = Received(open_source(path)).calls["call_class"].tolist()
+    kinds = (CallClass.COPY, CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)
+    assert [classes.count(kind) for kind in kinds] == [4, 4, 4]
+    report = json.loads(to_json(analyze(open_source(path))))
+    assert report["window"]["steps"] == 4 and report["launch"]["lead_p50_ns"] > 0
+
+
 def test_numbers_that_cannot_be_are_not_believed(tmp_path: Path) -> None:
     message = {
         "correlation_id": 1,

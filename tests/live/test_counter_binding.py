@@ -70,21 +70,21 @@ def binding(fits: int, texts: list[str], broken: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("fits", [5, 3, 1])
-def test_the_device_is_configured_once_and_never_refuses(fits: int) -> None:
+def test_the_device_is_configured_once_and_never_refuses(fits):
     texts: list[str] = []
     counters = DeviceCounters(binding(fits, texts), 0)
     assert [line for line in texts if line.startswith("set")] == [f"set {fits}"]
     assert counters.columns == [*COUNTERS][:fits]
 
 
-def test_where_the_host_side_errs_what_the_device_takes_is_tried() -> None:
+def test_where_the_host_side_errs_what_the_device_takes_is_tried():
     texts: list[str] = []
     made = binding(3, texts)
     made.cupti.profiler_host.get_num_of_passes = lambda image: 1
     assert DeviceCounters(made, 0).columns == list(COUNTERS)[:3]
 
 
-def test_a_metric_at_which_the_host_side_fails_costs_itself_alone() -> None:
+def test_a_metric_at_which_the_host_side_fails_costs_itself_alone():
     made = binding(5, [])
     host = made.cupti.profiler_host.ProfilerHost
     create = host.create_config_image
@@ -98,7 +98,7 @@ def test_a_metric_at_which_the_host_side_fails_costs_itself_alone() -> None:
     assert DeviceCounters(made, 0).columns == list(COUNTERS)[:-1]
 
 
-def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
+def test_what_cupti_was_configured_with_stays_where_it_is():
     """Freed, sampling hung or crashed."""
     made = binding(7, [])
     counters = DeviceCounters(made, 0)
@@ -107,7 +107,7 @@ def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
     counters.close()
 
 
-def test_the_profiler_ends_with_the_last_device_and_once() -> None:
+def test_the_profiler_ends_with_the_last_device_and_once():
     texts: list[str] = []
     made = binding(7, texts)
     one, two = DeviceCounters(made, 0), DeviceCounters(made, 1)
@@ -119,7 +119,7 @@ def test_the_profiler_ends_with_the_last_device_and_once() -> None:
     assert texts.count("end") == 2
 
 
-def test_a_device_that_refuses_takes_the_profiler_from_no_other() -> None:
+def test_a_device_that_refuses_takes_the_profiler_from_no_other():
     texts: list[str] = []
     made = binding(7, texts, broken=True)
     one = DeviceCounters(made, 0)
@@ -130,7 +130,7 @@ def test_a_device_that_refuses_takes_the_profiler_from_no_other() -> None:
     assert texts.count("end") == 1
 
 
-def test_a_binding_that_is_built_otherwise_is_left_as_it_is() -> None:
+def test_a_binding_that_is_built_otherwise_is_left_as_it_is():
     made = SimpleNamespace(Collector=object())
     prepare(made)
     assert vars(made) == {"Collector": made.Collector}

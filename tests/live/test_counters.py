@@ -35,7 +35,7 @@ def started() -> Iterator[Start]:
         assert thread.close()
 
 
-def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
+def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started):
     hardware = Hardware()
     thread = started(hardware)
     until(lambda: hardware.calls.count("decode") >= 4)
@@ -52,9 +52,7 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
     assert len(rows) == len(times) * len(set(rows["metric"].tolist())), "one reading a bin"
 
 
-def test_where_no_samples_come_other_gauges_do_until_they_come_again(
-    started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_samples_come_other_gauges_do_until_they_come_again(started, monkeypatch):
     """On an H200 the samples of CUPTI 13.4 ceased, and nobody said so."""
     monkeypatch.setattr(counters, "SILENT_S", 0.5)
     hardware = Hardware()
@@ -70,8 +68,8 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
 
 
 def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away(
-    started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    started, monkeypatch
+):
     monkeypatch.setattr(counters, "SILENT_S", 0.6)
     hardware = Hardware(loses=0.95)
     thread = started(hardware)
@@ -82,7 +80,7 @@ def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away
     until(lambda: thread.active)
 
 
-def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
+def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle():
     rows = np.zeros(160, SAMPLE)
     rows["start_ns"] = np.concatenate((np.arange(99), 205 + np.arange(61))) * MS
     rows["end_ns"], rows["sm"] = rows["start_ns"] + MS, 0.8
@@ -94,7 +92,7 @@ def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle
     assert gauges["value"].tolist() == pytest.approx([0.8, 0.8])
 
 
-def test_a_buffer_that_keeps_the_latest_is_not_started_anew_when_it_ran_over() -> None:
+def test_a_buffer_that_keeps_the_latest_is_not_started_anew_when_it_ran_over():
     """A start anew is what CUPTI refused then (H200)."""
     hardware = Hardware(keeps_latest=True)
     device = DeviceCounters(hardware, 0, MS)
@@ -109,7 +107,7 @@ def test_a_buffer_that_keeps_the_latest_is_not_started_anew_when_it_ran_over() -
     device.close()
 
 
-def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_out() -> None:
+def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_out():
     hardware = Hardware()
     device = DeviceCounters(hardware, 0, MS)
     t0 = time.time_ns()
@@ -133,9 +131,7 @@ def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_
     device.close()
 
 
-def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
-    started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(started, monkeypatch):
     """A burst that began during the first reading was held for 106 ms (H200)."""
     monkeypatch.setattr(counters, "SILENT_S", 0.8)
     hardware = Hardware(silent=True)
@@ -146,7 +142,7 @@ def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
     assert not thread.active and "delivers no samples" in thread.remarks[0]
 
 
-def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
+def test_nothing_is_traced_while_the_counters_are_being_switched_on():
     """A burst that began then held its trainer for 110 ms (H200)."""
     thread = CounterThread(Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
     assert thread.settling
@@ -156,7 +152,7 @@ def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
     assert thread.active and thread.close()
 
 
-def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
+def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started):
     hardware = Hardware()
     thread = started(hardware)
     until(lambda: thread.active)
@@ -181,7 +177,7 @@ def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Star
     assert len(rows) < 160
 
 
-def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start) -> None:
+def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started):
     hardware = Hardware()
     thread = CounterThread(hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
     thread.start()
@@ -192,7 +188,7 @@ def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start
     assert 0 < hardware.evaluated < 0.4 * hardware.decoded
 
 
-def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
+def test_metrics_that_do_not_fit_one_pass_are_left_out():
     device = DeviceCounters(Hardware(fits=3), 0, MS)
     time.sleep(0.01)
     rows = device.drain(0)
@@ -202,7 +198,7 @@ def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
     device.close()
 
 
-def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
+def test_counters_are_given_back_without_a_last_decode(started):
     hardware = Hardware()
     thread = started(hardware)
     until(lambda: "decode" in hardware.calls)
@@ -219,9 +215,7 @@ def _overflowing(max_samples: int) -> Decoded:
 
 
 @pytest.mark.parametrize("fails", [_overflowing, _unknown])
-def test_a_decode_that_fails_now_and_then_is_started_anew(
-    fails: Callable[[int], Decoded],
-) -> None:
+def test_a_decode_that_fails_now_and_then_is_started_anew(fails):
     hardware = Hardware()
     device = DeviceCounters(hardware, 0, MS)
     decode, hardware.decode = hardware.decode, fails  # type: ignore[method-assign]
@@ -232,7 +226,7 @@ def test_a_decode_that_fails_now_and_then_is_started_anew(
     device.close()
 
 
-def test_a_decode_that_always_fails_is_an_end() -> None:
+def test_a_decode_that_always_fails_is_an_end():
     hardware = Hardware()
     device = DeviceCounters(hardware, 0, MS)
     hardware.decode = _unknown  # type: ignore[method-assign]
@@ -243,7 +237,7 @@ def test_a_decode_that_always_fails_is_an_end() -> None:
     device.close()
 
 
-def test_one_evaluator_serves_all_batches() -> None:
+def test_one_evaluator_serves_all_batches():
     made = []
 
     class Finalizer:
@@ -279,7 +273,7 @@ def test_one_evaluator_serves_all_batches() -> None:
         (KeyError("whatever"), "stopped"),
     ],
 )
-def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) -> None:
+def test_a_refusal_is_a_sentence(started, fault, part):
     thread = started(Hardware(refuses=fault))
     until(lambda: bool(thread.remarks))
     assert part in thread.remarks[0]
@@ -287,7 +281,7 @@ def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) ->
     assert not thread.active
 
 
-def test_a_mig_device_is_not_tried() -> None:
+def test_a_mig_device_is_not_tried():
     hardware = Hardware()
     thread = CounterThread(hardware, dict)
     thread.start()
@@ -297,7 +291,7 @@ def test_a_mig_device_is_not_tried() -> None:
     assert hardware.calls == []
 
 
-def test_the_clock_match_keeps_the_smallest_delay() -> None:
+def test_the_clock_match_keeps_the_smallest_delay():
     clock = ClockMatch()
     behind = 9 * SECOND
     assert clock.offset_ns(100, behind + 150) == behind + 50
@@ -305,13 +299,13 @@ def test_the_clock_match_keeps_the_smallest_delay() -> None:
     assert clock.offset_ns(300, behind + 390) == behind + 10
 
 
-def test_samples_that_are_merely_read_late_are_on_the_hosts_clock() -> None:
+def test_samples_that_are_merely_read_late_are_on_the_hosts_clock():
     clock = ClockMatch()
     assert clock.offset_ns(5 * SECOND, 5 * SECOND + 8 * MS) == 0
     assert ClockMatch().offset_ns(5 * SECOND, 4 * SECOND) == -SECOND
 
 
-def test_bins_weigh_samples_by_their_length() -> None:
+def test_bins_weigh_samples_by_their_length():
     rows = np.zeros(2, SAMPLE)
     rows["start_ns"], rows["end_ns"] = [0, 10], [10, 40]
     rows["sm"] = [1.0, 0.2]
@@ -319,7 +313,7 @@ def test_bins_weigh_samples_by_their_length() -> None:
     assert gauges["value"].tolist() == pytest.approx([0.4])
 
 
-def test_gpm_steps_back_where_counters_speak() -> None:
+def test_gpm_steps_back_where_counters_speak():
     bench = Bench()
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
@@ -336,7 +330,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     assert Metric.POWER_WATT in read["metric"]
 
 
-def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
+def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on():
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True
     bench.source.feeds._feeds.append(sampler)

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from brrrtop.model.settings import Settings
+from brrrtop.text import phrases
 from brrrtop.text.headline import cost, headline_text, recoverable
 from tests.tui import snapshots
 
@@ -20,7 +21,17 @@ def test_it_is_said_in_plain_words() -> None:
     assert recoverable(snapshots.healthy(), priced) == ""
     assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
     assert headline_text(snapshots.unmeasured()) == ""
-    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time"
+    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time: nothing is wrong"
+
+
+def test_launches_that_come_late_since_values_are_read_back_are_told_as_syncs() -> None:
+    one = snapshots.snapshot()
+    late = replace(one, estimate=replace(one.estimate, cause="launch"))  # type: ignore[type-var]
+    assert phrases.badge(late) == "LAUNCHES TOO SLOW" and ".item()" not in headline_text(late)
+    read_back = replace(one.advisories[0], kind="sync-point")
+    late = replace(late, advisories=(read_back,))
+    assert phrases.badge(late) == "WAITS FOR SYNCS"
+    assert "after each `.item()` it waits for Python's next launches" in headline_text(late)
 
 
 def test_the_sentence_names_what_the_badge_says_though_another_part_is_larger() -> None:

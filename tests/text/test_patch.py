@@ -41,6 +41,15 @@ EDITS = {
 }
 
 
+def test_of_two_loaders_the_one_that_shuffles_is_trained_on():
+    two = "a = DataLoader(d, num_workers=4)\nb = DataLoader(e, 8, shuffle=True, num_workers=4)\n"
+    made = patch(two, "train.py", "loader-ready", "DataLoader(..., num_workers=16)", near=9)
+    assert (
+        made.line == 2
+        and "+b = DataLoader(e, 8, shuffle=True, num_workers=16, persistent" in made.diff
+    )
+
+
 @pytest.mark.parametrize("edit", EDITS)
 def test_git_takes_the_patch_and_only_the_edit_is_in_it(edit, tmp_path):
     made = patch(PROGRAM, "job/train.py", edit, "DataLoader(..., num_workers=15)", near=15)
@@ -67,6 +76,11 @@ def test_git_takes_the_patch_and_only_the_edit_is_in_it(edit, tmp_path):
         ("loader-ready", "a = DataLoader(d, **options)\n", "come from a dictionary"),
         ("loader-ready", "a = DataLoader(d, 8, True, None, None, 0)\n", "by its place"),
         ("loader-ready", "a = DataLoader(d)\nb = DataLoader(e)\n", "which one waits"),
+        (
+            "loader-ready",
+            "a = DataLoader(d, shuffle=False)\nb = DataLoader(e)\n",
+            "which one waits",
+        ),
         ("loader-ready", "a = DataLoader((d))\n", "not understood"),
         ("compile", "o = torch.optim.SGD(self.parameters())\nself(x)\n", "used elsewhere"),
         ("compile", "o = torch.optim.SGD(m.parameters())\n", "used elsewhere"),

@@ -62,16 +62,14 @@ def span(acts: Activities) -> Span:
 
 
 @pytest.mark.parametrize("late_ns", [-300 * US, 700 * US, 9 * MS])
-def test_an_offset_is_found_to_a_fraction_of_the_interval_though_the_gpu_never_idles(
-    late_ns: int,
-) -> None:
+def test_an_offset_is_found_to_a_fraction_of_the_interval_though_the_gpu_never_idles(late_ns):
     acts = training()
     shift = find_shift(acts, sampled(acts, NAMES, BEHIND_NS, late_ns=late_ns), span(acts))
     assert abs(shift.offset_ns - BEHIND_NS) < 15 * US
     assert abs(shift.offset_ns - BEHIND_NS) < 4 * shift.error_ns
 
 
-def test_what_no_kernel_explains_is_not_placed() -> None:
+def test_what_no_kernel_explains_is_not_placed():
     acts = training()
     samples = sampled(acts, NAMES, BEHIND_NS)
     rng = np.random.default_rng(5)
@@ -79,14 +77,14 @@ def test_what_no_kernel_explains_is_not_placed() -> None:
     assert find_shift(acts, noise, span(acts)) is None
 
 
-def test_a_signal_that_never_moves_is_not_placed() -> None:
+def test_a_signal_that_never_moves_is_not_placed():
     acts = training()
     samples = sampled(acts, NAMES, BEHIND_NS)
     still = np.full(len(samples), 0.5)
     assert find_shift(acts, replace(samples, tensor=still, dram=still), span(acts)) is None
 
 
-def test_kernels_that_repeat_too_soon_fit_at_many_offsets_and_at_none() -> None:
+def test_kernels_that_repeat_too_soon_fit_at_many_offsets_and_at_none():
     kernels = [K(i * 500 * US, (i + 1) * 500 * US, (GEMM, ADD)[i % 2], i + 1) for i in range(200)]
     acts = window(kernels).activities
     assert find_shift(acts, sampled(acts, NAMES, BEHIND_NS), span(acts)) is None
@@ -100,7 +98,7 @@ def test_reading_that_was_later_than_anything_searched_finds_nothing_rather_than
     assert find_shift(acts, samples, span(acts)) is None
 
 
-def test_few_samples_or_no_kernels_are_not_placed() -> None:
+def test_few_samples_or_no_kernels_are_not_placed():
     acts = training()
     samples = sampled(acts, NAMES, BEHIND_NS)
     assert find_shift(acts, samples.take(slice(0, 20)), span(acts)) is None
@@ -114,7 +112,7 @@ def bursts(acts: Activities, count: int = 4) -> list[Span]:
     return [Span(low, low + (high - low) // 3) for low, high in pairwise(edges)]
 
 
-def test_a_burst_that_shows_no_offset_takes_that_of_its_neighbours() -> None:
+def test_a_burst_that_shows_no_offset_takes_that_of_its_neighbours():
     acts = training(24)
     samples = sampled(acts, NAMES, BEHIND_NS)
     dead = bursts(acts)[1]
@@ -127,7 +125,7 @@ def test_a_burst_that_shows_no_offset_takes_that_of_its_neighbours() -> None:
     assert np.abs(placed.offsets_ns[inner] - BEHIND_NS).max() < 30 * US
 
 
-def test_a_wrong_match_among_good_ones_is_outvoted() -> None:
+def test_a_wrong_match_among_good_ones_is_outvoted():
     acts = training(24)
     samples = sampled(acts, NAMES, BEHIND_NS)
     host = samples.starts_ns + BEHIND_NS
@@ -139,7 +137,7 @@ def test_a_wrong_match_among_good_ones_is_outvoted() -> None:
     assert np.abs(placed.offsets_ns[inner] - BEHIND_NS).max() < 30 * US
 
 
-def test_a_span_that_was_placed_once_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_span_that_was_placed_once_is_not_searched_again(monkeypatch):
     acts = training(24)
     samples, clock = sampled(acts, NAMES, BEHIND_NS), SampleClock()
     first = clock.placed(samples, acts, bursts(acts))
@@ -148,7 +146,7 @@ def test_a_span_that_was_placed_once_is_not_searched_again(monkeypatch: pytest.M
     assert (first.offsets_ns == again.offsets_ns).all()
 
 
-def test_what_nothing_placed_says_so() -> None:
+def test_what_nothing_placed_says_so():
     acts = training()
     samples = sampled(acts, NAMES, BEHIND_NS)
     placed = SampleClock().placed(samples, acts, [])
@@ -156,7 +154,7 @@ def test_what_nothing_placed_says_so() -> None:
 
 
 @pytest.mark.parametrize("case", ["a day long", "a nanosecond long", "days apart", "unordered"])
-def test_samples_that_no_counter_gives_show_nothing_and_cost_nothing(case: str) -> None:
+def test_samples_that_no_counter_gives_show_nothing_and_cost_nothing(case):
     acts = training()
     samples = sampled(acts, NAMES, BEHIND_NS)
     starts, ends = samples.starts_ns.copy(), samples.ends_ns.copy()
@@ -178,7 +176,7 @@ def test_samples_that_no_counter_gives_show_nothing_and_cost_nothing(case: str) 
     assert peak < 64 << 20
 
 
-def test_a_traced_span_of_a_month_has_pieces_only_where_there_are_samples() -> None:
+def test_a_traced_span_of_a_month_has_pieces_only_where_there_are_samples():
     month = Span(0, 30 * 86_400_000 * MS)
     times = np.array([5 * MS, 1_000_500 * MS, 86_400_000 * MS])
     assert [piece.t0_ns // (1000 * MS) for piece in _pieces(month, times)] == [

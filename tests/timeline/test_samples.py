@@ -44,7 +44,7 @@ class Sampler(FakeFeed):
         self.spans += len(spans)
 
 
-def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end() -> None:
+def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end():
     bench, sampler = Bench(), Sampler()
     bench.source.feeds._feeds.append(sampler)
     bench.read(10)
@@ -57,7 +57,7 @@ def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end
     assert sampler.closed
 
 
-def test_samples_reach_the_recording_as_they_reach_the_session(tmp_path: Path) -> None:
+def test_samples_reach_the_recording_as_they_reach_the_session(tmp_path):
     bench = Bench(path=tmp_path / "run.brrr")
     sent = rows(bench.now_ns, 50)
     bench.feed.pending.append(Frame(Kind.SAMPLES, sent, bench.now_ns))
@@ -69,7 +69,7 @@ def test_samples_reach_the_recording_as_they_reach_the_session(tmp_path: Path) -
     assert result.tobytes() == sent.tobytes()
 
 
-def test_a_window_holds_the_samples_of_its_device_and_time_in_order() -> None:
+def test_a_window_holds_the_samples_of_its_device_and_time_in_order():
     timeline = Timeline()
     for body in (rows(150 * MS, 50), rows(100 * MS, 50), rows(100 * MS, 50, device=1)):
         timeline.add(Frame(Kind.SAMPLES, body, SECOND))
@@ -81,7 +81,7 @@ def test_a_window_holds_the_samples_of_its_device_and_time_in_order() -> None:
     assert (samples.dram == np.float32(0.2)).all()
 
 
-def test_nobody_sampled_is_not_the_same_as_no_samples_here() -> None:
+def test_nobody_sampled_is_not_the_same_as_no_samples_here():
     timeline = Timeline()
     assert timeline.window(Span(0, SECOND), 0).samples is None
     timeline.add(Frame(Kind.SAMPLES, rows(0, 5), SECOND))
@@ -89,7 +89,7 @@ def test_nobody_sampled_is_not_the_same_as_no_samples_here() -> None:
     assert samples is not None and len(samples) == 0
 
 
-def test_old_samples_are_forgotten() -> None:
+def test_old_samples_are_forgotten():
     timeline = Timeline(keep_ns=SECOND)
     timeline.add(Frame(Kind.SAMPLES, rows(0, 50), 1))
     timeline.add(Frame(Kind.STATUS, {}, 3 * SECOND))
@@ -99,7 +99,7 @@ def test_old_samples_are_forgotten() -> None:
 SAMPLED = Path(__file__).resolve().parents[1] / "recordings" / "sampled" / "pointwise_chain.brrr"
 
 
-def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace() -> None:
+def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace():
     source = RecordingSource(SAMPLED)
     session = Session(source)
     levels = []
@@ -121,7 +121,7 @@ def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace()
     assert slow.sampled == fast.sampled is not None
 
 
-def test_the_first_window_says_all_it_has_and_once_more_when_its_samples_came() -> None:
+def test_the_first_window_says_all_it_has_and_once_more_when_its_samples_came():
     source = RecordingSource(SAMPLED.with_name("clickrate.brrr"))
     session = Session(source)
     verdicts, shown = [], []

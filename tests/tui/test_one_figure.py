@@ -40,9 +40,10 @@ NAMES = {
     "time a step": [
         rf"^(?:.* · )?{TIME}/step ·", rf"^ +you .* {TIME}/step", rf"{TIME} → \S+ \S+ a (?:training )?step",
         rf"^ ▸ \S+ +{TIME} → ", rf"^ +a (?:training )?step  +{TIME}", rf"a step  {TIME} by all steps",
+        rf"where {TIME} is the mean",
     ],
     "with the first edit": [
-        rf"^ +ghost .* {TIME}/step", rf"^ghost .* {TIME} with ", rf"^ ▸ \S+ +\S+ \S+ → {TIME}",
+        rf"^ +ghost .* {TIME}/step", rf"^ghost .* {TIME} (?:with|if|per)", rf"^ ▸ \S+ +\S+ \S+ → {TIME}",
         rf"^ +a (?:training )?step  +\S+ \S+ +{TIME}", rf"batch ready \S+ \S+ → {TIME}",
         rf"without the wait {TIME}", rf"{TIME} a step if no rank",
     ],

@@ -236,9 +236,9 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     without = replace(estimate, steps=Steps())
     whole, part = ("\n".join(text_lines(tables.kernels(one))) for one in (without, estimate))
     assert "27.9 ms" in whole and " 96 " in whole and "   total " in whole
-    assert "6.84 ms" in part and "291 µs" in part and " a step " in part
+    assert "6.84 ms" in part and "291 µs" in part and " per step " in part
     table = tables.kernels(estimate)
-    assert "a step▼" in header_line(table, Palette(), 80, "total").plain
+    assert "per step▼" in header_line(table, Palette(), 80, "total").plain
     assert "total▼" in header_line(tables.kernels(without), Palette(), 80, "total").plain
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
     message = replace(estimate, steps=replace(estimate.steps, spans=()))
@@ -271,10 +271,10 @@ def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:
         assert twin != "?", f"{character} has no twin"
 
 
-def test_letters_and_fills_tell_bounds_from_idle_time_without_colour() -> None:
+def test_fills_tell_bounds_from_idle_time_without_colour() -> None:
     sides = ("compute", "memory", "underfilled", "comm", "copy", "unknown")
     idle = [name for name in MARKS if name.startswith("idle_")]
-    for attribute in ("letter", "fill", "ascii_fill"):
+    for attribute in ("fill", "ascii_fill"):
         seen = [getattr(MARKS[name], attribute) for name in sides]
         assert len(set(seen)) == len(seen), attribute
         assert not {getattr(MARKS[name], attribute) for name in idle} & set(seen), attribute
@@ -402,8 +402,8 @@ def test_screen_and_report_count_the_same_traced_steps() -> None:
 
 
 def test_a_slow_replay_and_short_steps_are_figures() -> None:
-    assert pace(1 / 1040.2) == " played 1,040× slower"
-    assert pace(2940.7) == " 2,940× as fast"
+    assert pace(1 / 1040.2) == ", 1,040× slower"
+    assert pace(2940.7) == " at 2,941× speed"
 
 
 def test_microseconds_have_their_sign_and_ascii_its_letter() -> None:

@@ -85,7 +85,7 @@ async def test_what_was_not_measured_comes_last_in_either_order() -> None:
 async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.text()
-        row = next(i for i, line in enumerate(text.splitlines()) if "a step▼" in line)
+        row = next(i for i, line in enumerate(text.splitlines()) if "per step▼" in line)
         column = text.splitlines()[row].index("calls")
         await screen.pilot.click(offset=(column, row))
         assert "calls▼" in await screen.text()
@@ -226,7 +226,7 @@ async def test_several_gpus_stand_side_by_side_and_can_be_clicked() -> None:
     async with shown(snapshot, size=(80, 24)) as screen:
         lines = (await screen.text()).splitlines()
         (at,) = (y for y, line in enumerate(lines) if line.startswith("▸GPU 0"))
-        assert lines[at].startswith("▸GPU 0 C30% M15% O54% ?1%   GPU 3 C72% M22%")
+        assert lines[at].startswith("▸GPU 0 overhead 54%   GPU 3 compute 72%")
         await screen.pilot.click(offset=(lines[at].index("GPU 3"), at))
         await screen.wait(lambda: bool(screen.driver.asked))
         assert screen.driver.asked == ["device 3"]

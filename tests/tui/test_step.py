@@ -3,11 +3,13 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.tables import Span
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.swim_lanes import drawn, lanes
 from brrrtop.tui.screens.step import StepPane
+from brrrtop.tui.widgets.time_spent import step_title
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, Shown, shown
 
@@ -62,6 +64,13 @@ async def test_the_picture_is_a_key_away_at_every_size(size: tuple[int, int]) ->
         assert "one step, 24.5 ms (3 of 4 traced)" in text
         assert "waits for data" in text and "24.5 ms" in text
         assert "kernels" in await screen.press("escape")
+
+
+def test_a_step_that_is_not_like_the_others_says_so() -> None:
+    one = snapshots.snapshot()
+    assert one.run is not None and "mean" not in step_title(PICTURE, one)
+    slow = replace(one, run=replace(one.run, step_ns=100 * snapshots.MS))
+    assert step_title(PICTURE, slow) == "one step, 24.5 ms where 100 ms is the mean (3 of 4 traced)"
 
 
 async def test_keys_move_the_cursor_and_say_what_is_under_it() -> None:

@@ -11,6 +11,7 @@ from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.screens.help import REGIME_TABLE, binders
+from brrrtop.tui.widgets.verdict import Headline
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -26,7 +27,6 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
         "underfilled",
         "rho",
         "part of all launches",
-        "L1.5",
         "GPU's ridge",
         "nvidia-smi",
         "exposed",
@@ -180,10 +180,14 @@ async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() ->
             text = " ".join((await screen.press(key)).split())
         assert text.count("Nothing to judge yet") == 1, text
         assert "Its torch (2.13.0+cpu) is built without CUDA" in text
-    known = replace(one, run=replace(snapshots.run(), unseen=None))
+    run = snapshots.run(snapshots.account(unknown=0.9, input=0.1))
+    known = replace(one, run=run)
+    fewer = snapshots.run(snapshots.account(unknown=0.95, input=0.05))
+    assert Headline().inputs(known) != Headline().inputs(replace(one, run=fewer)), "drawn again"
     async with shown(known) as screen:
         text = " ".join((await screen.text()).split())
-    assert "no GPU activity has been seen; the training waits for data 44% of its time" in text
+        assert "no GPU activity has been seen; it waits for data 10% of the time" in text
+        assert text.count("of the time") == 1 and "works on the CPU 90%" in text
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])

@@ -110,7 +110,9 @@ async def test_the_ghost_runs_the_step_with_the_chosen_edit_and_counts_its_lead(
     one = snapshots.snapshot()
     async with shown(one, size=(200, 60)) as screen:
         text = await screen.text()
-        assert "with loader-ready" in text, "on the main screen the best one that is advised"
+        assert "ms if the data loader keeps up" in text, (
+            "on the main screen the best one that is advised"
+        )
         text = await screen.press("w")
         race = ghost.race(one, snapshots.WHATIF[0])
         assert race is not None and race.ahead == pytest.approx(287_300, rel=1e-3)
@@ -124,7 +126,7 @@ def test_after_a_change_the_lane_races_what_was_promised() -> None:
     kept = PromiseResult("dataloader-stall", 0.5, 0.4, predicted=True)
     won = replace(won, steps=(10.0, 30.0), promises=(kept,))
     race = ghost.race(replace(snapshots.snapshot(), comparison=won))
-    assert race is not None and race.with_what == "dataloader-stall as promised"
+    assert race is not None and race.with_what == "promised if the data loader keeps up"
     assert race.words == "the ghost is 6 steps ahead"
     late = replace(won, after_ns=45.0)
     race = ghost.race(replace(snapshots.snapshot(), comparison=late))
@@ -136,5 +138,6 @@ async def test_lines_that_are_left_show_the_step_and_below_it_that_with_the_edit
         lines = (await screen.press("w")).splitlines()
         top = next(i for i, line in enumerate(lines) if line.startswith("── one step"))
         assert any(line.startswith("GPU") for line in lines[top:])
-        assert "with loader-ready" in next(line for line in lines[top:] if line.startswith("ghost"))
+        lane = next(line for line in lines[top:] if line.startswith("ghost"))
+        assert "if the data loader keeps up" in lane
         assert "── one step" not in await screen.resize(80, 24)

@@ -254,7 +254,8 @@ def checkpoint_stall(context: Context) -> Finding | None:
     phases = context.run.phases if context.run is not None else ()
     saving = next((one for one in phases if one.kind is PhaseKind.SAVING), None)
     if saving is not None and saving.count > times:
-        message = f"{saving.count} saves hold the training thread up {units.share(saving.share)} of the run"
+        saves = "1 save holds" if saving.count == 1 else f"{saving.count} saves hold"
+        message = f"{saves} the training thread up {units.share(saving.share)} of the run"
         most_ns, times = saving.longest_ns, saving.count
     return finding(
         message + (f", {units.duration(most_ns)} at a time" if most_ns else ""),

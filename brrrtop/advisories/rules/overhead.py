@@ -1,12 +1,12 @@
 """Rules against overhead: launches, waits, copies between host and device, a late batch, an update per
 parameter, a small batch."""
 
-from brrrtop.advisories.context import FORWARD, SERVING, Context
+from brrrtop.advisories.context import FORWARD, NAMES_LINES, SERVING, Context
 from brrrtop.advisories.of_run import LEAST_ROW
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
-from brrrtop.kernel_names.readable import short_name
+from brrrtop.kernel_names.readable import fitted, short_name
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
@@ -53,9 +53,10 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
-    then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
+    more = "raise num_workers until the wait is gone, then look at the decoding itself"
+    then = f"{context.loader_line}; {more}"
     if needed is not None:
-        then = f"{loader.line(needed.count)}, a core each; with fewer free cores, make decoding cheaper"
+        then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,
@@ -194,12 +195,10 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     count = round(context.a_step(waits.count))
     if not context.trains and count <= 1:
         return None
-    where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
-    if row.saves > context.idle("sync"):
-        where += "; without them the host would prepare the next launches while the GPU works"
+    more = "; without them Python could launch ahead" if row.saves > context.idle("sync") else ""
     return finding(
-        f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{where}",
-        f"{_keep(context)}; torch.cuda.set_sync_debug_mode('warn') names each line",
+        f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{more}",
+        f"{_keep(context)}; {f'most at {place(waits.lines[0][0])}' if waits.lines else NAMES_LINES}",
         waits_a_step=context.a_step(waits.count),
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],
@@ -332,7 +331,7 @@ def few_blocks(context: Context) -> Finding | None:
         if row.underfilled_share and row.blocks_p50 and row.mean_ns >= LAUNCH_SCALE_NS:
             many = f"{row.blocks_p50} block{'s' if row.blocks_p50 > 1 else ''}"
             return finding(
-                f"{short_name(row.name)} takes {units.share(share)} of the time with {many}: this GPU's "
+                f"{fitted(row.name, 48)} takes {units.share(share)} of the time with {many}: this GPU's "
                 f"{sms} SMs take one at least each",
                 "spread its work over more blocks, as many as the GPU has SMs and better several times that",
                 waste="more threads in a block alone: a block stays on one SM",
@@ -354,11 +353,13 @@ def unknown_kernel(context: Context) -> Finding | None:
         plain = short_name(row.name).split(" ")[-1]
         if row.side is not Side.UNKNOWN or not row.blocks_p50 or share < OWN_KERNEL or not plain:
             continue
+        command = f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with your command"
+        if context.estimate.device.is_amd:
+            command = f"rocprof-compute profile -n one -k {plain} -- your command, then analyze"
         return finding(
             f"{plain} takes {units.share(share)} of the time; this file does not tell whether bytes or "
             "arithmetic set its pace",
-            f"ncu --set full --kernel-name regex:{plain} --launch-count 3 with "
-            "your command: it says which, and how far below the roof",
+            f"{command}: it says which, and how far below the roof",
             confidence=0.7, kernel=plain, kernel_share=share,
         )  # fmt: skip
     return None

@@ -72,13 +72,13 @@ def _check(of: _PhaseRule) -> Callable[[Context], Finding | None]:
         if phase is None or phase.share < LARGE or ("{where}" in of.instead and not phase.where):
             return None
         place = f" ({phase.where})" if phase.where else ""
-        active = f", GPU active {units.share(phase.active)}" if phase.active is not None else ""
+        waits = phase.waits_share or 0.0
+        other = f", {units.share(waits)} of that for data" if waits >= LARGE else ""
         return finding(
-            f"{of.what}{place} takes {units.share(phase.share)} of the run, "
-            f"{units.duration(phase.longest_ns)} at a time{active}",
+            f"{of.what}{place} takes {units.share(phase.share)} of the run{other}",
             of.instead.format(where=phase.where),
             waste="tuning the training step: it is not running then",
-            confidence=0.8, saves=phase.share * max(0.0, 1 - (phase.waits_share or 0.0)),
+            confidence=0.8, saves=phase.share * max(0.0, 1 - waits),
             phase_share=phase.share, longest_ns=phase.longest_ns, times=phase.count,
         )  # fmt: skip
 

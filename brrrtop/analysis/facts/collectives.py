@@ -123,6 +123,7 @@ def _type_of(kernel: str) -> int:
     return next(code for code, (_, pattern) in enumerate(TYPES) if pattern.search(kernel))
 
 
+@lru_cache(maxsize=4096)
 def name_of(code: int, op_name: str) -> str:
     """What a collective is called: sends and receives, and NCCL's kernel for several types, by the op that
     made them, where one is known."""
@@ -135,6 +136,7 @@ def name_of(code: int, op_name: str) -> str:
     return TYPES[code][0]
 
 
+@lru_cache(maxsize=4096)
 def algorithm_of(kernel: str) -> str | None:
     """`ring, LL` of `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)`; None where the name does not tell."""
     match = _ALGORITHM.search(kernel)

@@ -165,8 +165,8 @@ def blocking(facts: Facts) -> Bool:
     waits: Bool = calls.classes == CallClass.SYNC
     copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
     copies &= (activities.copy_kinds == CopyKind.DTOH) | (
-        (activities.src_kinds == MemoryKind.PAGEABLE)
-        | (activities.dst_kinds == MemoryKind.PAGEABLE)
+        (activities.copy_kinds == CopyKind.HTOD)
+        & np.isin(activities.src_kinds, (MemoryKind.PAGEABLE, MemoryKind.UNKNOWN))
     )
     rows = call_rows[copies]
     long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS

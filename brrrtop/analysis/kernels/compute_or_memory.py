@@ -122,7 +122,7 @@ class Classifier:
             ridge = roofline.ridge_of(self._ceilings, group.precision, cores, self._clock)
         if roofline.reads_weights_for_few(group.name, group.family, group.facts, tokens, ridge):
             return Bound(Side.MEMORY, roofline.BY_BOUND)
-        if self._ceilings is None and self._device.is_amd:
+        if self._ceilings is None and self._device.is_amd and group.family.name != "attention":
             # What names tell was learnt on NVIDIA's libraries.
             ridge = roofline.AMD_RIDGES.get(group.precision or "")
             if not (ridge and group.flop and group.size_bytes):

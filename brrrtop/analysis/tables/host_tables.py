@@ -183,8 +183,8 @@ def collective_rows(window: Window) -> list[OwnCollectiveRow]:
 def annotation_rows(work: Facts) -> tuple[list[AnnotationRow], list[PhaseRow]]:
     """Ranges by name, and those that are phases of inference.
 
-    What a thread without ranges launches, as autograd's does, belongs to the ranges of the thread that
-    has most of them. A profiler's step has what the device did between its marks: what it launches last
+    What a thread launches outside its own ranges, as autograd's does, belongs to those of the thread that
+    has most ranges. A profiler's step has what the device did between its marks: what it launches last
     runs in the next one, and the backward pass is launched by other threads.
     """
     marks = work.window.marks
@@ -194,8 +194,9 @@ def annotation_rows(work: Facts) -> tuple[list[AnnotationRow], list[PhaseRow]]:
     nest = Nest(marks.tids, marks.starts_ns, marks.ends_ns)
     tids, counts = np.unique(marks.tids, return_counts=True)
     rows, call_tids, starts, ends = work.known_launches
-    call_tids = np.where(np.isin(call_tids, tids), call_tids, tids[counts.argmax()])
+    others = nest.holder(np.full_like(call_tids, tids[counts.argmax()]), starts, ends)
     at = nest.holder(call_tids, starts, ends)
+    at = np.where(at < 0, others, at)
     rows, at = rows[at >= 0], at[at >= 0]
     whole = with_ancestors(sides_by(at, len(marks), work, rows).astype(np.float64), nest.parents)
     name_ids = marks.name_ids[nest.order]
@@ -323,11 +324,10 @@ def _alive_at(events: MemoryEvents, peak: int) -> I8:
 
 def _alive_rows(details: HostDetails, events: MemoryEvents) -> list[AliveRow]:
     """By the outermost op that was running when it was asked for."""
-    ops = details.ops
-    nest = Nest(ops.tids, ops.starts_ns, ops.ends_ns)
+    ops, outer = details.ops, np.flatnonzero(details.ops.parents < 0)
+    nest = Nest(ops.tids[outer], ops.starts_ns[outer], ops.ends_ns[outer])
     tids, times, sizes = events.tids, events.times_ns, events.size_bytes
-    at = nest.outermost(nest.holder(tids, times, times), np.ones(len(ops), np.bool_))
-    names = picked(ops.name_ids[nest.order], at, -1)
+    names = picked(ops.name_ids[outer[nest.order]], nest.holder(tids, times, times), -1)
     used, keys = np.unique(names, return_inverse=True)
     amounts, counts = sums(keys, len(used), sizes), np.bincount(keys, minlength=len(used))
     texts = [details.names[i] if i >= 0 else "outside any op" for i in used.tolist()]

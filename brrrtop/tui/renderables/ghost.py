@@ -10,6 +10,7 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.text import units
 from brrrtop.text.figures import mean_step_ns
+from brrrtop.text.headline import GAIN_PHRASES
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import rule
 from brrrtop.views import whatif
@@ -25,8 +26,10 @@ LEAST = 0.01
 class Race(Struct, frozen=True):
     """Two lanes of one track: what a step takes, and what it would."""
 
+    edit: str
+    """What the ghost has: an edit, or the promise."""
     with_what: str
-    """What the ghost has: the edit, or the promise."""
+    """The same in words: `with torch.compile`."""
     step_ns: float
     ghost_ns: float
     steps: int
@@ -56,15 +59,22 @@ def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
     kept = next((one for one in promised if one.predicted and one.promised_share), None)
     if comparison is not None and kept is not None and edit is None:
         ghost_ns = comparison.before_ns * (1 - (kept.promised_share or 0.0))
-        name = f"{kept.kind} as promised"
-        return Race(name, comparison.after_ns, ghost_ns, round(comparison.steps[1] or 0))
+        words = GAIN_PHRASES.get(kept.kind, f"with {kept.kind}")
+        return Race(
+            kept.kind,
+            f"promised {words}",
+            comparison.after_ns,
+            ghost_ns,
+            round(comparison.steps[1] or 0),
+        )
     if edit is None:
         rows = whatif.ordered(snapshot)
         edit = next((one for one in rows if one.advisory and one.saves_low > 0), None)
     step_ns = mean_step_ns(snapshot)
     if edit is None or not step_ns or not edit.present_ns > 0 or edit.saves <= LEAST:
         return None
-    return Race(edit.edit, step_ns, step_ns * edit.step_ns / edit.present_ns, steps)
+    words = GAIN_PHRASES.get(edit.advisory or "", f"with {edit.edit}")
+    return Race(edit.edit, words, step_ns, step_ns * edit.step_ns / edit.present_ns, steps)
 
 
 def drawable(picture: StepPicture, lap: Race | None) -> Race | None:
@@ -81,7 +91,7 @@ def ghost_lap(one: Race, palette: Palette, width: int, passed_s: float) -> list[
     slowed = lap_s / (one.step_ns / 1e9)
     part = (passed_s % lap_s) / lap_s if passed_s else 1.0
     note = one.words + (f", drawn {units.figure(slowed)}× slower" if slowed > 1.5 else "")
-    lines = [rule(f"ghost lap: {one.with_what}", note, palette, width)]
+    lines = [rule(f"ghost lap: {one.edit}", note, palette, width)]
     for name, ns, hue in (("you", one.step_ns, "text"), ("ghost", one.ghost_ns, "good")):
         text = palette.text(f"{name:<{NAME}}", "muted")
         text.append_text(_lane(part, ns / one.step_ns, room, hue, palette))
@@ -105,7 +115,7 @@ def ghost_line(one: Race, palette: Palette, width: int, lead: int, span_ns: int)
     """The same in a line below the picture of a step, on its scale; named inside where it is long."""
     room = max(1, width - lead)
     cells = max(1, min(room, round(room * one.ghost_ns / span_ns)))
-    label = f" {units.duration(one.ghost_ns)} with {one.with_what} "
+    label = f" {units.duration(one.ghost_ns)} {one.with_what} "
     text = palette.text(f"{'ghost':<{lead}}", "muted")
     lane = ("#" if palette.ascii else "━") * cells
     if cells + len(label) <= room:

@@ -5,13 +5,11 @@ from typing import Any
 
 from rich.text import Text
 
-from brrrtop.model.account import Split
 from brrrtop.text import units
-from brrrtop.tui.palette import MARKS, Palette, letter
-from brrrtop.tui.renderables.bar import bar, meter
+from brrrtop.tui.palette import MARKS, Palette
+from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted, under_cursor
 from brrrtop.views.table import Column, Table
-from brrrtop.views.tables import SPLIT
 
 LEAD = 2
 """Cells for the mark of the chosen row."""
@@ -108,12 +106,6 @@ def column_at(table: Table, x: int, width: int) -> str:
     return ""
 
 
-def split_bar(split: Split, _hue: str, palette: Palette, cells: int) -> Text:
-    parts = [(name, getattr(split, name)) for name in SPLIT]
-    labels = [(f"{letter(name)} {units.share(part)}", letter(name)) for name, part in parts]
-    return bar(parts, palette, cells, labels)
-
-
 def range_bar(
     value: tuple[float, float, float, float, float], hue: str, palette: Palette, cells: int
 ) -> Text:
@@ -148,5 +140,5 @@ def change_bar(value: tuple[float, float, float], _hue: str, palette: Palette, c
 
 PICTURES: Mapping[str, Callable[[Any, str, Palette, int], Text]] = {
     "meter": lambda value, hue, palette, cells: meter(value, palette, cells, hue),
-    "split": split_bar, "range": range_bar, "change": change_bar,
+    "range": range_bar, "change": change_bar,
 }  # fmt: skip

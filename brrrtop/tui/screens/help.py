@@ -8,9 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import causes
 from brrrtop.tui.keys import meanings
-from brrrtop.tui.palette import MARKS, Palette, letter
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging
 from brrrtop.tui.screens.advice import AllAdvice
 from brrrtop.tui.screens.step import StepPane
@@ -44,7 +43,7 @@ REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
 TERMS: tuple[tuple[str, str], ...] = (
     ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
      "traffic: idle, underfilled, exposed collectives and copies"),
-    ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
+    ("bound", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
      "Memory: what moves elements, however slowly, and products below the ridge"),
     ("history", "where the time went: live a second a column, newest at the right; a file fills the width. "
      "Idle time is dotted, waits for data lightest. Below it the phases of the run with marks (◆ the verdict "
@@ -67,15 +66,12 @@ TERMS: tuple[tuple[str, str], ...] = (
      "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective, or a copy off the GPU or onto it, with no compute kernel beside it"),
     ("underfilled", "kernels too small for the GPU: under 20 us and a wave, or on few of its SMs"),
-    ("roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
+    ("of roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
      "the peak; Enter on a kernel says why there is none"),
-    ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
+    ("per step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
      "are known `total` and `count` of the window"),
     ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),
-    ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
-     "and grid. L2: shapes against the ceilings. L3: hardware counters"),
-    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
-     "Of a kernel: how sure its side is"),
+    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),
     ("lead (i)", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it"),
     ("late (i)", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
@@ -136,8 +132,6 @@ class Help(Scrolled):
             *_entries(tuple(meanings(*binders(type(self.app)))), palette, width, 16),
             *_heading("The three regimes: the fix for one does nothing for another", palette),
             *_regimes(palette, width),
-            *_heading("Letters of kernels and of the account", palette),
-            *_letters(palette, width),
             *_heading("Terms", palette),
             *_entries(TERMS, palette, width, 16),
             *_heading("Worth knowing", palette),
@@ -167,21 +161,7 @@ def _entries(
 def _regimes(palette: Palette, width: int) -> list[Text]:
     lines = []
     for regime, means, helps, wastes in REGIME_TABLE:
-        head = Text(no_wrap=True).append(f" {letter(regime)} {regime} ", palette.filled(regime))
+        head = Text(no_wrap=True).append(f" {regime} ", palette.filled(regime))
         lines.append(head.append(f"  {means}", palette.style("text")))
         lines += _entries((("  helps", helps), ("  waste", wastes)), palette, width, 10)
     return lines
-
-
-def _letters(palette: Palette, width: int) -> list[Text]:
-    lines, line = [], Text(no_wrap=True)
-    for bucket in MARKS:
-        if bucket in ("overhead", "mixed", "comm", "copy") or bucket.startswith("idle_"):
-            continue
-        piece = Text(no_wrap=True).append(letter(bucket), palette.filled(bucket))
-        piece.append(f" {causes.name(bucket)}".ljust(24), palette.style("text"))
-        if line.cell_len + piece.cell_len > width and line:
-            lines.append(line)
-            line = Text(no_wrap=True)
-        line.append_text(piece)
-    return [*lines, line]

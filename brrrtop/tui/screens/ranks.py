@@ -40,9 +40,11 @@ class RankTable(TableView):
         job, palette = snapshot.job, self.palette
         assert job is not None
         waited = job.waited_for
-        hue = "alarm" if waited is not None and waited.is_slow else "text"
-        message = words.sentence(job)
-        lines = paragraph(message[0].upper() + message[1:], width, palette.style(hue, bold=True))
+        hue, message = "text", words.sentence(job)
+        shown = message
+        if waited is not None and waited.is_slow:
+            hue, shown = "alarm", words.lateness(waited)  # the headline says why
+        lines = paragraph(shown[0].upper() + shown[1:], width, palette.style(hue, bold=True))
         known = [*job_facts(job), *(note for note in job.notes if note != message)]
         return [*lines, *paragraph(" · ".join(known), width, palette.style("muted")), Text()]
 

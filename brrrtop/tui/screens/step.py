@@ -12,7 +12,7 @@ from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import causes, units
 from brrrtop.tui.keys import key
-from brrrtop.tui.palette import MARKS, Palette, letter
+from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.line import rows as flowed
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
@@ -87,7 +87,7 @@ class StepPane(Pane, can_focus=True):
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
         below += [*self._legend(picture, width), *edits, Text()]
         below += self._under_cursor(picture, width)
-        lines = [rule(step_title(picture), note, palette, width)]
+        lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = max(3, height - 1 - len(below))
         free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
         listed = longest_gaps(picture, palette, free)
@@ -111,9 +111,7 @@ class StepPane(Pane, can_focus=True):
         for kind in kinds_shown(lanes(picture, self.view, self._room(width))):
             if kind not in MARKS:
                 continue
-            sign = Text.styled(
-                letter(kind) if palette.colour else palette.fill(kind), palette.filled(kind)
-            )
+            sign = Text.styled(" " if palette.colour else palette.fill(kind), palette.filled(kind))
             words = WORDS.get(kind) or causes.name(kind)
             pieces.append(sign.append(f" {words}", palette.style("text")))
         return flowed(pieces, width, 2)

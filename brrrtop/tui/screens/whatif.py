@@ -62,7 +62,7 @@ class EditTable(TableView):
         one = drawable(picture, race(snapshot, self.rows[self.at]))
         if one is None:
             return lines
-        lines += [Text(), rule(step_title(picture), "p: larger", palette, width)]
+        lines += [Text(), rule(step_title(picture, snapshot), "p: larger", palette, width)]
         drawn_from = (picture, palette, width, min(left - 2, PICTURE_MOST))
         if self._lanes[0] != drawn_from:  # the ghost moves on above the same picture
             self._lanes = (drawn_from, drawn(picture, picture.span, *drawn_from[1:]))

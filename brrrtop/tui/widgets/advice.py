@@ -126,12 +126,11 @@ def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> l
 
 
 def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
-    """`15× faster  the symptom      5–15×  92% sure`, the symptom cut where it does not fit."""
-    text = _gain(advisory, palette)
-    sure = _sure(advisory, palette, width)
-    message = shortened(advisory.says, width - text.cell_len - sure.cell_len - 2)
+    """`15× faster  the symptom      5–15×`, the symptom cut where it does not fit."""
+    text, span = _gain(advisory, palette), _range(advisory, palette, width)
+    message = shortened(advisory.says, width - text.cell_len - span.cell_len - 2)
     text.append(message, palette.style("text", bold=True))
-    return sided(text, sure, width)
+    return sided(text, span, width)
 
 
 def shortened(sentence: str, room: int) -> str:
@@ -147,13 +146,12 @@ def shortened(sentence: str, room: int) -> str:
 
 def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """The same with all of the symptom, on as many lines as that takes."""
-    sure, text = _sure(advisory, palette, width), _gain(advisory, palette)
-    first, *rest = wrapped(advisory.says, max(10, width - text.cell_len - sure.cell_len - 2)) or [
-        ""
-    ]
+    span, text = _range(advisory, palette, width), _gain(advisory, palette)
+    room = max(10, width - text.cell_len - span.cell_len - 2)
+    first, *rest = wrapped(advisory.says, room) or [""]
     text.append(first, palette.style("text", bold=True))
     bold = palette.style("text", bold=True)
-    return [sided(text, sure, width), *hanging(" " * 11, " ".join(rest), width - 1, bold, bold)]
+    return [sided(text, span, width), *hanging(" " * 11, " ".join(rest), width - 1, bold, bold)]
 
 
 def _gain(advisory: Advisory, palette: Palette) -> Text:
@@ -164,11 +162,9 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
     return palette.text(f"{gain.split(' (')[0]:<10} ", role, bold=True)
 
 
-def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
-    words = f"{units.share(advisory.confidence)} sure"
+def _range(advisory: Advisory, palette: Palette, width: int) -> Text:
     gain = whatif.gain(advisory) or ""
-    if width >= RANGED and "(" in gain:
-        words = f"{gain.split('(')[1].removesuffix(')')}  {words}"
+    words = gain.split("(")[1].removesuffix(")") if width >= RANGED and "(" in gain else ""
     return palette.text(words, "muted")
 
 

@@ -67,13 +67,15 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
 def pace(speed: float | None) -> str:
     if speed is None or speed == 1:
         return ""
-    if speed > 1:
-        return f" {units.figure(speed)}× as fast"
-    return f" played {units.figure(1 / speed)}× slower"
+    if speed < 0.1:
+        return f", {units.figure(1 / speed)}× slower"
+    return f" at {speed:.2g}× speed" if speed < 10 else f" at {speed:,.0f}× speed"
 
 
 OLD_NS = 1_000_000_000
 """Age from which it is told: below, it only says when the agent sent last."""
+UNSURE = 0.05
+"""Of a step: a cost that may be so much more or less is not known yet."""
 LEAST_NOTE = 20
 """Cells from which the beginning of a note is better than none."""
 
@@ -147,10 +149,11 @@ def window(snapshot: Snapshot) -> str:
 
 
 def cost(overhead: Overhead, palette: Palette) -> Text:
-    value = units.share(overhead.step_cost_share, 1)
-    if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
-        value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
-    return pair("cost", value, palette)
+    share, error = overhead.step_cost_share, overhead.step_cost_error_share
+    if share is None or (error or 0.0) > UNSURE:
+        return pair("cost", units.UNMEASURED, palette)
+    tail = "" if error is None else f" ±{units.share(error, 1)}"
+    return pair("cost", units.share(share, 1) + tail, palette)
 
 
 def own_use(overhead: Overhead, palette: Palette) -> list[Text]:
@@ -170,14 +173,15 @@ class KeyLine(Pane):
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.redraw())
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.source.tier, snapshot.successor)
+        return (snapshot.source.tier, snapshot.successor, bool(snapshot.devices))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         pieces: dict[str, Text] = {}
         bold, muted = self.palette.style("text", bold=True), self.palette.style("muted")
         for node, binding, *_ in self.screen.active_bindings.values():
-            traces = binding.action in ("burst", "shapes") and snapshot.source.tier != "bursts"
-            if not binding.show or binding.action in pieces or traces:
+            traces = binding.action in ("burst", "shapes")
+            vain = traces and (snapshot.source.tier != "bursts" or not snapshot.devices)
+            if not binding.show or binding.action in pieces or vain:
                 continue
             whose = "app" if node is self.app else "screen" if node is self.screen else "focused"
             action = binding.action if "." in binding.action else f"{whose}.{binding.action}"

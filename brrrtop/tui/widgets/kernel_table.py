@@ -12,17 +12,16 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import reason
 from brrrtop.tui.renderables.line import hanging, rule
 from brrrtop.tui.renderables.table import column_at, header_line, row_lines
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Chooser
-from brrrtop.tui.widgets.verdict import fits_whole
+from brrrtop.tui.widgets.verdict import fits_whole, why_nothing
 from brrrtop.views import tables
 from brrrtop.views.table import Table
 
 SORTABLE = tuple(one.key for one in tables.kernels(None).columns if one.key)
-SORTED_BY = {"side": "side", "total": "time", "count": "calls", "evidence": "evid"}
+SORTED_BY = {"side": "bound", "total": "time", "count": "calls"}
 """Columns that are not called by their keys."""
 HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
@@ -41,15 +40,12 @@ def key_of(kernel: KernelRow) -> Key:
 def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """In the place of the table, while nothing was judged: every reason in full that is not above."""
     lines = [rule("no kernels", "", palette, width)]
-    ended = snapshot.freshness is Freshness.ENDED
-    message = phrases.unjudged(snapshot)
-    notes = [
-        note for note in snapshot.source.notes if not (ended and note in snapshot.source.waits)
-    ]
-    above = reason(snapshot.source)
-    if above in notes and fits_whole(above, width):
-        notes.remove(above)
-    for note in (f"{message[0].upper()}{message[1:]}.", *notes):
+    ended, above = snapshot.freshness is Freshness.ENDED, why_nothing(snapshot)
+    notes = [phrases.unjudged(snapshot)]
+    notes += [one for one in snapshot.source.notes if not (ended and one in snapshot.source.waits)]
+    if fits_whole(above, width):
+        notes = [note for note in notes if note != above]
+    for note in notes:
         bullet, muted = "* " if palette.ascii else "• ", palette.style("muted")
         lines += hanging(bullet, note, width - 2, muted, palette.style("text"))
     if not ended and snapshot.source.tier not in (None, "nvml"):

@@ -47,15 +47,15 @@ class Loader(Fitted):
         self.app.action_loader()
 
 
-LABEL, WIDE = 7, 100
+LABEL = 7
 HUE = "idle_input"
 
 
 def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     row = snapshot.tables.loaders[0]
     above = (
-        ("waits", loader.waits(row, brief=width < WIDE)),
-        ("workers", loader.workers(row, snapshot.gauges)),
+        ("waits", loader.waits(row, brief=True)),
+        ("workers", loader.workers(row, snapshot.gauges, brief=True)),
     )
     below = (
         ("ready", loader.ready(row)),
@@ -102,7 +102,8 @@ def loop_lines(row: LoaderRow, title: str, palette: Palette) -> list[Text]:
     lines = []
     for place, line in enumerate(row.lines):
         share = line.count / row.samples
-        text = _labelled(title if not place else "", f"{units.share(share):>4} ", palette)
+        part = f"{units.share(share):>4} " if row.workers == 0 or len(row.lines) > 1 else ""
+        text = _labelled(title if not place else "", part, palette)
         lines.append(text.append_text(code_line(line, share, HUE, palette)))
     return lines
 

@@ -1,13 +1,17 @@
 """Where the time went: over time by cause, with phases and what happened; in one step."""
 
 from bisect import bisect_left, bisect_right
+from itertools import groupby
+from operator import itemgetter
 
 from rich.text import Text
 from textual.events import Click
 
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.model.tables import percentile
 from brrrtop.text import units
+from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.ghost import drawable, ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
@@ -22,6 +26,8 @@ GHOST_FROM = 6
 """The same for the ghost's lane."""
 TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
 """Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
+UNLIKE = 0.2
+"""A step is no picture of the mean one from this difference on, and its title says so."""
 AXIS = 6
 """Cells of the axis at the left."""
 LEAST_STRETCH = 3
@@ -39,6 +45,10 @@ MARKS = {
     "trainer": ("t", "memory"),
 }
 """Sign and hue of an event below the history; other events have none."""
+
+
+Stretch = tuple[str, str, int, int]
+"""The kind of a phase, its place, begin and end."""
 
 
 class HistoryGraph(Pane):
@@ -106,20 +116,13 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
-    run = snapshot.run
-    phases = run.phases if run is not None else ()
-    for one in run.stretches if run is not None else ():
-        left = max(0, bisect_right(edges, one.span.t0_ns) - 1)
-        right = min(width, bisect_left(edges, one.span.t1_ns))
-        if right - left < LEAST_STRETCH or one.span.t1_ns <= edges[0]:
-            continue
-        phase = phases[one.phase]
-        label = f"{phase.kind.value} {phase.where}".strip()
-        if len(label) > right - left - 1:
-            label = phase.kind.value
-        if len(label) > right - left - 1:
-            label = ""  # a word cut short reads as another one
-        for place, sign in enumerate(f"├{label}", left):
+    least_ns = LEAST_STRETCH * (edges[1] - edges[0])
+    for kind, where, begin_ns, end_ns in long_phases(snapshot.run, least_ns):
+        left = max(0, bisect_right(edges, begin_ns) - 1)
+        right = min(width, bisect_left(edges, end_ns))
+        labels = (f"{kind} {where}".strip(), kind, "")  # a word cut short reads as another one
+        label = next((one for one in labels if len(one) < right - left), None)
+        for place, sign in enumerate("" if label is None else f"├{label}", left):
             cells[place] = (sign, palette.style("muted") if place > left else style)
     for event in snapshot.events:
         at = bisect_right(edges, event.t_ns) - 1
@@ -129,6 +132,21 @@ def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
             at = next(free, at)  # not in the middle of a name
             cells[at] = (sign, palette.style(hue, bold=True))
     return styled(cells)
+
+
+def long_phases(run: Run | None, least_ns: int) -> list[Stretch]:
+    """The phases of a run over what is too short to be seen between them."""
+    if run is None:
+        return []
+    every = [(run.phases[one.phase], one.span) for one in run.stretches]
+    rows = _joined([(p.kind.value, p.where, span.t0_ns, span.t1_ns) for p, span in every])
+    return _joined([row for row in rows if row[3] - row[2] >= least_ns])
+
+
+def _joined(rows: list[Stretch]) -> list[Stretch]:
+    """Neighbours of one kind as one."""
+    groups = (list(group) for _, group in groupby(rows, key=itemgetter(0)))
+    return [(*group[0][:3], group[-1][3]) for group in groups]
 
 
 def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:
@@ -161,7 +179,8 @@ class StepStrip(Pane):
         super().show(snapshot)
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return (snapshot.picture, race(snapshot))
+        picture = snapshot.picture
+        return (picture, picture and step_title(picture, snapshot), race(snapshot))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         picture, palette = snapshot.picture, self.palette
@@ -170,7 +189,7 @@ class StepStrip(Pane):
         scale = height >= TIMES_FROM
         ghost = drawable(picture, race(snapshot)) if height >= GHOST_FROM else None
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
-        lines = [rule(step_title(picture), note, palette, width)]
+        lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
         drawn_from = (picture, palette, width, room)
         if self._lanes[0] != drawn_from:
@@ -186,9 +205,12 @@ class StepStrip(Pane):
         self.app.action_step_picture()
 
 
-def step_title(picture: StepPicture) -> str:
-    """`one step, 24.5 ms (3 of 4 traced)`."""
+def step_title(picture: StepPicture, snapshot: Snapshot) -> str:
+    """`one step, 217 ms where 126 ms is the mean (3 of 4 traced)`."""
     length = units.duration(picture.span.duration_ns)
     if picture.step is None:
         return f"{length} (no steps are known)"
+    mean_ns = mean_step_ns(snapshot)
+    if mean_ns and abs(picture.span.duration_ns / mean_ns - 1) > UNLIKE:
+        length += f" where {units.duration(mean_ns)} is the mean"
     return f"one step, {length} ({picture.step} of {picture.steps} traced)"

@@ -9,11 +9,12 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text.figures import alarms, figures
 from brrrtop.text.headline import recoverable, remedy, symptom
-from brrrtop.tui.palette import Palette, letter
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import booked, reason, split_parts, sureness
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
+from collectors.vocabulary import Metric
 
 _WAITING = "waiting "
 LINES = 2
@@ -32,7 +33,7 @@ class Headline(Fitted):
 
     def inputs(self, snapshot: Snapshot) -> object:
         return (
-            symptom(snapshot),
+            symptom(snapshot) if snapshot.estimate is not None else why_nothing(snapshot),
             remedy(snapshot),
             snapshot.estimate,
             snapshot.source,
@@ -103,13 +104,7 @@ def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
-    words = reason(snapshot.source) or "for the first whole window of device activity"
-    run = snapshot.run
-    known = run is not None and (
-        run.unseen is not None or (run.train is not None and run.steps > 0)
-    )
-    if known or (not snapshot.source.notes and snapshot.source.tier == "nvml"):
-        words = phrases.unjudged(snapshot)
+    words = why_nothing(snapshot)
     flowed = wrapped(words.removeprefix(_WAITING), max(10, width - len(badge)))
     flowed[height - 1 :] = [" ".join(flowed[height - 1 :])] if len(flowed) >= height else []
     lines = []
@@ -118,6 +113,23 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
         text = palette.text(lead, "text", bold=True)
         lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
+
+
+def why_nothing(snapshot: Snapshot) -> str:
+    """What the headline says while nothing is judged."""
+    source, run = snapshot.source, snapshot.run
+    known = run is not None and (run.unseen is not None or works_on_cpu(snapshot))
+    if known or (not source.notes and source.tier == "nvml"):
+        return phrases.unjudged(snapshot)
+    return reason(source) or "for the first whole window of device activity"
+
+
+def works_on_cpu(snapshot: Snapshot) -> bool:
+    """Whether it trains, and no GPU has been seen at it."""
+    run, seen = snapshot.run, snapshot.devices or Metric.MEMORY_USED_BYTES in snapshot.gauges
+    if run is None or run.train is None or snapshot.estimate is not None or seen:
+        return False
+    return run.unseen is None and run.steps > 0
 
 
 def fits_whole(note: str, width: int) -> bool:
@@ -133,8 +145,10 @@ class RunBars(Fitted):
         super().show(snapshot)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        rest = "works on the CPU" if works_on_cpu(snapshot) else ""
         return [
-            run_bar(name, account, self.palette, width) for name, account in accounts(snapshot)
+            run_bar(name, account, self.palette, width, rest)
+            for name, account in accounts(snapshot)
         ][:height]
 
 
@@ -147,13 +161,22 @@ def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
     return [(name, one) for name, one in (("run", run.account), *now) if one.duration_ns]
 
 
-def run_bar(name: str, account: Account, palette: Palette, width: int) -> Text:
-    """`run   2:14  ███ waits for data 82% ███▕ launches 3% ▕█ memory 9% █`."""
+def run_bar(name: str, account: Account, palette: Palette, width: int, rest: str = "") -> Text:
+    """`run   2:14  ███ waits for data 82% ███▕ launches 3% ▕█ memory 9% █`.
+
+    Args:
+        rest: What time is called of which no GPU tells anything.
+    """
     text = palette.text(f"{name:<7}", "muted")
     text.append(f"{units.clock(account.duration_ns):>7} ", palette.style("text", bold=True))
     parts = sorted(booked(account), key=lambda part: -part.share)
     shares = [(part.bucket, part.share) for part in parts]
-    labels = [phrases.labels(bucket, share) for bucket, share in shares]
+    labels = [
+        (f"{rest} {units.share(share)}",)
+        if rest and bucket == "unknown"
+        else phrases.labels(bucket, share)
+        for bucket, share in shares
+    ]
     return text.append_text(bar(shares, palette, width - text.cell_len, labels))
 
 
@@ -164,10 +187,7 @@ class Figures(Pane):
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
-        pieces = [
-            palette.text(f"⚠ {words}", "memory" if chosen else "alarm", bold=True)
-            for words, chosen in alarms(snapshot)
-        ]
+        pieces = [palette.text(f"⚠ {words}", "alarm", bold=True) for words in alarms(snapshot)]
         for value, unit in figures(snapshot, recoverable(snapshot, self.app.settings)):
             piece = palette.text(value, "text", bold=True)
             pieces.append(piece.append(unit, palette.style("muted")))
@@ -196,7 +216,5 @@ def device(estimate: Estimate, chosen: bool, palette: Palette) -> Text:
     mixed = estimate.regime is Regime.MIXED
     badge = palette.style("text", bold=True) if mixed else palette.filled(estimate.regime.value)
     text.append(f"GPU {number}", badge + click)
-    for name, share in split_parts(estimate.split):
-        if share >= 0.005:
-            text.append(f" {letter(name)}{units.share(share)}", palette.style(name, bold=chosen))
-    return text
+    name, share = max(split_parts(estimate.split), key=lambda part: part[1])
+    return text.append(f" {name} {units.share(share)}", palette.style(name, bold=chosen))

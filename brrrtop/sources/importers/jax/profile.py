@@ -25,7 +25,7 @@ from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, C
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
 _STREAM = re.compile(r"Stream #(\d{1,9})")
-_CALL = re.compile(r"(cuda|cu|hip)[A-Z]\w+$")
+_CALL = re.compile(r"((?:cuda|cu|hip)[A-Z]\w+)(?: \(CudaGraph:\d+\))?$")
 _FRAME = re.compile(r"\$.+?:\d+ ")
 _DETAIL = re.compile(r"(\w+):([\w,.]+)")
 _COPY = re.compile(r"Memcpy([HDP])2([HDP])|Copy(Host|Device)To(Host|Device)|MemcpyOther|Memset")
@@ -71,6 +71,7 @@ class Profile(Struct):
 def collect(profile: Profile) -> Collected:
     """All events that are used, on the profile's clock."""
     collected = Collected()
+    collected.counts_blocks = True
     for place, count in profile.losses.items():
         collected.lose(place, count)
     collected.broken_off = profile.broken_off
@@ -109,7 +110,7 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
                 "shared_bytes": sum(
                     _numbers(_whole(detail.get(key)) for detail in details)
-                    for key in ("static_shared", "dynamic_shared")
+                    for key in ("static_shared", "dynamic_shared", "group_mem")
                 ),
             }
         collected.add_batch(COPY if is_copy else KERNEL, batch)
@@ -119,7 +120,7 @@ def _host_line(collected: Collected, line: Line) -> None:
     has_frames = any(_FRAME.match(event.name) for event in line.events)
     by_kind: dict[int, list[Event]] = {CALL: [], RANGE: []}
     for event in line.events:
-        if _CALL.match(event.name):
+        if _call_name(event):
             by_kind[CALL].append(event)
         elif event.step >= 0 or (has_frames and not _FRAME.match(event.name)):
             by_kind[RANGE].append(event)
@@ -127,7 +128,9 @@ def _host_line(collected: Collected, line: Line) -> None:
     for kind, events in by_kind.items():
         if not events:
             continue
-        names = [f"ProfilerStep#{e.step}" if e.step >= 0 else e.name for e in events]
+        names = [
+            f"ProfilerStep#{e.step}" if e.step >= 0 else _call_name(e) or e.name for e in events
+        ]
         batch = {
             **_times(events),
             "name_id": _numbers(collected.names[name] for name in names),
@@ -137,6 +140,17 @@ def _host_line(collected: Collected, line: Line) -> None:
         if kind == CALL:
             batch["correlation"] = _numbers(event.correlation for event in events)
         collected.add_batch(kind, batch)
+
+
+def _call_name(event: Event) -> str:
+    """Of a call of CUDA's or HIP's; newer profiles of NVIDIA GPUs name it by what it launches."""
+    if match := _CALL.match(event.name):
+        return match[1]
+    if not event.correlation:
+        return ""
+    if _COPY.match(event.name):
+        return "cuMemsetAsync" if event.name.startswith("Memset") else "cuMemcpyAsync"
+    return "cuLaunchKernel"
 
 
 def _times(events: list[Event]) -> dict[str, Any]:

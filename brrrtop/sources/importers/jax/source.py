@@ -78,7 +78,7 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
             "memory_bytes": facts.get("memory_size"),
         }
         if facts.get("device_vendor") == "AMD":
-            device["name"] = names.ROCM_UNNAMED
+            device["name"] = names.part_name(facts.get("core_count"), facts.get("memory_size"))
         else:
             device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
         devices.append(bodies.plausible_device(device))

@@ -313,6 +313,8 @@ class Collected:
         """Takes in a run without typed events; False: it did not. None: nothing can."""
         self.broken_off = False
         """Its text ends before its events do."""
+        self.counts_blocks = False
+        """Grids are of blocks, whatever call they are of."""
         self.event_count = 0
         self.losses: dict[str, int] = {}
         self._codes = _Codes({name: code for code, names in CATEGORIES.items() for name in names})

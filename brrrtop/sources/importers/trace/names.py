@@ -24,8 +24,8 @@ from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 _CALLS: tuple[tuple[str, CallClass], ...] = (
     (r"(cuda|cu|hip)GraphLaunch", CallClass.GRAPH_LAUNCH),
-    (r"(cuda|cu)Launch(Cooperative|Device|Host|Grid)?\w*|cuLaunch\b", CallClass.LAUNCH),
-    (r"hip(Ext|Hcc|Drv)?(Module)?Launch\w*", CallClass.LAUNCH),
+    (r"(cuda|cu)Launch(?!HostFunc)\w*", CallClass.LAUNCH),
+    (r"hip(Ext|Hcc|Drv)?(Module)?Launch(?!HostFunc)\w*", CallClass.LAUNCH),
     (r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Thread)Synchronize\w*", CallClass.SYNC),
     (r"(cuda|cu|hip)Event\w*|(cuda|cu|hip)StreamWaitEvent\w*", CallClass.EVENT),
     (r"(cuda|cu|hip)(Memcpy|Memset|MemPrefetch)\w*", CallClass.COPY),
@@ -62,6 +62,8 @@ _MARKS: tuple[tuple[str, MarkClass], ...] = (
         MarkClass.EVALUATION,
     ),
     (r"^(## )?(log(ging|_metrics)?|wandb\.log|tensorboard)( ##)?$", MarkClass.LOGGING),
+    # Of XLA: the way to a launch, as torch's ops are.
+    (r"LoadedExecutable(::|_)Execute", MarkClass.OP),
 )
 _MARK_PATTERNS = tuple((re.compile(p, re.IGNORECASE), mark_class) for p, mark_class in _MARKS)
 # torch._dynamo.utils.dynamo_timed names its ranges "compile_fx_inner (dynamo_timed)"; around them
@@ -186,19 +188,19 @@ def by_node(
     elif set(nodes) <= set(properties):
         known = dict(properties)
     return {
-        node: {**known.get(node, {}), "name": _part_name(known.get(node, {}))} for node in nodes
+        node: {
+            **(one := known.get(node, {})),
+            "name": str(one.get("name") or part_name(one.get("numSms"), one.get("totalGlobalMem"))),
+        }
+        for node in nodes
     }
 
 
-def _part_name(properties: Mapping[str, Any]) -> str:
-    """As the trace has it; where it is empty by compute units and memory, which one part alone has."""
-    name = properties.get("name")
-    if name:
-        return str(name)
-    memory = properties.get("totalGlobalMem")
+def part_name(units: object, memory: object) -> str:
+    """By compute units and memory, which one part alone has."""
     size = memory / (1 << 30) if isinstance(memory, int) else 0.0
-    for (units, gib), part in _ROCM_PARTS.items():
-        if properties.get("numSms") == units and abs(size - gib) < 0.05 * gib:
+    for (those, gib), part in _ROCM_PARTS.items():
+        if units == those and abs(size - gib) < 0.05 * gib:
             return f"AMD Instinct {part}"
     return ROCM_UNNAMED
 

@@ -87,7 +87,8 @@ def build(collected: Collected, base_ns: int) -> Records:
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
-    kineto_names.grids_in_blocks(kernels, calls, names)
+    if not collected.counts_blocks:
+        kineto_names.grids_in_blocks(kernels, calls, names)
     shaped, signatures, strides = signatures_of(collected.signatures)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
