@@ -113,3 +113,15 @@ def test_a_screen_whose_stderr_goes_elsewhere_is_explained(tmp_path: Path) -> No
             os.close(theirs)
     text = (tmp_path / "log").read_text()
     assert "the screen is drawn on stderr" in text and "--once" in text
+
+
+def test_runs_that_bursts_are_samples_of_are_compared_as_runs(brrrtop):
+    runs = Path(__file__).resolve().parents[1] / "recordings" / "runs"
+    pair = [str(runs / f"imagenet_{name}.brrr") for name in ("jpeg", "j4")]
+    done = json.loads(brrrtop("compare", *pair, "--json").stdout)
+    compared, sides = done["comparison"], (done["before"], done["after"])
+    assert [side["cause"] for side in sides] == ["input", "input"]
+    assert compared["steps"] == [side["run"]["steps"] for side in sides]
+    assert compared["after_ns"] == pytest.approx(1e6 * sides[1]["run"]["step_ms"])
+    waits = next(row for row in compared["buckets"] if row["name"] == "idle: input")
+    assert waits["won_ns"] < -100e6
