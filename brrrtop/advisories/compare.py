@@ -24,7 +24,7 @@ from brrrtop.model.advice import (
     outcome,
 )
 from brrrtop.model.estimate import Estimate, KernelRow, Steps
-from brrrtop.model.run import PhaseKind
+from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.text import phrases, units
 from brrrtop.whatif.price import EDITS
 
@@ -81,7 +81,8 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         promised: Advice that was given for the baseline.
     """
     steps = (_steps(before), _steps(after))
-    (old, of_old), (new, of_new) = map(_account, (before, after))
+    loop = _loop_of_both(before, after)
+    (old, of_old), (new, of_new) = (_account(one, loop) for one in (before, after))
     of_accounts = of_old, of_new
     per_step = None not in steps + of_accounts
     lengths = old.duration_ns, new.duration_ns
@@ -135,19 +136,47 @@ def _scales(lengths: Sequence[int], steps: Sequence[float | None], per_step: boo
     ]
 
 
-def _account(estimate: Estimate) -> tuple[Account, float | None]:
-    """Where the time of steps went, and of how many: of all that the run has trained, where it is known.
-    Parts of a step at both ends of it are idle time too many."""
+def _loop_of_both(before: Estimate, after: Estimate) -> str | None:
+    """The training loop to compare where a side has several: that of both with most time. None: all there is,
+    as where no loop of the one is in the other."""
+    times = [
+        {_function(one): one.duration_ns for one in estimate.run.phases if _trains(one)}
+        if estimate.run is not None
+        else {}
+        for estimate in (before, after)
+    ]
+    shared = times[0].keys() & times[1].keys()
+    if max(map(len, times)) < 2 or not shared:
+        return None
+    return max(sorted(shared), key=lambda name: times[0][name] + times[1][name])
+
+
+def _trains(phase: Phase) -> bool:
+    return phase.kind is PhaseKind.TRAIN
+
+
+def _function(phase: Phase) -> str:
+    """`train_epoch() main.py`: the line that most samples are at may be another one the next time."""
+    return phase.where.rpartition(":")[0]
+
+
+def _account(estimate: Estimate, loop: str | None) -> tuple[Account, float | None]:
+    """Where the time of steps went, and of how many: of all that the run has trained in that loop, or in any,
+    where it is known. Parts of a step at both ends of it are idle time too many."""
     run = estimate.run
     if run is None or estimate.traced_ns is None:
         return estimate.account, _steps(estimate)
-    if not run.steps or run.step_ns is None:
+    train = [p for p in run.phases if _trains(p) and (loop is None or _function(p) == loop)]
+    steps, step_ns = (
+        (run.steps, run.step_ns) if loop is None else (train[0].steps, train[0].step_ns)
+    )
+    if not steps or step_ns is None:
         return estimate.account, None
-    whole = add([one.account for one in run.phases if one.kind is PhaseKind.TRAIN])
-    duration_ns = max(whole.busy_ns, run.steps * run.step_ns)
+    whole = add([one.account for one in train])
+    duration_ns = max(whole.busy_ns, steps * step_ns)
     kept = (duration_ns - whole.busy_ns) / max(1, whole.duration_ns - whole.busy_ns)
     idle_ns = {cause: round(ns * kept) for cause, ns in whole.idle_ns.items()}
-    return replace(whole, duration_ns=duration_ns, idle_ns=idle_ns), run.steps
+    return replace(whole, duration_ns=duration_ns, idle_ns=idle_ns), steps
 
 
 def _steps(estimate: Estimate) -> float | None:
