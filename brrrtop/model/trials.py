@@ -67,8 +67,6 @@ class Header(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """Steady steps of one trial."""
-
     step_ns: float
     error_ns: float
     """Standard error of `step_ns`, from `blocks` blocks of steps."""
