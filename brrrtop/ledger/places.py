@@ -74,7 +74,7 @@ _KINDS = (
     (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
     (
         PhaseKind.ROLLOUT,
-        r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+        r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
         r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
     ),
     (
@@ -108,12 +108,14 @@ _SERVES = re.compile(
     r"\b(handle_request|serve_forever|run_forever|run_until_complete)\(|\basyncio\.run\("
 )
 _FROM_HOST = re.compile(
-    r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
-    r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
+    r"(?!.*from_numpy\([\w, ]*\)\.(to|cuda)\()([\w, ]+ = |return )?"
+    r"(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
-_MAKES_TENSORS = re.compile(r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\(")
-_MOVES = re.compile(r"\w\.(to|cuda)\(")
+_MAKES_TENSORS = re.compile(
+    r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
+)
+_MOVES = re.compile(r"[\w)]\.(to|cuda)\(")
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )

@@ -135,6 +135,7 @@ FORWARD = "> modules/linear.py:134 Linear.forward |"
         (f"main.py:75 write < main.py:96 main {FORWARD} x = torch.multinomial(p, 1)", "generation"),
         (f"main.py:75 act < main.py:96 main {FORWARD} env.step(policy(x))", "rollout"),
         ("main.py:80 average < main.py:97 main | p.lerp_(q)", "other"),
+        ("main.py:98 main | gc.collect()", "other"),
         (
             f"main.py:82 draw < main.py:96 main {FORWARD} Image.fromarray(net(z)).save(f)",
             "generation",
@@ -327,6 +328,16 @@ def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
     assert account.compute_ns == pytest.approx(5_000 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
     assert account.idle_ns["input"] == pytest.approx(4_500 * MS, rel=1e-6)
+
+
+def test_where_a_loop_makes_a_batch_bursts_see_a_host_that_is_elsewhere() -> None:
+    one = burst(0, 30, 0)
+    elsewhere = dict(one.account.idle_ns) | {"host": 70 * MS}
+    one = replace(one, account=replace(one.account, duration_ns=100 * MS, idle_ns=elsewhere))
+    made = {"waits_ns": 5_000 * MS, "sampled_ns": 5_000 * MS}
+    account = PhaseSums((PhaseKind.OTHER, ""), 10_000 * MS, **made, bursts=(one,)).account
+    assert account.idle_ns["input"] == pytest.approx(5_000 * MS, rel=0.01)
+    assert account.idle_ns["host"] == pytest.approx(2_000 * MS, rel=0.01)
 
 
 def test_tracing_slows_the_host_and_not_the_account() -> None:
