@@ -77,8 +77,6 @@ def mean_step(paces: Iterable[Pace]) -> int | None:
 
 
 class PhaseSums(Struct, frozen=True, eq=False):
-    """One phase over some time."""
-
     key: Key
     duration_ns: int = 0
     lines: Counter[str] = Counter()

@@ -200,8 +200,6 @@ and each chunk is gone through for each frame and each window."""
 
 
 class Track(Struct, Generic[Table]):
-    """Chunks of one table, each with the times it spans."""
-
     kind: type[Table]
     chunks: list[tuple[int, int, Table]] = field(default_factory=list)
     small: int = 0
