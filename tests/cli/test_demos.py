@@ -68,7 +68,6 @@ TRUTHS = {
     ),
     "memory-bound": Truth("memory", None, "fuse-pointwise", "fused-optimizer launch-bound-compile"),
     "plain-attention": Truth("memory", None, "flash-attention", "fuse-pointwise fused-optimizer"),
-    "slow-workers": Truth("overhead", "input", "dataloader-stall", "fused-optimizer sync-point"),
     "sync-bound": Truth(
         "overhead", "launch", "sync-point", "fuse-pointwise fused-optimizer launch-bound-compile"
     ),
@@ -82,6 +81,8 @@ TRUTHS = {
 NAMES = sorted(TRUTHS)
 OF_RANKS = {"straggler"}
 """Of a job: a file a rank."""
+CHANGES = {"phases"}
+"""Of a run that has one verdict after the other."""
 
 
 def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapshot]]:
@@ -117,7 +118,7 @@ def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
 
 
 def test_every_shipped_demo_has_a_known_truth():
-    assert scenarios().keys() == TRUTHS.keys() | OF_RANKS
+    assert scenarios().keys() == TRUTHS.keys() | OF_RANKS | CHANGES
 
 
 def test_the_list_of_demos_says_what_each_shows(capsys):
@@ -141,6 +142,19 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name):
         check(TRUTHS[name], snapshot, settled)
         seen += settled
     assert seen > 5
+
+
+def test_a_run_that_changes_is_shown_as_it_changes():
+    shown = [snapshot for _, snapshot in watched(scenarios()["phases"])]
+    causes = [(one.estimate.regime.value, one.estimate.cause) for one in shown]
+    assert causes.index(("overhead", "input")) < causes.index(("memory", None))
+    assert causes[-1] == ("memory", None)
+    firsts = [one.advisories[0].kind for one in shown]
+    assert firsts[0] == "dataloader-stall" and firsts[-1] == "channels-last"
+    kinds = {phase.kind.value for phase in shown[-1].run.phases}
+    assert kinds >= {"train", "evaluation", "saving"}
+    given = {advisory.kind for one in shown for advisory in one.advisories}
+    assert not given & {"fused-optimizer", "pin-memory", "sync-point"}
 
 
 def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(capsys):
@@ -187,7 +201,7 @@ def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from():
         file for path in scenarios().values()
         for file in ([path] if path.is_file() else sorted(path.iterdir()))
     ]  # fmt: skip
-    assert len(paths) == len(TRUTHS) + 2 * len(OF_RANKS)
+    assert len(paths) == len(TRUTHS) + 2 * len(OF_RANKS) + len(CHANGES)
     assert sum(path.stat().st_size for path in paths) < 3 << 20
     for path in paths:
         source = open_source(str(path))
