@@ -16,6 +16,7 @@ from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
 from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
+from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
 from collectors.protocol.frames import Frame, Kind
@@ -29,6 +30,8 @@ RETRY_NS = 1_000_000_000
 BURSTS_LEAST = 2
 """In which ranks are compared before one is called slow."""
 TRIES_MOST = 5
+TRIM_NS = 10_000_000_000
+"""Between two returns of memory that a burst took and nothing uses: glibc keeps it, and more with each."""
 
 
 def alone(controller: Controller, session: Session | None = None) -> Member:
@@ -68,7 +71,7 @@ class Live(Driver):
         self._succession = succession
         self._now_ns = now_ns
         self.last_ns = 0
-        self._looked_ns = now_ns()
+        self._looked_ns = self._trimmed_ns = now_ns()
         self._look_ns = look_s * 1e9
         self._bursts = self._turn = 0
         self._steps_least = STEPS_LEAST
@@ -124,6 +127,9 @@ class Live(Driver):
         now_ns = self._now_ns()
         fell = now_ns < self.last_ns - FELL_NS
         self.last_ns = now_ns if fell else max(now_ns, self.last_ns + 1)
+        if abs(now_ns - self._trimmed_ns) >= TRIM_NS:
+            self._trimmed_ns = now_ns
+            malloc_trim()
         self._take_newcomers()
         self._burst_together()
         snapshots: dict[str, Snapshot] = {}

@@ -7,6 +7,7 @@ import pytest
 from brrrtop.cli.commands.replay import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness
+from brrrtop.session import live
 from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
@@ -32,6 +33,13 @@ def test_nothing_is_taken_for_traced_before_a_burst(bench):
     first = list(bench.source.frames(START_NS))
     (observed,) = [frame for frame in first if frame.kind == Kind.OBSERVED]
     assert len(observed.body) == 0
+
+
+def test_memory_that_bursts_took_is_given_back_every_ten_seconds(bench, monkeypatch):
+    given = []
+    monkeypatch.setattr(live, "malloc_trim", lambda: given.append(bench.now_ns))
+    bench.watch(31)
+    assert len(given) == 3 and given[2] - given[1] >= live.TRIM_NS
 
 
 def test_bursts_are_ordered_with_pauses_between(bench):
