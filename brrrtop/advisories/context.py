@@ -62,6 +62,7 @@ FORWARD = {
     "no-sync": "keep values on the device and read them back once, when all are there",
 }
 """Lines of edits for a model without a backward pass or an update, by edit."""
+A_LOSS = " (a loss: total += loss.detach())"
 NAMES_LINES = "torch.cuda.set_sync_debug_mode('warn') names each line"
 """What finds the line of a wait, where none is known."""
 _ENGINE = re.compile(r"execute_(?:\d+_)?context_|step\[(?:EXTEND|DECODE)")

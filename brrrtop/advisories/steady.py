@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import rank, worth
-from brrrtop.advisories.context import NAMES_LINES
+from brrrtop.advisories.context import A_LOSS, NAMES_LINES
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
@@ -141,9 +141,10 @@ def _with_lines(seen: _Seen, advisory: Advisory, t_ns: int) -> _Seen:
     if lines is None or not seen.lines:
         return replace(seen, advisory=advisory)
     age = units.duration(max(0, t_ns - seen.lines_ns))
+    most = f"most at {place(seen.lines[0])}"
     known = replace(
         advisory,
-        suggests=advisory.suggests.replace(NAMES_LINES, f"most at {place(seen.lines[0])}"),
+        suggests=advisory.suggests.replace(A_LOSS, "").replace(NAMES_LINES, most),
         evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
     )
     return replace(seen, advisory=known)

@@ -12,8 +12,6 @@ from brrrtop.text.causes import CAUSES
 HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
-MUCH, LITTLE_IDLE = 0.15, 0.05
-"""Of the time: a run that could win less, and idles less, has nothing wrong with it."""
 
 GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "if the data loader keeps up",
@@ -69,6 +67,15 @@ GAIN_PHRASES: Mapping[str, str] = {
     "monitor-cost": "without watching",
 }
 """What makes a run faster, by the id of the advice."""
+FAULTS: Mapping[str, str] = {
+    "enable-tf32-or-amp": "its tensor cores idle, as it multiplies in fp32",
+    "double-precision": "it computes in fp64",
+    "channels-last": "convolutions copy their tensors into another layout",
+    "tensor-core-alignment": "sizes do not fit its tensor cores",
+    "fuse-pointwise": "many small ops each read and write all of them",
+    "flash-attention": "attention is not fused",
+}
+"""What is wrong with a GPU that is never idle, by the id of the advice."""
 
 
 def headline_text(snapshot: Snapshot) -> str:
@@ -105,8 +112,11 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     if estimate.regime in (Regime.COMPUTE, Regime.MEMORY):
         busy = f"GPU computes {units.share(share['compute'])} of the time"
         if estimate.regime is Regime.MEMORY:
-            busy = f"GPU spends {units.share(share['memory'])} of the time moving tensors, not computing"
-        return f"{busy}: nothing is wrong" if _is_fine(snapshot) and idle < LITTLE_IDLE else busy
+            busy = f"GPU spends {units.share(share['memory'])} of the time moving tensors"
+        first = snapshot.advisories[0].kind if snapshot.advisories else ""
+        if phrases.badge(snapshot) == phrases.FINE:
+            return f"{busy}: nothing holds it back"
+        return f"{busy}: {FAULTS[first]}" if first in FAULTS else busy
     if phrases.syncs_come_first(snapshot):
         return f"GPU idle {units.share(idle)}: after each `.item()` it waits for Python's next launches"
     lost = {bucket: share[bucket] for bucket in share if bucket not in WORK}
@@ -118,18 +128,10 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
             f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
-        why = f"{_waits(cause, snapshot)}{_at(estimate, cause)}"
-        late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH
-        if late and cause in ("idle_launch", "idle_sync", "idle_host"):
-            why = f"{CAUSES[cause].names[0]}, {units.share(share.get(INPUT, 0.0))} of the time for data"
-        return f"GPU idle {units.share(idle)}: it {why}"
+        late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
+        also = f", {units.share(share.get(INPUT, 0.0))} of the time for data" if late else ""
+        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}{also}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
-
-
-def _is_fine(snapshot: Snapshot) -> bool:
-    """Whether no advice wins much."""
-    gains = (one.saves or one.saves_at_most or 0.0 for one in snapshot.advisories)
-    return max(gains, default=0.0) < MUCH
 
 
 INPUT, LATE_BATCH = "idle_input", "dataloader-stall"
@@ -156,8 +158,10 @@ def promised(advisory: Advisory) -> str:
     saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
     if saves is None or not WORTH_SAYING <= saves < 1 or advisory.may_lose:
         return ""
+    speed, most = units.times_as_fast(saves), units.times_as_fast(advisory.saves_at_most or saves)
     about = "about" if advisory.saves is not None else "at most"
-    speed = units.times_as_fast(saves)
+    if advisory.saves_low is not None and units.times_as_fast(advisory.saves_low) != speed == most:
+        about = "up to"
     by_hand = advisory.kind == LATE_BATCH and advisory.evidence.get("wait_mean_ns", 0) is None
     how = "if the next batch is ready" if by_hand else GAIN_PHRASES.get(advisory.kind, "")
     return f"{about} {speed} faster {how}".rstrip()

@@ -53,8 +53,8 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
         f"median {units.duration(row.wait_p50_ns)}",
         row.share * row.of_ns / max(1, row.count),
     )
-    if mean_ns > UNEVEN * row.wait_p50_ns:
-        usual = f"{units.duration(mean_ns)} each on average, {usual}"
+    if mean_ns > UNEVEN * row.wait_p50_ns:  # few long waits make the time
+        usual = f"{units.duration(mean_ns)} each on average"
     return f"for {units.count(row.count)} batches{of_time}: {usual}, {', '.join(slow)}"
 
 

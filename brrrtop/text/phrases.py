@@ -7,6 +7,8 @@ from brrrtop.model.run import Line, Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import causes, units
 
+FINE = "HEALTHY"
+"""The badge of a run that nothing holds back."""
 HEALTHY = "none-healthy"
 """The advice that there is nothing to do."""
 STARTS = "warming-up"
@@ -15,6 +17,8 @@ LATE_RANK = "straggler"
 """The advice about the rank of a job that the others wait for."""
 SYNC_POINT = "sync-point"
 """The advice to read fewer values back."""
+MUCH, LITTLE_IDLE = 0.15, 0.05
+"""Of the time: a run that could win less, and idles less, has nothing wrong with it."""
 NOTHING_YET = "nothing to judge yet"
 LEAST_SHARE = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
@@ -121,9 +125,22 @@ def badge(snapshot: Snapshot) -> str:
     kinds = {one.kind for one in snapshot.advisories}
     if estimate.regime is Regime.UNKNOWN and STARTS in kinds:
         return "WARMING UP"
-    if HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD:
-        return "HEALTHY"
+    if (HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD) or is_fine(snapshot):
+        return FINE
     return causes.words_of("sync").badge if syncs_come_first(snapshot) else cause_badge(estimate)
+
+
+def is_fine(snapshot: Snapshot) -> bool:
+    """Whether the GPU is hardly idle, and no edit that was simulated wins much."""
+    estimate, gains = snapshot.estimate, [one.saves_at_most or 0.0 for one in snapshot.advisories]
+    if (
+        estimate is None
+        or estimate.regime not in (Regime.COMPUTE, Regime.MEMORY)
+        or not snapshot.whatif
+    ):
+        return False
+    idle = estimate.account.idle_total_ns / max(1, estimate.account.duration_ns)
+    return idle < LITTLE_IDLE and max(gains, default=0.0) < MUCH
 
 
 def syncs_come_first(snapshot: Snapshot) -> bool:

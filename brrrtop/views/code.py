@@ -7,8 +7,10 @@ from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import brrrtop
+from brrrtop.model.advice import Advisory
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text.patch import CannotEdit, Patch, patch
@@ -29,6 +31,10 @@ _DOES = (
     (r"\.backward\(", "backward", ()),
 )
 """What a line is by its text: a word, and the kinds of the step picture that are its own."""
+
+
+_WORDS = {"pin-memory": "copies", "overlap-copies": "copies", "checkpoint-stall": "saves"}
+"""What the line does that advice is about."""
 
 
 class CodeFile(Struct, frozen=True):
@@ -90,6 +96,20 @@ def does(line: CodeLine) -> tuple[str, tuple[str, ...]]:
         if re.search(pattern, line.source):
             return word, kinds
     return "", ()
+
+
+def with_places(snapshot: Snapshot) -> tuple[Advisory, ...]:
+    """Advice, with the line that it is about where samples found one: a copy, or a save."""
+    known: dict[str, str] = {}
+    for line in snapshot.run.lines if snapshot.run is not None else ():
+        known.setdefault(does(line)[0], line.place)
+    places = {kind: known[word] for kind, word in _WORDS.items() if word in known}
+    return tuple(
+        replace(one, suggests=f"{one.suggests}, at {places[one.kind]}")
+        if one.kind in places
+        else one
+        for one in snapshot.advisories
+    )
 
 
 def changes(snapshot: Snapshot, among: list[CodeFile]) -> list[Change]:

@@ -2,9 +2,12 @@
 
 from msgspec.structs import replace
 
+from brrrtop.model.advice import Advisory
+from brrrtop.model.run import CodeLine
 from brrrtop.model.settings import Settings
 from brrrtop.text import phrases
-from brrrtop.text.headline import cost, headline_text, recoverable
+from brrrtop.text.headline import cost, headline_text, promised, recoverable
+from brrrtop.views.code import with_places
 from tests.tui import snapshots
 
 
@@ -21,7 +24,9 @@ def test_it_is_said_in_plain_words() -> None:
     assert recoverable(snapshots.healthy(), priced) == ""
     assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
     assert headline_text(snapshots.unmeasured()) == ""
-    assert headline_text(snapshots.healthy()) == "GPU computes 72% of the time: nothing is wrong"
+    assert (
+        headline_text(snapshots.healthy()) == "GPU computes 72% of the time: nothing holds it back"
+    )
 
 
 def test_launches_that_come_late_since_values_are_read_back_are_told_as_syncs() -> None:
@@ -42,4 +47,32 @@ def test_the_sentence_names_what_the_badge_says_though_another_part_is_larger() 
     estimate = replace(one.estimate, account=replace(account, idle_ns=idle_ns))
     assert "it waits for your DataLoader" in headline_text(replace(one, estimate=estimate))
     beside = headline_text(replace(one, estimate=replace(estimate, cause="launch")))
-    assert "it waits for launches, 42% of the time for data – " in beside
+    assert "to launch the next kernel, 42% of the time for data – " in beside
+
+
+def test_a_gain_at_the_end_of_its_own_range_is_said_as_the_most():
+    one = Advisory("dataloader-stall", "says", 0.9, 0.5, {}, "try", "", saves=0.5, saves_low=0.2)
+    assert promised(one) == "up to 2.0× faster if the data loader keeps up"
+    assert promised(replace(one, saves_at_most=0.6)).startswith("about 2.0× faster")
+    assert promised(replace(one, saves_low=0.5)).startswith("about 2.0× faster")
+
+
+def test_a_gpu_that_is_never_idle_is_healthy_or_its_fault_is_named():
+    one = snapshots.healthy()
+    more = replace(one.advisories[0], kind="enable-tf32-or-amp", saves_at_most=0.6, saves=0.5)
+    assert phrases.badge(one) == phrases.FINE
+    faulty = replace(one, advisories=(more,))
+    assert phrases.badge(faulty) == "COMPUTE-BOUND"
+    assert "its tensor cores idle, as it multiplies in fp32" in headline_text(faulty)
+    little = replace(more, kind="fuse-pointwise", saves_at_most=0.12, saves=0.1)
+    fine = replace(one, advisories=(little,), whatif=snapshots.WHATIF)
+    assert phrases.badge(fine) == phrases.FINE
+    assert headline_text(fine).startswith("GPU computes 72% of the time: nothing holds it back")
+
+
+def test_advice_on_copies_names_the_line_that_copies():
+    one = snapshots.snapshot()
+    line = CodeLine("train.py:39", "x = x.to(device)", 0.4, 0.0)
+    copies = replace(one.advisories[0], kind="pin-memory", suggests="pin_memory=True")
+    one = replace(one, run=replace(one.run, lines=(line,)), advisories=(copies,))
+    assert with_places(one)[0].suggests == "pin_memory=True, at train.py:39"

@@ -28,7 +28,7 @@ NAMES = {
     ],
     "waits for launches": [
         r"^run .* waits for launches (\d+%)", r"waits (\d+%) of the time for the host to launch",
-        r"^ +waits for launches +[━─]+ +(\d+%)", r"launch idle: (\d+%)",
+        r"^ +waits for launches +[━─]+ +(\d+%)",
     ],
     "copies": [
         r"^run .* copies (\d+%)", r"copies from and to the host (\d+%)", r"(\d+%) of the time with no kernel",
@@ -44,13 +44,16 @@ NAMES = {
     ],
     "with the first edit": [
         rf"^ +ghost .* {TIME}/step", rf"^ghost .* {TIME} (?:with|if|per)", rf"^ ▸ \S+ +\S+ \S+ → {TIME}",
-        rf"^ +a (?:training )?step  +\S+ \S+ +{TIME}", rf"batch ready \S+ \S+ → {TIME}",
+        rf"^ +a (?:training )?step  +\S+ \S+ +{TIME}",
         rf"without the wait {TIME}", rf"{TIME} a step if no rank",
     ],
-    "gain of the first edit": [
-        r"^ +about ([\d.]+×) faster", r"^ ▸ \S+ +\S+ \S+ → \S+ \S+ +([\d.]+×)", r"a step, ([\d.]+×) faster",
+    "with the next batch ready": [
+        rf"batch ready \S+ \S+ → {TIME}", rf"^ [▸ ] loader-ready +\S+ \S+ → {TIME}",
     ],
-    "how sure": [r"^(?! +how sure).*(?:sure|a guess) (\d+%)$"],
+    "gain of the first edit": [
+        r"^ +(?:about|up to) ([\d.]+×) faster", r"^ ▸ \S+ +\S+ \S+ → \S+ \S+ +([\d.]+×)", r"a step, ([\d.]+×) faster",
+    ],
+    "how sure": [r"^ [A-Z][A-Z -]+  .* (\d+%) sure(?:, or \w+)?$"],
     "ghost": [r"the ghost is ([\d,]+) steps? ahead"],
     "recoverable": [rf"{CLOCK} of {CLOCK} recoverable"],
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Rules against overhead: launches, waits, copies between host and device, a late batch, an update per
 parameter, a small batch."""
 
-from brrrtop.advisories.context import FORWARD, NAMES_LINES, SERVING, Context
+from brrrtop.advisories.context import A_LOSS, FORWARD, NAMES_LINES, SERVING, Context
 from brrrtop.advisories.of_run import LEAST_ROW
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
@@ -130,8 +130,9 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 def _launching(context: Context, line: str, first: str = "") -> Finding:
     kernels = context.a_step(context.kernels)
     waits = context.loop_idle("launch") or context.host_idle_in_loop
+    of = "the time" if abs(waits - context.idle("launch")) < LEAST_ROW else "that loop's time"
     late = (
-        f"the GPU waits {units.share(waits)} of the time for the host to launch the next one"
+        f"the GPU waits {units.share(waits)} of {of} for the host to launch the next one"
         if waits >= LEAST_ROW
         else "compiling fuses many of them"
     )
@@ -142,7 +143,7 @@ def _launching(context: Context, line: str, first: str = "") -> Finding:
         share=waits,
         kernels_a_step=kernels,
         kernel_p50_ns=context.kernel_p50_ns,
-        launch_idle_share=context.loop_idle("launch"),
+        idle_for_launches_in_loop_share=context.loop_idle("launch"),
         lead_p50_ns=context.estimate.launch.lead_p50_ns,
         rho=context.estimate.launch.rho,
     )
@@ -200,18 +201,19 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     more = "; without them Python could launch ahead" if row.saves > context.idle("sync") else ""
     return finding(
         f"{count or 'less than one'} wait{'s' if count > 1 else ''} for the GPU {context.per}{more}",
-        f"{_keep(context)}; {f'most at {place(waits.lines[0][0])}' if waits.lines else NAMES_LINES}",
+        f"{_keep(context, bool(waits.lines))}; "
+        + (f"most at {place(waits.lines[0][0])}" if waits.lines else NAMES_LINES),
         waits_a_step=context.a_step(waits.count),
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],
     )
 
 
-def _keep(context: Context) -> str:
+def _keep(context: Context, at_a_line: bool = False) -> str:
+    """What to do; without a line, which may read something else, with the usual example."""
     if context.trains:
-        return (
-            "keep values on the device and read them every N steps (a loss: total += loss.detach())"
-        )
+        usual = "" if at_a_line else A_LOSS
+        return f"keep values on the device and read them every N steps{usual}"
     return FORWARD["no-sync"]
 
 

@@ -73,12 +73,13 @@ def _check(of: _PhaseRule) -> Callable[[Context], Finding | None]:
             return None
         place = f" ({phase.where})" if phase.where else ""
         waits = phase.waits_share or 0.0
-        other = f", {units.share(waits)} of that for data" if waits >= LARGE else ""
+        left = phase.share * max(0.0, 1 - waits)
+        other = f", {units.share(left)} without its waits for data" if waits >= LARGE else ""
         return finding(
             f"{of.what}{place} takes {units.share(phase.share)} of the run{other}",
             of.instead.format(where=phase.where),
             waste="tuning the training step: it is not running then",
-            confidence=0.8, saves=phase.share * max(0.0, 1 - waits),
+            confidence=0.8, saves=left,
             phase_share=phase.share, longest_ns=phase.longest_ns, times=phase.count,
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """One step as a picture: what host and GPU did at each moment, and why the GPU did nothing."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -39,7 +40,8 @@ class Row(Struct, frozen=True):
     cells: tuple[Layers, ...]
 
 
-def lanes(picture: StepPicture, view: Span, width: int) -> list[Row]:
+@lru_cache(4)
+def lanes(picture: StepPicture, view: Span, width: int) -> tuple[Row, ...]:
     """The lanes that there are, host first, each cut into `width` equal times of `view`."""
     # From the begin of the view: nanoseconds since 1970 are too fine for floats.
     edges = np.linspace(0, view.duration_ns, width + 1)
@@ -51,7 +53,7 @@ def lanes(picture: StepPicture, view: Span, width: int) -> list[Row]:
         elif lane is not None:
             cells = _cover_cells(lane.bars, picture, edges, view.t0_ns)
             rows.append(Row(name, tuple(map(_front, cells)) if name in HOST_LANES else cells))
-    return rows
+    return tuple(rows)
 
 
 def _device(picture: StepPicture, edges: F8, t0_ns: int) -> tuple[Layers, ...]:
@@ -108,12 +110,13 @@ def _front(cell: Layers) -> Layers:
     return {kind: cell[kind]}
 
 
+@lru_cache(4)
 def drawn(
     picture: StepPicture, view: Span, palette: Palette, width: int, height: int
-) -> list[Text]:
-    """The lanes over `width` cells; the GPU's own takes the lines that the others leave."""
-    room = max(1, width - GUTTER)
-    rows = lanes(picture, view, room)
+) -> tuple[Text, ...]:
+    """The lanes over `width` cells; the GPU's own takes the lines that the others leave. A picture stays for
+    seconds, and what is around it moves on: it is drawn once."""
+    rows = list(lanes(picture, view, max(1, width - GUTTER)))
     while len(rows) > height and len(rows) > 1:
         least = min(
             rows, key=lambda row: (row.name == GPU, sum(sum(c.values()) for c in row.cells))
@@ -131,7 +134,7 @@ def drawn(
         for at, line in enumerate(body):
             lead = name if at == tall // 2 else Text(" " * GUTTER)
             lines.append(lead.copy().append_text(line))
-    return lines
+    return tuple(lines)
 
 
 def _order(row: Row) -> tuple[str, ...]:

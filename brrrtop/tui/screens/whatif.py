@@ -18,7 +18,7 @@ from brrrtop.views import tables, whatif
 from brrrtop.views.table import Table
 
 LABEL = 6
-FRAME_S = 0.2
+FRAME_S = 0.5
 """Between two pictures of the ghost lap."""
 PICTURE_FROM, PICTURE_MOST = 7, 12
 """Lines that are left from which a step is drawn, and the most that it takes."""
@@ -38,8 +38,6 @@ class EditTable(TableView):
         super().__init__()
         self._began: float | None = None
         """The ghost lap; None: it stands still."""
-        self._lanes: tuple[object, list[Text]] = (None, [])
-        """The step as drawn last, and of what."""
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -63,12 +61,9 @@ class EditTable(TableView):
         if one is None:
             return lines
         lines += [Text(), rule(step_title(picture, snapshot), "p: larger", palette, width)]
-        drawn_from = (picture, palette, width, min(left - 2, PICTURE_MOST))
-        if self._lanes[0] != drawn_from:  # the ghost moves on above the same picture
-            self._lanes = (drawn_from, drawn(picture, picture.span, *drawn_from[1:]))
         return [
             *lines,
-            *self._lanes[1],
+            *drawn(picture, picture.span, palette, width, min(left - 2, PICTURE_MOST)),
             ghost_line(one, palette, width, GUTTER, picture.span.duration_ns),
         ]
 

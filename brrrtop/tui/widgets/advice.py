@@ -17,7 +17,7 @@ from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import log_lines
-from brrrtop.views import whatif
+from brrrtop.views import code, whatif
 
 RANGED = 60
 """Width from which a range does not cost the sentence beside it."""
@@ -35,13 +35,13 @@ class Advice(Pane, can_focus=True):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         total = len(snapshot.advisories)
-        count, flowed = self._flowed(snapshot.advisories, width, height - 1)
+        count, flowed = self._flowed(code.with_places(snapshot), width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else "a: why"
         if snapshot.silenced:
             note = f"{note}, {len(snapshot.silenced)} silenced"
         if self.has_focus:
             note = f"chosen, enter: all {total}"
-        lines = [rule("what to do", note, palette, width)]
+        lines = [rule("what to do, surest first", note, palette, width)]
         if not total:
             lines.append(palette.text(why_none(snapshot), "muted"))
         lines += flowed
@@ -55,7 +55,7 @@ class Advice(Pane, can_focus=True):
         width, snapshot = self.content_size.width, self.snapshot
         if not width or snapshot is None:
             return None
-        shown = snapshot.advisories[: height - 1]
+        shown = code.with_places(snapshot)[: height - 1]
         lines = 1 + (len(flow(shown, self.palette, width, 1000)[1]) or 1)
         if log_tail(snapshot, self.palette, width, height - lines):
             return height

@@ -121,7 +121,9 @@ def _gain(snapshot: Snapshot) -> str:
     row = loader.price(snapshot)
     if row is None:
         return ""
-    return f"with the batch ready {whatif.times(row)} {phrases.a_step(snapshot.run)}"
+    each = phrases.a_step(snapshot.run)
+    whole = "" if each == phrases.a_step(None) else f", the run {whatif.speeds(row)[0]} as fast"
+    return f"with the batch ready {whatif.times(row)} {each}{whole}"
 
 
 def _labelled(label: str, words: str, palette: Palette) -> Text:

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from itertools import groupby
-from operator import itemgetter
 
 from rich.text import Text
 from textual.events import Click
@@ -26,7 +25,7 @@ GHOST_FROM = 6
 """The same for the ghost's lane."""
 TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
 """Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
-UNLIKE = 0.2
+UNLIKE = 0.15
 """A step is no picture of the mean one from this difference on, and its title says so."""
 AXIS = 6
 """Cells of the axis at the left."""
@@ -139,12 +138,17 @@ def long_phases(run: Run | None, least_ns: int) -> list[Stretch]:
         return []
     every = [(run.phases[one.phase], one.span) for one in run.stretches]
     rows = _joined([(p.kind.value, p.where, span.t0_ns, span.t1_ns) for p, span in every])
+    rows = _joined(rows, least_ns)
     return _joined([row for row in rows if row[3] - row[2] >= least_ns])
 
 
-def _joined(rows: list[Stretch]) -> list[Stretch]:
-    """Neighbours of one kind as one."""
-    groups = (list(group) for _, group in groupby(rows, key=itemgetter(0)))
+def _joined(rows: list[Stretch], least_ns: int = 0) -> list[Stretch]:
+    """Neighbours of one kind and place as one; of those that are shorter, neighbours of one kind."""
+
+    def alike(row: Stretch) -> tuple[str, str]:
+        return row[0], row[1] if row[3] - row[2] >= least_ns else ""
+
+    groups = (list(group) for _, group in groupby(rows, key=alike))
     return [(*group[0][:3], group[-1][3]) for group in groups]
 
 
@@ -168,11 +172,6 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
 
 
 class StepStrip(Pane):
-    def __init__(self) -> None:
-        super().__init__()
-        self._lanes: tuple[object, list[Text]] = (None, [])
-        """As drawn last, and of what: the ghost's lead moves on below the same picture."""
-
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.picture is None, "-bare")
         super().show(snapshot)
@@ -190,10 +189,7 @@ class StepStrip(Pane):
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
         lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
-        drawn_from = (picture, palette, width, room)
-        if self._lanes[0] != drawn_from:
-            self._lanes = (drawn_from, drawn(picture, picture.span, palette, width, room))
-        lines += self._lanes[1]
+        lines += drawn(picture, picture.span, palette, width, room)
         if ghost is not None:
             lines.append(ghost_line(ghost, palette, width, GUTTER, picture.span.duration_ns))
         if scale:

@@ -1,5 +1,7 @@
 """What stands above every screen: what holds the run back, what would help, where its time goes."""
 
+from collections.abc import Mapping
+
 from rich.style import Style
 from rich.text import Text
 
@@ -10,7 +12,7 @@ from brrrtop.text import phrases, units
 from brrrtop.text.figures import alarms, figures
 from brrrtop.text.headline import recoverable, remedy, symptom
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import booked, reason, split_parts, sureness
+from brrrtop.tui.parts import booked, reason, split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
@@ -18,8 +20,8 @@ from collectors.vocabulary import Metric
 
 _WAITING = "waiting "
 LINES = 2
-WORDY = 70
-"""Width from which there is room for more than the figure of the confidence."""
+WORDY = 34
+"""Cells beside the sentence from which the confidence has words."""
 NOW_FROM_NS = 11 * 10**9
 """Before, the last seconds are the run."""
 LABEL = 14
@@ -52,8 +54,8 @@ def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """The badge, beside it all of the sentence, below it the gain; at the right how sure."""
     estimate = snapshot.estimate
     assert estimate is not None
-    badge, sure = badge_of(snapshot, palette), confidence(snapshot, palette, width)
-    words = symptom(snapshot) or phrases.because(estimate)
+    badge, words = badge_of(snapshot, palette), symptom(snapshot) or phrases.because(estimate)
+    sure = confidence(snapshot, palette, width - badge.cell_len - len(words))
     warming = " (warming up: shown, not judged)" if estimate.steps.warming_up else ""
     bold, good = palette.style("text", bold=True), palette.style("good", bold=True)
     gain = remedy(snapshot)
@@ -74,7 +76,7 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     estimate = snapshot.estimate
     assert estimate is not None
     regime, words = estimate.regime, phrases.badge(snapshot)
-    hue = "good" if words == "HEALTHY" else regime.value
+    hue = "good" if words == phrases.FINE else regime.value
     plain = not palette.colour or regime is Regime.MIXED
     style = palette.style("text", bold=True) if plain else palette.filled(hue)
     text = Text(no_wrap=True).append(
@@ -84,18 +86,15 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     return text.append("  ")
 
 
-def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
+def confidence(snapshot: Snapshot, palette: Palette, room: int) -> Text:
     estimate = snapshot.estimate
     assert estimate is not None
     late = phrases.late_rank(snapshot) is not None
     sure = snapshot.advisories[0].confidence if late else estimate.confidence
-    share = units.share(sure)
-    if width < WORDY:
-        return palette.text(share, "text", bold=True).append(" sure", palette.style("muted"))
-    text = palette.text(f"{sureness(sure)} ", "text").append(
-        share, palette.style("text", bold=True)
-    )
-    if estimate.runner_up is not None and sure < 0.7:
+    text = palette.text("verdict " if room >= WORDY else "", "muted")
+    text.append(units.share(sure), palette.style("text", bold=True))
+    text.append(" sure", palette.style("muted"))
+    if estimate.runner_up is not None and sure < 0.7 and room >= WORDY:
         text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
     return text
 
@@ -144,9 +143,11 @@ class RunBars(Fitted):
         super().show(snapshot)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        rest = "works on the CPU" if works_on_cpu(snapshot) else ""
+        words = {"unknown": "works on the CPU"} if works_on_cpu(snapshot) else {}
+        if phrases.syncs_come_first(snapshot):
+            words = {"idle_launch": "launches after syncs"}
         return [
-            run_bar(name, account, self.palette, width, rest)
+            run_bar(name, account, self.palette, width, words)
             for name, account in accounts(snapshot)
         ][:height]
 
@@ -160,19 +161,25 @@ def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
     return [(name, one) for name, one in (("run", run.account), *now) if one.duration_ns]
 
 
-def run_bar(name: str, account: Account, palette: Palette, width: int, rest: str = "") -> Text:
+def run_bar(
+    name: str,
+    account: Account,
+    palette: Palette,
+    width: int,
+    words: Mapping[str, str] | None = None,
+) -> Text:
     """`run   2:14  ███ waits for data 82% ███▕ launches 3% ▕█ memory 9% █`.
 
     Args:
-        rest: What time is called of which no GPU tells anything.
+        words: What buckets are called here, where not as elsewhere.
     """
     text = palette.text(f"{name:<7}", "muted")
     text.append(f"{units.clock(account.duration_ns):>7} ", palette.style("text", bold=True))
     parts = sorted(booked(account), key=lambda part: -part.share)
     shares = [(part.bucket, part.share) for part in parts]
     labels = [
-        (f"{rest} {units.share(share)}",)
-        if rest and bucket == "unknown"
+        (f"{words[bucket]} {units.share(share)}",)
+        if words and bucket in words
         else phrases.labels(bucket, share)
         for bucket, share in shares
     ]
