@@ -33,7 +33,7 @@ from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, flow
 from brrrtop.tui.widgets.frame import pace, subject, window
 from brrrtop.tui.widgets.pane import runs
-from brrrtop.tui.widgets.time_spent import column_edges, phase_line, step_line
+from brrrtop.tui.widgets.time_spent import column_edges, phase_line
 from brrrtop.tui.widgets.verdict import headline, nothing_yet, run_bar
 from brrrtop.views import tables
 from brrrtop.views.table import text_lines
@@ -349,15 +349,6 @@ def test_what_happened_is_marked_on_the_axis_at_its_time() -> None:
     assert set(re.findall(r"\w{2,}", narrow.plain)) <= {"train", "evaluation"}, (
         "no word is cut short"
     )
-
-
-def test_the_slowest_step_of_a_column_is_its_height() -> None:
-    usual, slow = (
-        replace(point, steps_ns=(ns, 10**7))
-        for point, ns in zip(snapshots.history(2), (10**7, 8 * 10**7), strict=True)
-    )
-    edges = [usual.t_ns - 1, usual.t_ns, slow.t_ns]
-    assert step_line((usual, slow), edges, Palette()).plain == "▂█"
 
 
 def test_the_title_names_the_script_and_not_where_python_lies() -> None:

@@ -130,7 +130,8 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 def _launching(context: Context, line: str, first: str = "") -> Finding:
     kernels = context.a_step(context.kernels)
     waits = context.loop_idle("launch") or context.host_idle_in_loop
-    of = "the time" if abs(waits - context.idle("launch")) < LEAST_ROW else "that loop's time"
+    same = units.share(waits) == units.share(context.idle("launch"))
+    of = "the time" if same else "that loop's time"
     late = (
         f"the GPU waits {units.share(waits)} of {of} for the host to launch the next one"
         if waits >= LEAST_ROW

@@ -48,7 +48,7 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("history", "where the time went: live a second a column, newest at the right; a file fills the width. "
      "Idle time is dotted, waits for data lightest. Below it the phases of the run with marks (◆ the verdict "
      "changed, m baseline, k checkpoint, e evaluation, j compile, s stall, ! slow clocks, c a change, "
-     "t trainer) and the slowest step of each column"),
+     "t trainer)"),
     ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
      "are none, why. A bar is as high as the part of the time that it covers"),
     ("ghost", "your step with the best edit that is advised, or the one chosen on w, as simulated; how many "
@@ -99,21 +99,6 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("–", "not measured; a 0 is a measured 0"),
 )  # fmt: skip
 
-FACTS: tuple[str, ...] = (
-    "Change one thing at a time, then measure: otherwise you cannot tell which one helped.",
-    "Matmuls are nearly all FLOPs (99.8% in BERT), yet not all the time: normalisation and "
-    "pointwise kernels reach 250 to 700 times fewer FLOPS, because they move bytes.",
-    "Recomputing can be faster than storing: checkpointing a fusable chain trades free "
-    "arithmetic for saved traffic.",
-    "Double the batch: if the step grows by far less than the work, the job is overhead-bound. "
-    "(A bigger batch raises the intensity too.)",
-    "FP32 to BF16: a large gain says that compute mattered; up to 2x can come from halved "
-    "bytes; none says overhead.",
-    "Overhead hides as long as the host runs ahead of the GPU. About 10 µs a launch is a fair "
-    "price of an eager op.",
-    "The ridge, where memory-bound turns compute-bound, moves with every GPU generation.",
-)
-
 
 def binders(app: type) -> tuple[type, ...]:
     """The classes that bind keys, in the order of help."""
@@ -126,7 +111,7 @@ class Help(Scrolled):
     topic = "help"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        palette, plain = self.palette, self.palette.style("text")
+        palette = self.palette
         return [
             *_heading("Keys", palette, first=True),
             *_entries(tuple(meanings(*binders(type(self.app)))), palette, width, 16),
@@ -134,8 +119,6 @@ class Help(Scrolled):
             *_regimes(palette, width),
             *_heading("Terms", palette),
             *_entries(TERMS, palette, width, 16),
-            *_heading("Worth knowing", palette),
-            *(line for fact in FACTS for line in hanging("• ", fact, width, plain, plain)),
         ]
 
 

@@ -8,12 +8,11 @@ from textual.events import Click
 
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
-from brrrtop.model.tables import percentile
 from brrrtop.text import units
 from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.ghost import drawable, ghost_line, race
-from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
+from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, stacked_area
 from brrrtop.tui.renderables.line import rule, styled
 from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
 from brrrtop.tui.widgets.pane import Pane
@@ -23,8 +22,8 @@ TIMES_FROM = 8
 """Height from which a line of the picture of a step is spent on the time."""
 GHOST_FROM = 6
 """The same for the ghost's lane."""
-TITLE_FROM, PHASES_FROM, STEPS_FROM = 4, 3, 6
-"""Heights from which a line is spent on the title, on phases and marks, on the time of the steps."""
+TITLE_FROM, PHASES_FROM = 4, 3
+"""Heights from which a line is spent on the title, on phases and marks."""
 UNLIKE = 0.15
 """A step is no picture of the mean one from this difference on, and its title says so."""
 AXIS = 6
@@ -76,16 +75,14 @@ class HistoryGraph(Pane):
             key: self._layers.get(key) or (one, layers(one)) for key, one in points.items()
         }
         area = [None if point is None else self._layers[id(point)][1] for point in shown]
-        title, phases, steps = (height >= least for least in (TITLE_FROM, PHASES_FROM, STEPS_FROM))
-        room = height - title - phases - steps
+        title, phases = height >= TITLE_FROM, height >= PHASES_FROM
+        room = height - title - phases
         lines = [rule("history", span_words(snapshot, edges), palette, width)] if title else []
         for row, line in enumerate(stacked_area(area, palette, room)):
             label = "100%" if row == 0 else "0%" if row == room - 1 else ""
             lines.append(axis_cell(label, palette).append_text(line))
         if phases:
             lines.append(axis_cell("", palette).append_text(phase_line(snapshot, edges, palette)))
-        if steps:
-            lines.append(axis_cell("step", palette).append_text(step_line(history, edges, palette)))
         return lines
 
 
@@ -150,25 +147,6 @@ def _joined(rows: list[Stretch], least_ns: int = 0) -> list[Stretch]:
 
     groups = (list(group) for _, group in groupby(rows, key=alike))
     return [(*group[0][:3], group[-1][3]) for group in groups]
-
-
-def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:
-    """The slowest step of each column, the longest of all at the top; columns without one are empty."""
-    slowest = [0] * (len(edges) - 1)
-    for point in history:
-        at = bisect_right(edges, point.t_ns - 1) - 1
-        if point.steps_ns and 0 <= at < len(slowest):
-            slowest[at] = max(slowest[at], *point.steps_ns)
-    top = max(slowest) or 1
-    steps = sorted(ns for point in history for ns in point.steps_ns)
-    usual = percentile(steps, 0.5) if steps else 0
-    return styled(
-        (
-            level(ns / top, palette) if ns else " ",
-            palette.style("alarm" if usual and ns > 1.5 * usual else "muted"),
-        )
-        for ns in slowest
-    )
 
 
 class StepStrip(Pane):
