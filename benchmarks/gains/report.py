@@ -46,7 +46,6 @@ LEAST_GAIN = 0.005
 OFFERS = {"double-batch"}
 """Beside the list: it changes the training."""
 NOT_PREDICTED = {"pinned-same-stream"}
-COMMIT = "adb2bab7"
 
 
 @dataclass
@@ -463,9 +462,6 @@ def main() -> None:
     parser.add_argument("--recordings", type=Path, default=ours)
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--page", type=Path)
-    parser.add_argument(
-        "--commit", default=COMMIT, help="whose predictions the fourth round judges"
-    )
     args = parser.parse_args()
     results = measured(args.results)
     pairs = pair(results, args.recordings, predict)
@@ -475,7 +471,7 @@ def main() -> None:
     if args.page:
         from benchmarks.gains.other_gpu import on_h100
 
-        text += "\n" + on_h100(args.commit) + "\n"
+        text += "\n" + on_h100() + "\n"
         args.page.write_text(HEAD.format(left_out=len(results) - len(judged)) + text)
     if args.svg:
         args.svg.write_text(plot(pairs))

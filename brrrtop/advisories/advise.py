@@ -5,7 +5,14 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of, runs_torch, within
+from brrrtop.advisories.context import (
+    HEALTHY_GAIN,
+    Context,
+    context_of,
+    priced_again,
+    runs_torch,
+    within,
+)
 from brrrtop.advisories.of_run import rows_after
 from brrrtop.advisories.registry import TRUST, Finding, Rule, all_rules
 from brrrtop.analysis.estimate import Analysis
@@ -66,7 +73,8 @@ def advise(
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    context = priced = priced or context_of(analysis, sample)
+    priced = priced_again(priced, sample) if priced else context_of(analysis, sample)
+    context = priced
     if run is not None:
         context = within(priced, run)
     rules = RULES

@@ -46,6 +46,8 @@ HEALTHY_GAIN = 0.05
 NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,
 is a waste of time."""
+SAME_PACE = 0.005
+"""A run's usual step that moved by less changes no gain by a point."""
 SEEN_SHARE = 0.05
 """A bucket with so much of the time is not empty: its edit may win something."""
 
@@ -77,6 +79,8 @@ class Context(Struct, frozen=True):
     ceilings: Ceilings | None
     simulated: SimulatedEdits | None
     """What each edit would make of a step; None where no step can be replayed."""
+    step_ns: int | None
+    """The step that this rests on, as the run's usual one was then."""
     facts: Facts
     attention: WrittenAttention | None
     chains: Chains | None
@@ -352,6 +356,7 @@ def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
         simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis),
+        step_ns=(sample or analysis).estimate.steps.step_ns,
         facts=seen,
         attention=attention,
         chains=chains(seen, excluded),
@@ -362,6 +367,15 @@ def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
         recomputed_ns=recomputed_ns(seen, analysis.estimate.steps_covered),
     )
     return within(known, None)
+
+
+def priced_again(seen: Context, sample: Analysis | None) -> Context:
+    """The same, with edits simulated anew where the run's usual step is another by now."""
+    step_ns = sample.estimate.steps.step_ns if sample is not None else None
+    if sample is None or not step_ns or abs(step_ns / (seen.step_ns or step_ns) - 1) < SAME_PACE:
+        return seen
+    simulated = seen.simulated and simulate_edits(sample)
+    return replace(seen, simulated=simulated, step_ns=step_ns)
 
 
 def within(seen: Context, run: Run | None) -> Context:

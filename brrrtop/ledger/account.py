@@ -36,7 +36,7 @@ QUIET_NS = 700_000_000
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
 """So long after a burst nothing more comes of it, nor of the steps around it."""
 UNTRACED = 0.05
-"""Part of a step before its burst began: tracing is switched on where a step ends."""
+"""Part of a step outside its burst: tracing is switched on and off where a step ends."""
 MOST_STEPS = 12
 """So many of the last ones tell whether steps are alike."""
 MEASURED = {
@@ -136,9 +136,11 @@ def _launches(window: Window, steps: int) -> tuple[int, ...]:
     )
     made = np.sort(calls.starts_ns[calls.classes == CallClass.LAUNCH])
     opened, closed = edges(window.traced)
-    at = np.searchsorted(closed, ends[1:])  # the traced span that a step's end lies in
-    opened = np.append(opened, np.iinfo(np.int64).max)[at]
-    whole = opened - ends[:-1] <= UNTRACED * np.diff(ends)
+    if not len(made) or not len(opened):
+        return ()
+    opened[0] = min(opened[0], made[0])  # the host is ahead of what runs
+    traced = intervals.Cover(opened, closed).between(ends[:-1], ends[1:])
+    whole = traced >= (1 - UNTRACED) * np.diff(ends)
     counts = np.diff(np.searchsorted(made, ends))[whole]
     return tuple(counts[counts > 0].tolist()[:steps][-MOST_STEPS:])
 

@@ -16,6 +16,9 @@ from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
 
+OTHER_KIND = 0.3
+"""Steps that are so much longer or shorter are others, not the same ones of another pace."""
+
 
 class Verdict(Struct, frozen=True, eq=False):
     advice: Advice
@@ -54,11 +57,12 @@ def verdict(
         before: An earlier verdict on the same analysis.
     """
     if before is not None:
-        advice = advise(shown, run, before.sample, before.advice.priced)
+        sample = before.sample and _at_usual_pace(timeline, before.sample, run)
+        advice = advise(shown, run, sample, before.advice.priced)
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
     sample = _of_one_loop(timeline, shown, run)
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, sample)
+    advice = advise(shown, run, _at_usual_pace(timeline, sample, run))
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
     return Verdict(advice, tables, step_picture(sample), sample)
 
@@ -72,6 +76,18 @@ def _of_one_loop(timeline: Timeline, shown: Analysis, run: Run | None) -> Analys
         return shown
     low, high = max(window.span.t0_ns, held[1].t0_ns), min(window.span.t1_ns, held[1].t1_ns)
     return estimate(timeline.window(Span(low, high), shown.estimate.device.device_id))
+
+
+def _at_usual_pace(timeline: Timeline, sample: Analysis, run: Run | None) -> Analysis:
+    """The sample with the run's usual step in place of one around its burst, when the host was quicker or
+    slower: gains are then those of the report at any time."""
+    steps, usual_ns = sample.estimate.steps, timeline.usual_step_ns()
+    if run is None or not usual_ns or steps.source != "marks" or not steps.step_ns:
+        return sample
+    if abs(usual_ns / steps.step_ns - 1) >= OTHER_KIND:
+        return sample
+    steps = replace(steps, step_ns=int(usual_ns))
+    return replace(sample, estimate=replace(sample.estimate, steps=steps))
 
 
 def showing(

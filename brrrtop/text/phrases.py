@@ -81,6 +81,7 @@ RISKS = {
     "own-functions": "compiled code may break at the program's own autograd functions",
     "two-updates": "a model that runs twice in a step has its outputs overwritten: "
     "torch.compiler.cudagraph_mark_step_begin() before each pass",
+    "biased-attention": "attention has a mask or a bias here, whose layout torch.compile may refuse",
     "few-steps": "too few steps were traced to rule out that they differ, and each kind of step is compiled "
     "and captured again",
 }

@@ -381,6 +381,14 @@ class Timeline:
         newest_ns = self.newest_ns or 0
         return self.marks_between(Span(newest_ns - WATCH_NS, newest_ns + 1))
 
+    def usual_step_ns(self) -> float | None:
+        """Median length of the steps of the last minute, traced or not; None where all was traced."""
+        marks = self._watched_marks()
+        if marks is None:
+            return None
+        lengths = np.diff(np.sort(marks.ends_ns[marks.classes == MarkClass.STEP]))
+        return float(np.median(lengths)) if len(lengths) else None
+
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
     ) -> Samples | None:

@@ -154,6 +154,10 @@ class Trials:
         base = self._bases[-1]
         self._say(f"trying {'+'.join(edits)}")
         outcome = self._program.run(edits, self._plan.seconds, min(limit_s, left_s), base)
+        if outcome.stopped_early and len(edits) > 1 and self._time_for(2):
+            # Each of them wins: that they lose together may be the machine's doing.
+            self._say(f"trying {'+'.join(edits)} again")
+            outcome = self._program.run(edits, self._plan.seconds, min(limit_s, left_s), base)
         self._pending.append((edits, outcome))
 
     def _row(

@@ -86,7 +86,9 @@ def unprofiled(step: Step, guesses: Sequence[Assumptions]) -> list[Step]:
     usual = [guess.profiled_host if step.profiled else guess.watched_host for guess in guesses]
     if step.undisturbed_ns is None:
         return [with_host(step, share) for share in usual]
-    limit = step.undisturbed_ns * CLOSE
+    # However fast the host is, the device does not get faster: its time differs from burst to burst too.
+    device = period_ns(with_host(step, LEAST_SHARE))
+    limit = max(step.undisturbed_ns, device) * CLOSE
     whole = period_ns(step)
     share = 1.0 if whole <= limit else _share_for(step, limit)
     # Recording shapes holds the host up more than a burst usually does, until it seems to set the pace of a

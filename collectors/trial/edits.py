@@ -349,11 +349,17 @@ class Autocast(Forward):
     def _in_float32(self, value: Any) -> Any:
         if isinstance(value, self.torch.Tensor):
             return value.float() if value.dtype is self.torch.bfloat16 else value
-        if type(value) in (tuple, list) and not any(
-            isinstance(one, self.torch.Tensor) and one.dim() == 0 for one in value
+        parts = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, (dict, tuple, list)) or any(
+            isinstance(one, self.torch.Tensor) and one.dim() == 0 for one in parts
         ):
-            return type(value)(map(self._in_float32, value))
-        return value
+            return value
+        if isinstance(value, dict):  # of torchvision's segmentation, of transformers
+            for name, one in list(value.items()):
+                value[name] = self._in_float32(one)
+            return value
+        plain = type(value) in (tuple, list)
+        return type(value)(map(self._in_float32, value)) if plain else value
 
 
 class ChannelsLast(Forward):

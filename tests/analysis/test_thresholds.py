@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.advisories import (
 from tests.advisories.scenarios import Scene, healthy
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 from tests.analysis.test_samples import mixed, with_samples
+from tests.analysis.test_steady_part import Trace
 from tests.recorded import timeline_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +133,68 @@ def losing(part: float) -> Scene:
     return scene
 
 
+def odd_step(steps: int, copies: int = 0) -> Trace:
+    """One of so many steps takes 2.5 times as long, and copies so many tensors of 128 KiB."""
+    trace, start = Trace(), 0
+    for number in range(steps):
+        trace.step(number, start, 10_000 + 15_000 * (number == 1))
+        for copy in range(copies if number == 1 else 0):
+            trace.saved(start + 12_000 + copy * 300, 250, 1 << 17)
+        start += 10_000 + 15_000 * (number == 1)
+    return trace
+
+
+def start_up() -> Trace:
+    """2.5 steps before the first one of 18."""
+    trace = Trace()
+    trace.kernel(-25_000, 1_000)
+    for number in range(19):
+        trace.host("user_annotation", "Optimizer.step#Adam.step", number * 10_000 - 500, 400)
+        for place in range(8 if number < 18 else 0):
+            trace.kernel(number * 10_000 + 200 + place * 1_150, 1_000)
+    return trace
+
+
+def set_up() -> Trace:
+    """20 tensors are moved in two fifths of the time."""
+    trace = Trace()
+    for place in range(20):
+        trace.saved(place * 1_000, 900, 1 << 20)
+        trace.events[-1]["name"] = "Memcpy HtoD (Pageable -> Device)"
+    for place in range(30):
+        trace.kernel(20_000 + place * 1_000, 950)
+    return trace
+
+
+def hole() -> Trace:
+    """A gap of 7 ms behind ten kernels, most of it in one call; the next longest is 1 ms."""
+    trace = Trace()
+    for start in (
+        *range(0, 5_000, 1_000),
+        *range(6_000, 11_000, 1_000),
+        *range(18_000, 23_000, 1_000),
+    ):
+        trace.kernel(start, 950)
+    trace.host("cuda_runtime", "cudaFree", 11_000, 4_500)
+    return trace
+
+
+def of_trace(make: Callable[[], Trace]) -> Any:
+    """What is named and not judged, and how much is judged."""
+    with TemporaryDirectory() as folder:
+        shown = make().judged(Path(folder))
+    left = [(one.what, one.span, one.cause, one.step, one.place) for one in shown.left_out]
+    return left, shown.estimate and shown.estimate.account.duration_ns
+
+
+TRACES = {
+    "an odd step of eight": partial(odd_step, 8),
+    "an odd step of four": partial(odd_step, 4),
+    "an odd step that copies": partial(odd_step, 8, 10),
+    "a start-up": start_up,
+    "a set-up": set_up,
+    "a hole": hole,
+}
 READ = {
     "throttled at times": lambda: healthy().gauge(Metric.CLOCK_EVENT_REASONS, 0x20, *[0] * 7),
     "watching costs 5%": lambda: (
@@ -181,7 +245,6 @@ NOT_REACHED = {
     "analysis.facts.ranges": "WARM_UP",
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "analysis.account.regimes": "MOST_UNKNOWN",
-    "analysis.account.steady_part": "STARTUP_STEPS ODD LEAST_PART LEAST_STEPS HOLE_PART HOLE_TIMES HOLE_NS LEAST_ACTIVITIES COVERED SAVED_COPIES SAVED_BYTES MOST_PART MOVED_COPIES",
     "analysis.facts.collectives": "SHORT_NS",
     "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
@@ -331,6 +394,7 @@ def every_case() -> dict[str, Callable[[], Any]]:
             of_scene, partial(diluted, scenes[name], times)
         )
     cases |= {name: partial(of_scene, make) for name, make in READ.items()}
+    cases |= {name: partial(of_trace, make) for name, make in TRACES.items()}
     for path in (RECORDED / "promises").glob("*.after.brrr"):
         before = path.with_name(path.name.replace(".after", ""))
         cases[f"compare {before.stem}"] = partial(of_change, before)

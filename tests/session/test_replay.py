@@ -8,15 +8,14 @@ import pytest
 
 import brrrtop.data
 from brrrtop.advisories import context
-from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.model.run import MOVED
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.whatif.price import SimulatedEdits, simulate_edits
+from tests.recorded import analyzed
 
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
 YOUNG = Path(__file__).parents[1] / "recordings" / "runs" / "imagenet_j4.brrr"
@@ -81,8 +80,8 @@ def _shown_at(replay: Replay, share: float) -> Snapshot:
     return replay.advance()
 
 
-def test_a_run_that_grows_around_one_burst_prices_it_once(monkeypatch):
-    """Advice follows the run; what a step would take with an edit does not depend on it."""
+def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_change(monkeypatch):
+    """Advice follows the run: at the end it is that of the report, however the host's pace was at the burst."""
     priced: list[Analysis] = []
 
     def count(judged: Analysis) -> SimulatedEdits | None:
@@ -95,7 +94,9 @@ def test_a_run_that_grows_around_one_burst_prices_it_once(monkeypatch):
         times = range(source.span.t0_ns, source.span.t1_ns, 500_000_000)
         shown = [session.advance(now_ns) for now_ns in times]
     assert len({one.whatif[0].saves for one in shown if one.whatif}) > session.verdicts
-    assert len(priced) == session.verdicts > 0
-    assert session.analysis is not None
-    now = {one.edit: one.saves for one in advise(session.analysis, shown[-1].run).whatif}
-    assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=MOVED)
+    assert len(priced) >= session.verdicts > 0
+    for before, after in pairwise(priced):
+        moved = after.estimate.steps.step_ns / before.estimate.steps.step_ns - 1
+        assert before.facts is not after.facts or abs(moved) >= context.SAME_PACE
+    now = {one.edit: one.saves for one in analyzed(YOUNG).whatif}
+    assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=0.015)

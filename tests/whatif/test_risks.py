@@ -46,6 +46,10 @@ def tokens(count: int) -> Callable[[Scene], object]:
     return lambda s: [s.kernel(n, 4.0, late=9.0, blocks=count) for n in (GEMM, ADD, MUL) * 40]
 
 
+DROPS = (54, 46, 50, 54, 42, 50, 50, 46, 54, 50, 38)
+"""Steps in ms of a model that drops layers of 4 ms."""
+
+
 def like(*counts: int) -> F8:
     """Steps of so many launches."""
     return np.array(counts, np.float64)[:, None]
@@ -73,30 +77,29 @@ def test_kinds_of_steps_that_came_once_are_followed_by_more(
 @pytest.mark.parametrize(
     ("launches", "lengths_ms", "risk"),
     [
-        ((897, 897), (40, 60), Risk.FEW_STEPS),
-        ((897, 897), (50.2, 49.8), None),  # a layer less would be seen in the time
-        ((897, 897, 897), (40, 60), None),
+        ((959,) * 3, DROPS, Risk.FEW_STEPS),  # HuBERT on an H100
+        ((959,) * 4, DROPS, None),
+        ((959,) * 3, (46, 54), None),  # jitter: what one step lacks the next one has
         ((897, 959, 897), (50, 50), Risk.KERNELS_DIFFER),
-        ((), (40, 60), None),  # nothing of the phase was traced
+        ((), DROPS, None),  # nothing of the phase was traced
     ],
 )
-def test_what_all_traced_steps_of_a_run_say(
-    launches: tuple[int, ...], lengths_ms: tuple[float, ...], risk: Risk | None
-) -> None:
+def test_what_all_traced_steps_of_a_run_say(launches, lengths_ms, risk):
     made = phase(PhaseKind.TRAIN, 100, 1000)
     made = replace(made, launches=launches, traced_steps=len(launches))
-    ends = (1e6 * np.cumsum(np.resize(lengths_ms, 40))).astype(int).tolist()
+    ends = (1e6 * np.cumsum(np.resize(lengths_ms, 100))).astype(int).tolist()
     seen = window([K(0, 9, ADD, 1)], [], [M(at, at, MarkClass.STEP, "step") for at in ends])
     assert risks.risk_of_run(made, seen) == risk
 
 
-def test_hubert_whose_layers_are_dropped_is_not_led_to_cuda_graphs() -> None:
-    """9.8 times as long with them on an H100."""
+def test_hubert_whose_layers_are_dropped_is_not_led_to_cuda_graphs_by_three_like_steps():
+    """Nine times as long with them on an H100."""
     whole = analyzed(GAINS / "h100-4" / "hf_hubert_ctc.brrr")
     row = next(row for row in whole.whatif if row.edit == "compile-reduce-overhead")
-    assert row.risk == "kernels-differ" and row.saves < 0 and row.advisory is None
+    assert row.risk == "few-steps" and row.saves_low < 0
+    assert row.advisory != whole.advisories[0].kind
     assert whole.run is not None and whole.run.train is not None
-    assert whole.run.train.launches == (897, 897, 959)
+    assert whole.run.train.launches == (959, 959, 959)
 
 
 DROPPED = steps(*map(layers, (11, 12, 10, 12, 9, 11)))
@@ -118,13 +121,21 @@ def test_steps_that_differ_make_compiling_and_capturing_a_risk(scene: Scene, ris
     assert not leads & {"compile", "compile-reduce-overhead"}
 
 
-def test_several_updates_in_a_step_are_a_risk_to_graphs_alone() -> None:
+def test_several_updates_in_a_step_are_a_risk_to_graphs_alone():
     """A GAN, whose graphs' outputs are overwritten before their backward pass."""
     shown = analyzed(GAINS / "measured" / "example_dcgan.brrr")
     assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
         "compile-reduce-overhead": "two-updates"
     }
     assert shown.advisories[0].evidence["edit"] != "compile-reduce-overhead"
+
+
+def test_attention_with_a_bias_is_a_risk_to_what_is_compiled():
+    """A CoAtNet on an H100: Inductor gave attention a bias in a layout that it refuses."""
+    shown = analyzed(GAINS / "h100-4" / "timm_coatnet_0.brrr")
+    assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
+        "compile": "biased-attention", "compile-reduce-overhead": "biased-attention"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -142,14 +153,14 @@ def test_no_risk_where_steps_repeat(scene: Scene) -> None:
     assert risks_of(scene.judged()) == ()
 
 
-def test_factorizations_are_no_work_for_a_compiler() -> None:
+def test_factorizations_are_no_work_for_a_compiler():
     judged = looped(lambda s: (small(s, 60), s.kernel(POTRF, 300.0))).judged()
     assert risks_of(judged) == (Risk.SOLVERS,)
     rows = {row.edit: row for row in advise(judged).whatif}
     assert rows["compile"].saves <= 0 and rows["compile"].risk == "solvers"
 
 
-def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None:
+def test_the_programs_own_autograd_functions_are_told_by_their_two_ops():
     def body(s: Scene) -> None:
         for name in ("Swish", "SwishBackward", "aten::mul", "MulBackward0", "CompiledFunction",
                      "autograd::engine::evaluate_function: CompiledFunctionBackward"):  # fmt: skip
@@ -159,7 +170,7 @@ def test_the_programs_own_autograd_functions_are_told_by_their_two_ops() -> None
     assert own_functions(looped(body).judged().facts.window) == ("Swish",)
 
 
-def test_a_risk_lowers_the_range_and_never_the_row_without_one() -> None:
+def test_a_risk_lowers_the_range_and_never_the_row_without_one():
     row = WhatIf("compile", 6e6, 0.4, 0.3, 0.5, None, "", unprofiled=Unprofiled(0.3, 5e6))
     assert with_risks(row, ()) == row
     assert with_risks(replace(row, edit="tf32"), (Risk.SOLVERS,)).risk is None
