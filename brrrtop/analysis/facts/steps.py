@@ -39,6 +39,8 @@ _LEAST_OF_ALL = 0.5
 """Of all kernels, and of the time, that the steps of a period take: else most of it is something else."""
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
+_UNEVEN = 1.5
+"""Times the time from the first kernel on that the ranges of evenly waiting steps are."""
 _RAN = 0.9
 """A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
 ENOUGH = 0.5
@@ -163,9 +165,12 @@ def _from_ranges(ranges: HostSteps, facts: Facts) -> Steps:
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
     durations = np.array([s.duration_ns for s in spans], np.int64)
     if len(rows) > 1 and ends[-1] - starts[0] >= durations.sum():
-        # The host sets the pace: as long as its own ranges, of which the first may hold a wait too.
+        # The host sets the pace: as long as its own ranges.
+        if (
+            ends[-1] - starts[0] > _UNEVEN * durations.sum()
+        ):  # most was waited before the first kernel
+            spans[0] = Span(min(int(starts[0]), spans[0].t0_ns), spans[0].t1_ns)
         durations = np.append(np.diff(starts), ends[-1] - starts[-1])
-        spans[0] = Span(min(int(starts[0]), spans[0].t0_ns), spans[0].t1_ns)
     return Steps(
         count=len(rows),
         step_ns=int(np.median(durations)),
@@ -254,7 +259,8 @@ def _from_period(facts: Facts) -> Steps:
     """
     window, activities = facts.window, facts.window.activities
     rows = np.flatnonzero(facts.kernels)
-    if len(rows) < _LEAST_KERNELS or (window.marks.classes == MarkClass.OPTIMIZER).any():
+    one_update = (window.marks.classes == MarkClass.OPTIMIZER).sum() == 1
+    if len(rows) < _LEAST_KERNELS or one_update:
         return Steps()
     if (steps := _from_graphs(facts, rows)).count:
         return steps
