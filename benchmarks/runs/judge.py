@@ -46,15 +46,16 @@ EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
     **dict.fromkeys(("tiny_mlp", "hf_trainer", "gpt2_saves", "lstm_by_hand", "item_eval", "gan", "stalls", "graph", "lightning"),
                     (IDLE, {"launch", "sync", "host", None}, LAUNCHES)),
     **dict.fromkeys(("ppo", "dqn", "a2c_pipes"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES)),
+    **dict.fromkeys(("ppo_vector", "sac"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES | {"rollout-share"})),
     **dict.fromkeys(("server", "http_generate"), ({"overhead"}, {"input", "host", "launch"}, LAUNCHES)),
-    **dict.fromkeys(("molecules", "recsys", "late_loader"), (AT_WORK | IDLE, {"launch", "sync", "host", None}, None)),
+    **dict.fromkeys(("molecules", "recsys", "late_loader", "memmap_table", "score_jsonl"), (AT_WORK | IDLE, {"launch", "sync", "host", None}, None)),
     "compile_shapes": (AT_WORK | IDLE, {"compile", "launch", None}, LAUNCHES | {"recompilation"}),
 }  # fmt: skip
 """Regimes, causes and first advice that an engineer would accept where the loop has its data. The rest keeps the GPU
 at work: no cause, and an advice about kernels. Where the clock says that data, saves or compiling cost the most, `wanted`
 says so, whatever stands here. Written before any of them was watched."""
 TINY_KERNELS = {"tiny_mlp", "ppo", "dqn", "item_eval", "server", "lstm_by_hand", "gan", "http_generate", "a2c_pipes", "wgan_gp", "molecules", "recsys",
-                "pinn_lbfgs"}  # fmt: skip
+                "pinn_lbfgs", "ppo_vector", "sac", "memmap_table"}  # fmt: skip
 """Where the counter counts launches as activity."""
 SAME_KIND = {
     "inference": ("inference", "evaluation", "generation", "other"),

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
+from brrrtop.analysis.account.account import add
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import (
@@ -22,6 +24,7 @@ from brrrtop.model.advice import (
     outcome,
 )
 from brrrtop.model.estimate import Estimate, KernelRow, Steps
+from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.text import phrases, units
 from brrrtop.whatif.price import EDITS
 
@@ -78,9 +81,11 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         promised: Advice that was given for the baseline.
     """
     steps = (_steps(before), _steps(after))
-    per_step = None not in steps
-    lengths = (before.account.duration_ns, after.account.duration_ns)
-    of_accounts = (_steps_of_account(before), _steps_of_account(after))
+    loop = _loop_of_both(before, after)
+    (old, of_old), (new, of_new) = (_account(one, loop) for one in (before, after))
+    of_accounts = of_old, of_new
+    per_step = None not in steps + of_accounts
+    lengths = old.duration_ns, new.duration_ns
     scales = _scales(lengths, of_accounts, per_step)
     traced = _scales((before.traced_duration_ns, after.traced_duration_ns), steps, per_step)
     walls = [length * scale for length, scale in zip(lengths, scales, strict=True)]
@@ -89,7 +94,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     noise = noise_share(before.steps, after.steps)
     differences = differences_in_kind(before, after)
     changes = tuple(differences.values())
-    buckets = _buckets(before.account, after.account, scales)
+    buckets = _buckets(old, new, scales)
     kernels = _rows(before, after, traced, "name")
     refused = why_not(before, after, steps)
     return Comparison(
@@ -105,7 +110,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         else credited(promised, tuple(differences), buckets, kernels, won, noise),
         changes=changes,
         says=_says(speedup, noise, changes) + (f". {_sentence(refused)}" if refused else ""),
-        steps=steps,
+        steps=of_accounts,
         regimes=(before.regime, after.regime),
         causes=(before.cause, after.cause),
         noise_share=noise,
@@ -131,12 +136,47 @@ def _scales(lengths: Sequence[int], steps: Sequence[float | None], per_step: boo
     ]
 
 
-def _steps_of_account(estimate: Estimate) -> float | None:
-    """Steps that the account is of: those of the whole run, traced or not, where it is the run's."""
+def _loop_of_both(before: Estimate, after: Estimate) -> str | None:
+    """The training loop to compare where a side has several: that of both with most time. None: all there is,
+    as where no loop of the one is in the other."""
+    times = [
+        {_function(one): one.duration_ns for one in estimate.run.phases if _trains(one)}
+        if estimate.run is not None
+        else {}
+        for estimate in (before, after)
+    ]
+    shared = times[0].keys() & times[1].keys()
+    if max(map(len, times)) < 2 or not shared:
+        return None
+    return max(sorted(shared), key=lambda name: times[0][name] + times[1][name])
+
+
+def _trains(phase: Phase) -> bool:
+    return phase.kind is PhaseKind.TRAIN
+
+
+def _function(phase: Phase) -> str:
+    """`train_epoch() main.py`: the line that most samples are at may be another one the next time."""
+    return phase.where.rpartition(":")[0]
+
+
+def _account(estimate: Estimate, loop: str | None) -> tuple[Account, float | None]:
+    """Where the time of steps went, and of how many: of all that the run has trained in that loop, or in any,
+    where it is known. Parts of a step at both ends of it are idle time too many."""
     run = estimate.run
     if run is None or estimate.traced_ns is None:
-        return _steps(estimate)
-    return run.steps or None
+        return estimate.account, _steps(estimate)
+    train = [p for p in run.phases if _trains(p) and (loop is None or _function(p) == loop)]
+    steps, step_ns = (
+        (run.steps, run.step_ns) if loop is None else (train[0].steps, train[0].step_ns)
+    )
+    if not steps or step_ns is None:
+        return estimate.account, None
+    whole = add([one.account for one in train])
+    duration_ns = max(whole.busy_ns, steps * step_ns)
+    kept = (duration_ns - whole.busy_ns) / max(1, whole.duration_ns - whole.busy_ns)
+    idle_ns = {cause: round(ns * kept) for cause, ns in whole.idle_ns.items()}
+    return replace(whole, duration_ns=duration_ns, idle_ns=idle_ns), steps
 
 
 def _steps(estimate: Estimate) -> float | None:

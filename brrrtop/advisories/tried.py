@@ -19,8 +19,6 @@ SAME_STEP = 0.15
 
 
 class TriedProgram(Struct, frozen=True):
-    """A program on one kind of GPU."""
-
     cwd: str
     command: tuple[str, ...]
     """Without the interpreter."""

@@ -74,7 +74,6 @@ class Options:
 
     @cached_property
     def gates(self) -> tuple[Gate, ...]:
-        """What `fail_if` asks for."""
         from brrrtop.cli.fail_if import parse_all
 
         return parse_all(self.fail_if, self.hold_s)

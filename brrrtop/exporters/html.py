@@ -57,7 +57,6 @@ LEGEND = '<p class="muted">' + " ".join(
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
-    """A page at `path`."""
     with path.open("x", encoding="utf-8") as file:
         file.write(page(snapshot))
 

@@ -104,7 +104,6 @@ def _columns_of(rows: list[Row]) -> list[str]:
 
 
 def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
-    """A folder at `path` with a file a table."""
     arrow = _arrow() if format_id == "parquet" else None
     path.mkdir()
     for name, rows in tables_of(snapshot).items():

@@ -78,8 +78,6 @@ _CODE_NAMES = {
 
 
 class NameFacts(Struct, frozen=True):
-    """What one kernel name says."""
-
     precision: str | None = None
     tensor_cores: bool | None = None
     """None where the name does not say."""

@@ -15,8 +15,6 @@ COMPUTE, MEMORY, COMM, COPY, SPIN = "compute", "memory", "comm", "copy", "spin"
 
 
 class Family(Struct, frozen=True):
-    """One row of the table."""
-
     name: str
     kind: str
     """`compute` for contractions, `memory` for what moves elements, `comm`, `copy`, `spin` (a delay kernel:

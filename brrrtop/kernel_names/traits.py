@@ -50,8 +50,6 @@ _ROLE_OF_FAMILY = {name: role for role, names in _FAMILIES.items() for name in n
 
 
 class Trait(IntFlag):
-    """Facts that a name states."""
-
     NONE = 0
     SIMT = 1
     """fp32 on the CUDA cores: no tensor core touches it."""
@@ -140,7 +138,6 @@ def role_of(name: str) -> Role:
 
 @lru_cache(maxsize=1 << 16)
 def traits_of(name: str) -> Trait:
-    """All traits `name` states."""
     traits = Trait.NONE
     for trait, pattern in _TRAITS:
         if pattern.search(name):

@@ -211,6 +211,9 @@ def _settle(known: PhaseSums, busy: dict[str, float], idle: dict[str, float]) ->
     left -= sum(pauses.values())
     idle = {c: ns for c, ns in idle.items() if c not in pauses}
     beside = sum(idle.values())
+    # Where a loop makes a batch bursts see a host that is elsewhere: what is too much is that.
+    over = min(idle.get("host", 0.0), known.sampled_ns, max(0.0, beside + known.waits_ns - left))
+    idle, beside = {**idle, "host": idle.get("host", 0.0) - over}, beside - over
     # The GPU may work on while the loop waits: that part of a wait is not idle.
     input_ns = min(float(known.waits_ns), max(0.0, left - beside))
     if beside > left - input_ns:

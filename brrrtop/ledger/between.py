@@ -6,7 +6,7 @@ hardly ever, go through. Marks know lengths better than samples do, so these dec
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +20,7 @@ from brrrtop.ledger.places import (
     kind_of,
     kind_within,
     line_number,
+    line_of_loop,
     place_of,
 )
 from brrrtop.model import intervals
@@ -73,10 +74,7 @@ def cut_at_steps(evidence: Evidence, taken: tuple[I8, I8]) -> Steps:
         ends, kind = np.sort(evidence.wait_ends), PhaseKind.OTHER
     cuts = np.unique(np.concatenate(([span.t0_ns], ends, [span.t1_ns])))
     lows, highs = cuts[:-1], cuts[1:]
-    waits = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
-    known = intervals.merge_unsorted(
-        *(np.concatenate(pair) for pair in zip(taken, waits, strict=True))
-    )
+    known = intervals.merge_unsorted(*map(np.concatenate, zip(taken, evidence.waits, strict=True)))
     free = Cover(*intervals.subtract(np.array([span.t0_ns]), np.array([span.t1_ns]), known))
     busy = free.between(lows, highs)
     usual = int(np.median(busy[1:-1])) if len(busy) - 2 >= FEW_STEPS else 0
@@ -199,24 +197,58 @@ def within_steps(
     evidence: Evidence, places: Mapping[int, Place], steps: Steps
 ) -> list[tuple[Key, I8, I8]]:
     """What acts in a simulator in each usual step, before the rest of it: a function whose name says so, that
-    is not what steps and in which no backward pass was met. Its length is its share of the samples."""
+    is not what steps and in which no backward pass was met; or else lines of what steps. Its length is its
+    share of the samples."""
     usual = ~steps.long & (steps.busy_ns > 0)
-    waits = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
     rows = (steps.stretch >= 0) & usual[np.maximum(steps.stretch, 0)]
-    rows &= intervals.holders(*waits, evidence.samples.times_ns) < 0
+    rows &= intervals.holders(*evidence.waits, evidence.samples.times_ns) < 0
     ids, counts = np.unique(evidence.samples.name_ids[rows], return_counts=True)
     train = {frame for name in evidence.step_places for frame in place_of(name).functions}
-    inside: Counter[Frame] = Counter()
-    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+    inside: Counter[Frame | str] = Counter()
+    for name_id, count in often.items():
         frames = [f for f in places[name_id].functions if f not in train]
         acts = next((f for f in frames if kind_of(f[1]) is PhaseKind.ROLLOUT), None)
         if acts is not None:
             inside[acts] += -int(rows.sum()) if places[name_id].learns else count
-    frame, count = max(inside.items(), key=lambda one: one[1], default=(("", ""), 0))
+    if not inside:
+        made = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
+        inside = _acting_lines({i: (places[i], n, i in made) for i, n in often.items()}, train)
+    frame, count = max(inside.items(), key=lambda one: one[1], default=("", 0))
     if steps.kind is not PhaseKind.TRAIN or count < LEAST_SAMPLES:
         return []
     lows, lengths = steps.lows[usual], steps.busy_ns[usual] * (count / int(rows.sum()))
     return [((PhaseKind.ROLLOUT, frame), lows, steps.free.after(lows, lengths.astype(np.int64)))]
+
+
+def _acting_lines(
+    found: Mapping[int, tuple[Place, int, bool]], loops: Collection[Frame]
+) -> Counter[Frame | str]:
+    """By the first line of a function that acts in a simulator, samples at lines around it: from what makes a
+    batch or learns before it to what does so, or runs a model, after it.
+
+    Args:
+        found: Places, how many samples they have, and whether batches are made there.
+    """
+    lines: dict[Frame, list[tuple[int, int, bool, bool, bool]]] = {}
+    for place, count, makes in found.values():
+        for depth, function in enumerate(place.functions[::-1]):
+            if function in loops:
+                number = line_number(place.frames[depth][0])[1]
+                acts = place.acts_below(depth) and not makes
+                ends = place.learns or makes
+                row = (number, count, acts, ends, ends or place.runs_model)
+                lines.setdefault(function, []).append(row)
+                break
+    inside: Counter[Frame | str] = Counter()
+    for (file, _), of_function in lines.items():
+        first = min((number for number, _, acts, *_ in of_function if acts), default=None)
+        if first is not None:
+            low = max((n for n, *_, ends, _ in of_function if ends and n < first), default=0)
+            later = (n for n, *_, ends in of_function if ends and n > first)
+            high = min(later, default=1 << 62)
+            inside[f"{file}:{first}"] = sum(n for at, n, *_ in of_function if low < at < high)
+    return inside
 
 
 def _cells(steps: Steps, gaps: Bool, stretch: I8, times: I8) -> tuple[I8, I8]:
@@ -299,9 +331,16 @@ def _blocks(
             for frame, rows in inside.items()
         }
 
-    kinds = kinds_of(found)
-    block = _blocks_of_lines(places, usual, kinds)
-    found = {i: block.get(f, f) if isinstance(f, str) else f for i, f in found.items()}
+    # A function that no word speaks for does what the lines around its call do.
+    silent = {frame for frame, kind in kinds_of(found).items() if kind is PhaseKind.OTHER}
+    called = found | {
+        i: line_of_loop(places[i], usual, loops) or f for i, f in found.items() if f in silent
+    }
+    block = _blocks_of_lines(places, usual, kinds_of(called))
+    called = {i: block.get(f, f) if isinstance(f, str) else f for i, f in called.items()}
+    kinds = kinds_of(called)
+    told = {i: f for i, f in called.items() if f is None or kinds[f] is not PhaseKind.OTHER}
+    found = {i: told.get(i, block.get(f, f) if isinstance(f, str) else f) for i, f in found.items()}
     kinds = kinds_of(found)
     return {
         i: (kinds[frame], frame)

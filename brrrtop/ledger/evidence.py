@@ -60,9 +60,9 @@ class Evidence(Struct, frozen=True, eq=False):
     span: Span
     names: tuple[str, ...]
     step_ends: I8
-    wait_starts: I8
+    waits: Intervals
     wait_ends: I8
-    """Of the training thread for a loader's batch."""
+    """Of the training thread for a loader's batch: their time, and the end of each."""
     saving: Intervals
     compiling: Intervals
     evaluating: Intervals
@@ -136,7 +136,7 @@ def gather(timeline: Timeline, marks: Marks, span: Span, device_id: int | None) 
         span=span,
         names=timeline.names,
         step_ends=steps,
-        wait_starts=wait_starts,
+        waits=intervals.merge_unsorted(wait_starts, wait_ends),
         wait_ends=wait_ends,
         saving=union(MarkClass.CHECKPOINT),
         compiling=union(MarkClass.COMPILE),
@@ -198,9 +198,10 @@ def _samples(names: tuple[str, ...], marks: Marks, span: Span) -> Samples:
     )
     # A framework's loop asks and steps from one line of the user's: that line then says nothing.
     lines = {place.frames[0] for place in asks} - {place.frames[0] for place in steps}
-    loop = {frame for place in steps for frame in place.functions}
     known, counts = (column.tolist() for column in np.unique(ids, return_counts=True))
     places = dict(zip((place_of(names[i]) for i in known), counts, strict=True))
+    loop = {frame for place in steps for frame in place.functions}
+    loop |= {place.functions[-1] for place in places if place.runs_model and not steps}
     makers, until = batch_makers(places), batch_lines(loop, places)
     causes = {i: _cause(names[i], lines, until, makers) for i in known}
     asking = [i for i in known if not lines.isdisjoint(place_of(names[i]).frames)]

@@ -37,7 +37,6 @@ class Phases(Struct, frozen=True, eq=False):
 
 
 def find_phases(evidence: Evidence) -> Phases:
-    """The span, cut."""
     span = evidence.span
     names = np.unique(evidence.samples.name_ids).tolist()
     places = {name_id: place_of(evidence.names[name_id]) for name_id in names}

@@ -34,7 +34,7 @@ class Place(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def computes(self) -> bool:
-        """In a library that is neither Python's own nor torch's loader: on its way to a launch."""
+        """In a library that is neither Python's own, NumPy nor torch's loader: on its way to a launch."""
         return _COMPUTES.search(self.library) is not None
 
     @cached_property
@@ -55,6 +55,14 @@ class Place(Struct, frozen=True, eq=False, dict=True):
             _IDLES.search(self.library) is not None and _SERVES.search(self.source) is not None
         )
 
+    def acts_below(self, depth: int) -> bool:
+        """Whether the line of that frame, counted from the innermost, steps a simulator: by its words, or by
+        the host's mathematics in a `step()` that it calls."""
+        if not depth:
+            return _ACTS.search(self.source) is not None
+        steps = any(function.endswith(".step") for _, function in self.frames[:depth])
+        return steps and _HOST_MATHS.search(self.source) is not None
+
     @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
@@ -66,7 +74,7 @@ _KINDS = (
     (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
     (
         PhaseKind.ROLLOUT,
-        r"rollout|collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+        r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
         r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
     ),
     (
@@ -79,7 +87,10 @@ _COMPILER = re.compile(
     r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
 """Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
-_COMPUTES = re.compile(r"^(?!python3|threading|multiprocessing|data/|_utils/)\S+\.py:")
+_COMPUTES = re.compile(
+    r"^(?!python3|threading|multiprocessing|data/|_utils/|(_?core|lib|random)/)\S+\.py:"
+)
+"""Not NumPy, whose arrays are the host's."""
 _LEARNS = re.compile(
     r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward)"
 )
@@ -87,23 +98,24 @@ _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
 _SAVES = re.compile(r"torch\.save\(|save_(state|checkpoint|model|pretrained)")
-MOST_SILENT = 3
-"""So many samples that no word speaks for go with one of a save."""
 _DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
+_ACTS = re.compile(r"\b\w*env\w*\.step\(|\.step\(\w*action")
+_HOST_MATHS = re.compile(r"\b(np|numpy|math|random)\.")
 _QUEUE = re.compile(r"^python3\.\d+t?/(threading|queue)\.py:")
 _IDLES = re.compile(r"^python3\.\d+t?/(selectors|socketserver|socket)\.py:")
 _SERVES = re.compile(
     r"\b(handle_request|serve_forever|run_forever|run_until_complete)\(|\basyncio\.run\("
 )
 _FROM_HOST = re.compile(
-    r"([\w, ]+ = |return )?(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)"
-    r"|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
+    r"(?!.*from_numpy\([\w, ]*\)\.(to|cuda)\()([\w, ]+ = |return )?"
+    r"(torch\.(tensor|as_tensor|from_numpy|stack\(\[torch\.from_numpy)|(np|numpy)\.(array|asarray|stack)|(zip\(\*)?random\.sample)\("
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
-_MAKES_TENSORS = re.compile(r"from_numpy|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\(")
-TENSORS_OF = 20
-"""So many samples of a function, which splits and sorts, go with one in which it makes the tensors."""
+_MAKES_TENSORS = re.compile(
+    r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
+)
+_MOVES = re.compile(r"[\w)]\.(to|cuda)\(")
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
@@ -151,9 +163,16 @@ def foreign_frame(
         telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
         named = (frame for frame in others if not frame[1].endswith(">"))
         return next(telling, next(named, others[0]) if usual else others[-1])
-    at = zip((line for line, _ in place.frames), place.functions[::-1], strict=True)
-    lines = [place.frames[0][0], *(line for line, function in at if function in loops)]
-    return next((line for line in lines[::-1] if line not in usual), None)
+    inner = place.frames[0][0]
+    return line_of_loop(place, usual, loops) or (inner if inner not in usual else None)
+
+
+def line_of_loop(
+    place: Place, usual: frozenset[Frame | str], loops: frozenset[Frame]
+) -> str | None:
+    """The outermost line of a loop that no usual step is at."""
+    at = zip((line for line, _ in place.frames[::-1]), place.functions, strict=True)
+    return next((line for line, f in at if f in loops and line not in usual), None)
 
 
 def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
@@ -184,8 +203,7 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
             silent = kind is PhaseKind.DATA and (runs_model or place.computes)
             words[PhaseKind.OTHER if silent else kind] += count
     others = words.pop(PhaseKind.OTHER, 0)
-    # Whoever plays, or evaluates, does it by other lines as well; a save takes the time of its own.
-    if MOST_SILENT * words[PhaseKind.SAVING] < others:
+    if 3 * words[PhaseKind.SAVING] < others:  # whoever plays does it by other lines as well
         del words[PhaseKind.SAVING]
     if words:
         return words.most_common(1)[0][0]
@@ -220,13 +238,14 @@ def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Fr
 
 
 def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Frame, int]:
-    """The last line of each function that makes tensors of what the host has, if its model has not run
-    before: what comes before that line reads and sorts. 0: there is none.
+    """The last line of each function that makes tensors of what the host has before its model runs, or the
+    one before the first that moves them there: what comes before reads and sorts. 0: there is none.
 
     Args:
         places: Of all samples.
     """
-    made, ran = dict.fromkeys(loop, 0), dict.fromkeys(loop, 1 << 62)
+    made: dict[Frame, set[int]] = {frame: set() for frame in loop}
+    moved, ran = dict.fromkeys(loop, 1 << 62), dict.fromkeys(loop, 1 << 62)
     for place in places:
         for (where, _), frame in zip(place.frames, place.functions[::-1], strict=True):
             number = line_number(where)[1]
@@ -235,8 +254,13 @@ def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Fram
             if place.runs_model or place.learns:
                 ran[frame] = min(ran[frame], number)
             elif frame == place.functions[-1] and _MAKES_TENSORS.search(place.source):
-                made[frame] = max(made[frame], number)
-    return {frame: line if line < ran[frame] else 0 for frame, line in made.items()}
+                made[frame].add(number)
+            elif frame == place.functions[-1] and _MOVES.search(place.source):
+                moved[frame] = min(moved[frame], number)
+    for frame, lines in made.items():
+        lines.update((0, moved[frame] - 1))
+    early = {f: [line for line in lines if line < ran[f]] for f, lines in made.items()}
+    return {frame: max(lines, default=0) for frame, lines in early.items()}
 
 
 def line_number(line: str) -> tuple[str, int]:
@@ -259,7 +283,7 @@ def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
         if place.runs_model or place.learns:
             models.update(named)
         elif named and _MAKES_TENSORS.search(place.source):
-            making[named[-1]] += count * TENSORS_OF
+            making[named[-1]] += 1 << 30
         elif named:
             making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count
     return frozenset(frame for frame, more in making.items() if more > 0 and frame not in models)

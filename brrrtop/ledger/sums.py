@@ -77,8 +77,6 @@ def mean_step(paces: Iterable[Pace]) -> int | None:
 
 
 class PhaseSums(Struct, frozen=True, eq=False):
-    """One phase over some time."""
-
     key: Key
     duration_ns: int = 0
     lines: Counter[str] = Counter()
@@ -183,7 +181,7 @@ def sums_of(
 def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[Burst]) -> PhaseSums:
     cover = Cover(starts, ends)
     duration_ns = intervals.total(starts, ends)
-    marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    marked = evidence.waits
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
     (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
@@ -265,7 +263,7 @@ def code_lines(evidence: Evidence) -> tuple[CodeLine, ...]:
     if len(samples.times_ns) < LEAST_SAMPLES:
         return ()
     times = (samples.highs_ns - samples.lows_ns).astype(np.float64)
-    marked = intervals.merge_unsorted(evidence.wait_starts, evidence.wait_ends)
+    marked = evidence.waits
     waiting = np.where(intervals.holders(*marked, samples.times_ns) >= 0, times, 0.0)
     ids, rows = np.unique(samples.name_ids, return_inverse=True)
     spent: dict[tuple[str, str], list[float]] = {}

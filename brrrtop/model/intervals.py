@@ -89,6 +89,9 @@ def subtract(starts: I8, ends: I8, holes: tuple[I8, I8]) -> tuple[I8, I8]:
     """Merged intervals less merged `holes`, as merged intervals."""
     if not len(starts) or not len(holes[0]):
         return starts, ends
+    if len(starts) == 1:
+        first, last = (np.clip(side, starts[0], ends[0]) for side in holes)
+        return merge(np.append(starts, last), np.append(first, ends))
     points = distinct(np.concatenate((starts, ends, holes[0], holes[1])))
     lows, highs = points[:-1], points[1:]
     inside = Cover(starts, ends).between(lows, highs) > 0

@@ -44,7 +44,6 @@ class Span(Struct, frozen=True):
 
 
 def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
-    """Starts and ends."""
     pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 

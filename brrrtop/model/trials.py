@@ -67,8 +67,6 @@ class Header(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """Steady steps of one trial."""
-
     step_ns: float
     error_ns: float
     """Standard error of `step_ns`, from `blocks` blocks of steps."""
@@ -83,8 +81,6 @@ class Pace(Struct, frozen=True):
     """Time before the steady steps that those steps would not have taken: compilation, first batches."""
     losses: Mapping[int, float]
     """By step, counted from 1."""
-    recorded: int = 0
-    """CUDA graphs that were recorded meanwhile."""
 
     @property
     def samples_per_s(self) -> float | None:
@@ -115,8 +111,6 @@ class TriedEdit(Struct, frozen=True):
     """The losses differ by more than those of two runs of the program as it is."""
     stopped_early: bool = False
     """It was clearly slower."""
-    recorded: int = 0
-    """CUDA graphs that were recorded in the steady steps: each time, replaying them wins nothing."""
     fault: str | None = None
 
 

@@ -40,7 +40,6 @@ class Burst:
         self._busy: list[tuple[I8, I8]] = []
 
     def add_span(self, start_ns: int, end_ns: int, now_ns: int) -> None:
-        """A span that the agent reports as traced."""
         before = self.span or (start_ns, end_ns)
         self.span = min(before[0], start_ns), max(before[1], end_ns)
         self._seen_ns = now_ns

@@ -200,7 +200,6 @@ class Governor:
             self._wanted = why
 
     def decide(self, now_ns: int) -> Decision | None:
-        """The order to give now, if any."""
         self._earn(now_ns)
         self.watch.tick(now_ns)
         if self.continuous != self._continuous_sent:

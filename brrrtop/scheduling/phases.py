@@ -37,8 +37,6 @@ _MOST = 32
 
 
 class Known(Struct, frozen=True):
-    """A phase, and how much is known of it."""
-
     key: str
     share: float
     """Of the time watched."""
@@ -128,7 +126,6 @@ class PhaseWatch:
             del active[:-4096:2]  # of days, every other one
 
     def add_burst(self, key: str | None, traced_ns: int, busy_ns: int) -> None:
-        """A burst that was ordered in that phase is over."""
         phase = self._phases.get(key or "")
         if phase is not None:
             phase.looks += 1

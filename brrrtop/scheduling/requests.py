@@ -88,7 +88,6 @@ class Requests:
         self._tries += 1
 
     def on_tick(self, now_ns: int, governor: Governor) -> None:
-        """What is due now."""
         if self._shapes_at_first and _steady(governor):
             self._shapes_at_first = False
             self.shapes(governor)

@@ -44,7 +44,7 @@ def analyze(
         source: Read to its end, and closed.
         steps: First and last step to judge, counted from 1; None: all of the file.
         device: The GPU to speak of; None: the busiest.
-        trimmed: From the first step's start to the last one's, where steps are known and not chosen.
+        trimmed: Between the first and the last step, where they are not chosen, nor samples of a run.
         silenced: Ids of advice that nobody wants to hear.
         worst: The picture is of the longest step, to be exported.
         timeline: All of the source, where it has been read for more than this.
@@ -65,10 +65,10 @@ def analyze(
         if steps is None
         else (_analyses_of_steps(timeline, span, (ids[0] if device is None else device), steps), ())
     )
-    if trimmed and steps is None:
+    if trimmed and steps is None and not timeline.observed:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    runs = runs_of(timeline, every) if steps is None and not trimmed else {}
+    runs = runs_of(timeline, every) if steps is None else {}
     run = runs.get(shown.estimate.device.device_id)
     verdict = verdicts.verdict(timeline, shown, details, run if timeline.observed else None)
     if worst:

@@ -82,7 +82,10 @@ class BaselineTracker:
         if not _enough(before, after):
             return
         promised = base.advisories if before.device == base.estimate.device else ()
-        self.comparison = compare(before, trimmed(after, part), promised)
+        # Of the run before a mark and since then bursts alone tell the parts.
+        if base.here or after.traced_ns is None:
+            after = trimmed(after, part)
+        self.comparison = compare(before, after, promised)
 
 
 def trimmed(estimate: Estimate, part: Part) -> Estimate:

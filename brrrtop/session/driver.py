@@ -185,7 +185,6 @@ class Driver:
 
 
 def _present(row: RankRow, snapshots: Mapping[str, Snapshot]) -> RankRow:
-    """The row with the newest gauges and verdict."""
     snapshot = snapshots.get(row.key)
     if snapshot is None:
         return row

@@ -131,7 +131,6 @@ class EventLog:
         self._let_go()
 
     def update(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
-        """Takes in one more instant."""
         if self._replays or now_ns < self._known_ns:
             return
         if estimate is not None and estimate is not self._judged:

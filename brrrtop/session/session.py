@@ -17,7 +17,7 @@ from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.account import PIECE_NS, QUIET_NS
-from brrrtop.ledger.ledger import NOW_NS, Ledger
+from brrrtop.ledger.ledger import NOW_NS, OPEN_NS, Ledger
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.advice import Baseline
 from brrrtop.model.estimate import Estimate
@@ -41,8 +41,8 @@ STALE_NS = 5_000_000_000
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
-RUN_NS = 1_000_000_000
-"""Between two looks at all of the run, once there is a verdict."""
+RUN_NS, RUN_LOOKS = 1_000_000_000, 30
+"""Between two looks at all of the run, once there is a verdict; and in all of what is looked at."""
 
 
 class Session:
@@ -265,7 +265,9 @@ class Session:
             return
         now = min(now, self.timeline.newest_ns or now)
         known = self.verdicts or (self._run and self._run.duration_ns > NOW_NS)
-        soon = is_told and known and 0 <= now - self._followed_ns < RUN_NS
+        watched_ns = min(self._run.duration_ns, OPEN_NS) if self._run else 0
+        often_ns = max(RUN_NS, watched_ns // RUN_LOOKS)
+        soon = is_told and known and 0 <= now - self._followed_ns < often_ns
         look = Ledger.moved if soon and not self._is_over(now) else Ledger.run
         if look is Ledger.run:
             self._followed_verdicts, self._followed_ns = self.verdicts, now

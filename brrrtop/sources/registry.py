@@ -77,7 +77,6 @@ def open_source(path: str | Path, force: bool = False) -> Source:
 
 
 def _head(file: BinaryIO, size_bytes: int) -> bytes:
-    """The beginning of a text, packed or not."""
     from brrrtop.sources.importers.trace.reader import Inflater
 
     head = b""

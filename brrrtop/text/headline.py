@@ -118,7 +118,9 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
             f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
-        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}"
+        late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
+        also = f", {units.share(share.get(INPUT, 0.0))} of the time for data" if late else ""
+        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}{also}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 
 
@@ -128,7 +130,7 @@ def _is_fine(snapshot: Snapshot) -> bool:
     return max(gains, default=0.0) < MUCH
 
 
-INPUT = "idle_input"
+INPUT, LATE_BATCH = "idle_input", "dataloader-stall"
 WORK = ("compute", "memory", "unknown")
 """No reason to wait."""
 
@@ -154,7 +156,9 @@ def promised(advisory: Advisory) -> str:
         return ""
     about = "about" if advisory.saves is not None else "at most"
     speed = units.times_as_fast(saves)
-    return f"{about} {speed} faster {GAIN_PHRASES.get(advisory.kind, '')}".rstrip()
+    by_hand = advisory.kind == LATE_BATCH and advisory.evidence.get("wait_mean_ns", 0) is None
+    how = "if the next batch is ready" if by_hand else GAIN_PHRASES.get(advisory.kind, "")
+    return f"{about} {speed} faster {how}".rstrip()
 
 
 def recoverable(snapshot: Snapshot, settings: Settings) -> str:

@@ -200,8 +200,6 @@ and each chunk is gone through for each frame and each window."""
 
 
 class Track(Struct, Generic[Table]):
-    """Chunks of one table, each with the times it spans."""
-
     kind: type[Table]
     chunks: list[tuple[int, int, Table]] = field(default_factory=list)
     small: int = 0
@@ -241,7 +239,8 @@ class Track(Struct, Generic[Table]):
 def in_order(table: Table, keep: Any, key: I8) -> Table:
     """The rows to keep, by their key; the table itself where that is all of it, as it is."""
     whole = isinstance(keep, slice) or bool(keep.all())
-    picked, order_key = (table, key) if whole else (table.take(keep), key[keep])
-    if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
-        picked = picked.take(np.argsort(order_key, kind="stable"))
-    return picked
+    rows = np.arange(len(key)) if whole else np.flatnonzero(keep)
+    kept = key[rows]
+    if len(kept) > 1 and (kept[1:] < kept[:-1]).any():
+        rows, whole = rows[np.argsort(kept, kind="stable")], False
+    return table if whole else table.take(rows)

@@ -30,8 +30,6 @@ launches many outside of any), and so much more than those of any other."""
 
 
 class RecordedStep(Struct, frozen=True, eq=False):
-    """The ops of the step that was recorded."""
-
     span: Span
     marks: Marks
     tids: I8

@@ -182,7 +182,7 @@ class Trials:
         return replace(
             row, measured=saves, measured_low=low, measured_high=high, step_ms=pace.step_ns / 1e6,
             samples_per_s=pace.samples_per_s, peak_bytes=pace.peak_bytes, compile_s=compile_s,
-            pays_back_steps=pays_back, recorded=pace.recorded, loss_difference=difference,
+            pays_back_steps=pays_back, loss_difference=difference,
             changes_numbers=changes or CHANGES_TRAINING in edits,
         )  # fmt: skip
 

@@ -170,8 +170,6 @@ def pace(trace: Trace, window: Window) -> Pace | None:
     first, last = marks[window.first], marks[window.last]
     samples = last["samples"] - first["samples"]
     peaks = [mark["peak"] for mark in marks if mark.get("peak")]
-    steady = marks[window.first : window.last + 1]
-    recorded = [mark["recorded"] for mark in steady if "recorded" in mark]
     return Pace(
         step_ns=float(step_ns),
         error_ns=error_ns,
@@ -182,7 +180,6 @@ def pace(trace: Trace, window: Window) -> Pace | None:
         peak_bytes=max(peaks) if peaks else None,
         startup_ns=float(first["t"] - header.began_ns - first["n"] * step_ns),
         losses=trace.losses,
-        recorded=max(recorded) - min(recorded) if recorded else 0,
     )
 
 

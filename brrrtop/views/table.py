@@ -16,8 +16,6 @@ FULL = "█"
 
 
 class Column(Struct, frozen=True):
-    """One column: what it shows of a row, and where there is room for it."""
-
     title: str
     width: int
     """In cells, without the space before it; 0: what is left, up to `most`."""

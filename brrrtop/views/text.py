@@ -92,7 +92,6 @@ def job_facts(job: JobSnapshot) -> list[str]:
 
 
 def _compared(job: JobSnapshot) -> list[str]:
-    """How much of the job the ranks were compared in."""
     steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
     seen = [f"{units.duration(job.together_ns)} seen together{steps}"] if job.together_ns else []
     matched = f"{units.count(job.matched)} collectives matched"

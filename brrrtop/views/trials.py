@@ -49,8 +49,6 @@ def _notes(row: TriedEdit) -> Iterator[str]:
         yield f"failed: {row.fault}"
     if row.stopped_early:
         yield "slower from the start, ended early"
-    if row.recorded:
-        yield f"CUDA graphs were recorded {row.recorded} more times in its steady steps"
     if row.compile_s is not None:
         pays = (
             ""

@@ -26,8 +26,6 @@ NO_WORKERS = ("num_workers=0", "_SingleProcess")
 
 
 class Iterations(Struct, frozen=True):
-    """Steps that stand for a window."""
-
     host: tuple[tuple[int, int], ...]
     """On the host's clock, stretches of steps that follow each other: begin and end."""
     count: int

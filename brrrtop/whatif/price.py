@@ -98,8 +98,6 @@ FOLLOWING = 3
 
 
 class SimulatedEdits(Struct, frozen=True, eq=False):
-    """A step and what each edit would make of it."""
-
     step: Step
     """As it is shown: of a profiler's trace the recorded one, live the one between bursts."""
     present_ns: float

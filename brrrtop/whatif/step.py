@@ -321,7 +321,6 @@ def _undisturbed_ns(analysis: Analysis) -> float | None:
 
 
 def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
-    """What is known of each node's kernel."""
     launch = nodes.rows >= 0
     rows, at = np.unique(nodes.rows[launch], return_inverse=True)
     place = np.zeros(len(nodes.rows), np.int64)

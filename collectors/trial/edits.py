@@ -270,16 +270,6 @@ def compiled_graphs() -> int:
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
 
 
-def recorded_graphs() -> int:
-    """CUDA graphs that torch.compile has recorded so far: each once, unless what they rest on changes."""
-    trees = sys.modules.get("torch._inductor.cudagraph_trees")
-    with contextlib.suppress(Exception):  # torch's own bookkeeping
-        containers = trees.get_obj(trees.local, "tree_manager_containers").values()  # type: ignore[union-attr]
-        managers = [one.tree_manager for one in containers if one.tree_manager is not None]
-        return sum(int(one.debug_fail_counter) for one in managers)
-    return 0
-
-
 def _autocast(torch: Any) -> bool:
     return bool(torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from .edits import Edits, compiled_graphs, recorded_graphs
+from .edits import Edits, compiled_graphs
 
 MARK_NS = 50_000_000
 """Between two lines of steps."""
@@ -228,7 +228,7 @@ class Steps:
 
     def _details(self) -> dict[str, Any]:
         peak = self._torch.cuda.max_memory_allocated() if self._on_gpu() else None
-        return {"graphs": compiled_graphs(), "recorded": recorded_graphs(), "peak": peak}
+        return {"graphs": compiled_graphs(), "peak": peak}
 
     def _keep_loss(self) -> None:
         """Keeps this step's loss without a wait: it is copied to the host behind what is queued."""

@@ -104,6 +104,7 @@ def judged(row: LoaderRow, means: dict[int, float], ready: WhatIf | None = READY
         (IN_THE_LOOP, 1, 15_000_000),
         (replace(IN_THE_LOOP, wait_p50_ns=90_000_000), 5, 90_000_000),
         (FOUR, 8, 160_000_000),
+        (replace(IN_THE_LOOP, wait_p50_ns=326_000_000), 20, 326_000_000),
     ],
 )
 def test_enough_workers_make_a_batch_in_the_time_of_a_step(

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from brrrtop.advisories.compare import compare
 from brrrtop.sources.recording import RecordingWriter
 from collectors.protocol.frames import Frame, Kind
 from tests.cli.conftest import Run
+from tests.recorded import analyzed
 from tests.session.runs import Run as Trainer
 
 
@@ -113,3 +116,30 @@ def test_a_screen_whose_stderr_goes_elsewhere_is_explained(tmp_path: Path) -> No
             os.close(theirs)
     text = (tmp_path / "log").read_text()
     assert "the screen is drawn on stderr" in text and "--once" in text
+
+
+def test_runs_that_bursts_are_samples_of_are_compared_as_runs(brrrtop):
+    runs = Path(__file__).resolve().parents[1] / "recordings" / "runs"
+    pair = [str(runs / f"imagenet_{name}.brrr") for name in ("jpeg", "j4")]
+    done = json.loads(brrrtop("compare", *pair, "--json").stdout)
+    compared, sides = done["comparison"], (done["before"], done["after"])
+    assert [side["cause"] for side in sides] == ["input", "input"]
+    assert compared["steps"] == [side["run"]["steps"] for side in sides]
+    assert compared["after_ns"] == pytest.approx(1e6 * sides[1]["run"]["step_ms"])
+    waits = next(row for row in compared["buckets"] if row["name"] == "idle: input")
+    assert waits["won_ns"] < -100e6
+
+
+def test_of_two_training_loops_the_one_that_both_have_is_compared():
+    path = Path(__file__).resolve().parents[1] / "recordings" / "runs" / "late_loader.brrr"
+    one = analyzed(path).estimate
+    train = one.run.train
+    tune = replace(
+        train, where="tune() main.py:9", steps=4 * train.steps, step_ns=train.step_ns // 9
+    )
+    both = replace(one.run, phases=(tune, train), steps=5 * train.steps)
+    compared = compare(replace(one, run=both), one)
+    assert compared.steps == (train.steps, train.steps)
+    assert compared.before_ns == compared.after_ns == pytest.approx(train.step_ns, rel=0.01)
+    others = replace(one.run, phases=(tune,), steps=tune.steps)
+    assert compare(replace(one, run=both), replace(one, run=others)).steps[0] == tune.steps

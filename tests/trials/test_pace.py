@@ -2,19 +2,15 @@
 
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from brrrtop.model.trials import Pace, TriedEdit
+from brrrtop.model.trials import Pace
 from brrrtop.trials.pace import Trace, Window, find_window, loss_difference, pace, saving
-from brrrtop.views.trials import rows
-from collectors.trial.edits import recorded_graphs
 
 HEADER = {
     "pid": 1, "rank": None, "cwd": "/", "cmdline": ["python", "x.py"], "unit": "step", "began_ns": 0,
@@ -60,24 +56,6 @@ def test_warm_up_and_compilation_are_no_part_of_the_pace(tmp_path):
     assert result.startup_ns == pytest.approx(6240e6)  # 6.3 s less the three steps it held
     window = find_window(marks, 2.0)
     assert window is not None and marks[window.first]["n"] >= 60 + 50
-
-
-def test_graphs_that_are_recorded_on_and_on_are_told(tmp_path, monkeypatch):
-    marks = steps([20.0] * 400)
-    for mark in marks:
-        mark["recorded"] = 2 if mark["n"] <= 200 else mark["n"]
-    assert measured(tmp_path, marks[:200]).recorded == 0
-    again = measured(tmp_path, marks[150:]).recorded
-    assert again > 50
-    told = " ".join(rows(TriedEdit("compile-reduce-overhead", recorded=again)))
-    assert f"recorded {again} more times" in told
-    assert "recorded" not in " ".join(rows(TriedEdit("compile-reduce-overhead")))
-    assert recorded_graphs() == 0
-    managers = (SimpleNamespace(debug_fail_counter=n) for n in (2, 5))
-    known = {n: SimpleNamespace(tree_manager=one) for n, one in enumerate((*managers, None))}
-    trees = SimpleNamespace(local=known, get_obj=lambda local, _: local)
-    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
-    assert recorded_graphs() == 7
 
 
 def test_steps_that_get_quicker_for_long_are_not_measured_on_the_way(tmp_path):

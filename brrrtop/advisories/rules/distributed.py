@@ -73,7 +73,6 @@ def tiny_collectives(context: Context) -> Finding | None:
 
 
 def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobSnapshot:
-    """The job with its advice and what-ifs."""
     row = peers_in_step(job)
     given = straggler(job)
     return replace(

@@ -55,6 +55,8 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
     more = "raise num_workers until the wait is gone, then look at the decoding itself"
     then = f"{context.loader_line}; {more}"
+    if waited is None:
+        then = f"make batches ahead of the step: in a thread, or in {context.loader_line}"
     if needed is not None:
         then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
     return finding(

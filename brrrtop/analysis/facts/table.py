@@ -286,7 +286,6 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return self.ceilings.clock_ratio(clock) if self.ceilings else 1.0
 
     def has(self, trait: int) -> Bool:
-        """Rows whose name states any of `trait`."""
         return np.asarray((self.traits & int(trait)) != 0)
 
     def is_role(self, *roles: int) -> Bool:

@@ -151,7 +151,6 @@ def measured(
 
 
 def summary(window: Window) -> CounterSamples | None:
-    """What was sampled in the window, and how much of it can be used."""
     samples = window.samples
     if samples is None or not len(samples):
         return None

@@ -59,7 +59,6 @@ def _row(
     whole: float,
     ceilings: Ceilings | None,
 ) -> KernelRow:
-    """The row of groups of one name and side, with their times and counts."""
     total = float(times.sum())
     shares = times / total if total else np.full(len(groups), 1 / len(groups))
     main = groups[int(np.argmax(times))]
@@ -99,7 +98,6 @@ def share_of_roof(group: Group) -> float | None:
 
 
 def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
-    """Why a group has no share of a roof, as a clause."""
     if group.family.kind == families.SPIN:
         return "it only waits"
     if group.side in _NO_ROOF:

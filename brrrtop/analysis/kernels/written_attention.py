@@ -30,8 +30,6 @@ _BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.
 
 
 class WrittenAttention(Struct, frozen=True, eq=False):
-    """Unfused attention of the window."""
-
     count: int
     """Softmax calls inside it, forward and backward."""
     rows: I8

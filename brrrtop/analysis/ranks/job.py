@@ -34,8 +34,6 @@ class RankInput(Struct, frozen=True, eq=False):
 
 
 class AlignedRanks(Struct, frozen=True, eq=False):
-    """What the ranks have in common."""
-
     inputs: Sequence[RankInput]
     windows: Sequence[Window]
     every: Sequence[Collectives]

@@ -133,7 +133,9 @@ def workers_needed(
         if workers_do(row, means) is not WorkersDo.COMPUTE:
             return None
         batch_ns = row.workers * ready.present_ns
-    return WorkersNeeded(math.ceil(batch_ns / ready.step_ns), round(batch_ns), round(ready.step_ns))
+    count = math.ceil(batch_ns / ready.step_ns)
+    count += -count % 2 ** max(0, count.bit_length() - 3)  # both times are known to a tenth at best
+    return WorkersNeeded(count, round(batch_ns), round(ready.step_ns))
 
 
 def _cores_each(means: Mapping[int, float]) -> float | None:

@@ -34,8 +34,6 @@ _RANK = re.compile("[0-9]{1,9}")
 
 @dataclass
 class Watched:
-    """One trainer, and what is known of it now."""
-
     process: Process
     labels: dict[str, str]
     job: tuple[str, ...] = ()

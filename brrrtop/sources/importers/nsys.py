@@ -114,7 +114,6 @@ class Database:
             )
 
     def _counted(self, rows: sqlite3.Cursor) -> Iterator[Any]:
-        """The rows, as many as the file has room for."""
         left = self._most_rows
         while batch := rows.fetchmany(10_000):
             left -= len(batch)

@@ -177,7 +177,6 @@ def _mark(
 
 
 def _place(frame: Frame, point: tuple[float, float]) -> tuple[int, int]:
-    """The nearest cell of the plot."""
     x = min(max(frame.x(point[0]), 0), frame.width - 1)
     return x, min(max(frame.y(point[1]), 0), frame.height - 1)
 

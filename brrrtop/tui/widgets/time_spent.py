@@ -91,7 +91,6 @@ class HistoryGraph(Pane):
 
 
 def axis_cell(label: str, palette: Palette) -> Text:
-    """What stands at the left of a line."""
     return palette.text(f"{label:>{AXIS - 1}}", "muted").append("▕", palette.style("rule"))
 
 

@@ -85,7 +85,6 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
 
 
 def confidence(snapshot: Snapshot, palette: Palette, width: int) -> Text:
-    """How sure, and what else it may be."""
     estimate = snapshot.estimate
     assert estimate is not None
     late = phrases.late_rank(snapshot) is not None

@@ -2,8 +2,8 @@
 the evaluation between two of them.
 
 With several optimizers (GAN, Muon beside Adam) one of them is *the* step: the one that comes most
-evenly; when it is gone (the next trial of a search, the next fold), whichever steps next. The others are
-marked as optimizer work.
+evenly in the beginning, or else a run would have steps of two kinds; when it is gone (the next trial of a
+search, the next fold), whichever steps next. The others are marked as optimizer work.
 """
 
 from __future__ import annotations
@@ -112,13 +112,16 @@ class Steps(Probe):
 
     def wake(self, now_ns: int) -> None:
         """Settle which optimizer is the step."""
-        rhythms = list(self._rhythms.values())
-        if self._primary is not None and len(rhythms) > 1:
-            best = min(rhythms, key=lambda rhythm: rhythm.unevenness(now_ns))
-            if best.unevenness(now_ns) < self._primary.unevenness(now_ns) / 2:
-                self._primary = best
-            elif self._primary.is_silent(now_ns):
-                self._primary = max(rhythms, key=lambda rhythm: rhythm.stamps[-1])
+        rhythms, primary = list(self._rhythms.values()), self._primary
+        if primary is None or len(rhythms) < 2:
+            return
+        silent = primary.is_silent(now_ns)
+        best = min(rhythms, key=lambda rhythm: rhythm.unevenness(now_ns))
+        settled = len(primary.stamps) == primary.stamps.maxlen and not silent
+        if not settled and best.unevenness(now_ns) < primary.unevenness(now_ns) / 2:
+            self._primary = best
+        elif silent:
+            self._primary = max(rhythms, key=lambda rhythm: rhythm.stamps[-1])
 
     @property
     def usual_ns(self) -> int:

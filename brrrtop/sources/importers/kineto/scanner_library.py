@@ -40,7 +40,6 @@ def scanner_library() -> ctypes.CDLL | None:
 
 
 def load_library(path: str | os.PathLike[str]) -> ctypes.CDLL:
-    """The library with the types of its functions."""
     library = ctypes.CDLL(os.fspath(path))
     pointer, number, size, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
     types: dict[str, tuple[Any, list[Any]]] = {

@@ -111,7 +111,6 @@ def _is_inside(head: bytes) -> bool:
 
 
 def take(collected: Collected, run: bytes) -> None:
-    """Adds the events of a run."""
     if collected.scan is not None and collected.scan(run):
         return
     events, odd = columns.decode_run(run)

@@ -65,8 +65,6 @@ THREES = ("grid", "block")
 
 
 class Event(Struct, gc=False):
-    """One entry of `traceEvents`."""
-
     ph: str
     cat: str
     name: str

@@ -62,7 +62,6 @@ class TraceSource(ABC):
         return self._frames is not None and self._next >= len(self._frames)
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames."""
         frames = self._all()
         while self._next < len(frames):
             frame = frames[self._next]
