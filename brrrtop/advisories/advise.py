@@ -136,31 +136,31 @@ def _comes_later(context: Context, row: WhatIf) -> bool:
     return best.edit in _FOR_DATA and best.saves >= MOSTLY_WAITING and row.saves < BESIDE_WAITING
 
 
-def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> Advisory | None:
+def _without_price(context: Context, rule: Rule, edits: dict[str, Advisory]) -> Advisory | None:
     """Advice of a rule that no edit stands for, or whose edits do not apply here."""
-    if one.is_gate or one.is_last or one.of_job or one.kind in edits:
+    if rule.is_gate or rule.is_last or rule.of_job or rule.kind in edits:
         return None
-    if not one.edits:
-        return _advisory(context, one, one.check(context))
-    for name in one.edits:
+    if not rule.edits:
+        return _advisory(context, rule, rule.check(context))
+    for name in rule.edits:
         row = context.price(name)
         if row is not None and context.estimate.cause in EDITS[name].empties:
-            return _bounded(context, one, row)
-    if not one.without_price or any(context.price(name) is not None for name in one.edits):
+            return _bounded(context, rule, row)
+    if not rule.without_price or any(context.price(name) is not None for name in rule.edits):
         return None
-    return _advisory(context, one, one.check(context, None))
+    return _advisory(context, rule, rule.check(context, None))
 
 
-def _bounded(context: Context, one: Rule, row: WhatIf) -> Advisory | None:
+def _bounded(context: Context, rule: Rule, row: WhatIf) -> Advisory | None:
     """Advice on what the verdict names though something else then sets the pace, by the most that it wins."""
-    finding = one.check(context, row)
+    finding = rule.check(context, row)
     if finding is None or row.saves_high < HEALTHY_GAIN or row.saves_low < -HEALTHY_GAIN * 2:
         return None
-    return _advisory(context, one, replace(finding, saves=row.saves_high, confidence=LEAST_SURE))
+    return _advisory(context, rule, replace(finding, saves=row.saves_high, confidence=LEAST_SURE))
 
 
 def _advisory(
-    context: Context, one: Rule, finding: Finding | None, row: WhatIf | None = None
+    context: Context, rule: Rule, finding: Finding | None, row: WhatIf | None = None
 ) -> Advisory | None:
     """The advisory, or None when its bound is not worth the edit."""
     if finding is None:
@@ -180,7 +180,7 @@ def _advisory(
     if row is not None and context.simulated and context.simulated.guess and row.edit in BY_RATES:
         risk += f"; the GPU's rates are {context.simulated.guess}"
     return Advisory(
-        kind=one.kind,
+        kind=rule.kind,
         says=f"{finding.message}{_rest(context, finding, row)}{risk}",
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),

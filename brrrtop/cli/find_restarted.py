@@ -66,9 +66,9 @@ class RestartedProcesses:
         since_s = self._since_s or 0.0
         return process.start_ticks / proc.TICKS_PER_S >= since_s and _cwd(process) == self._cwd
 
-    def _is_trainer(self, one: Candidate) -> bool:
-        same_rank = self._rank is None or one.rank is None or one.rank == self._rank
-        return not one.not_because and same_rank
+    def _is_trainer(self, candidate: Candidate) -> bool:
+        same_rank = self._rank is None or candidate.rank is None or candidate.rank == self._rank
+        return not candidate.not_because and same_rank
 
     def enter(self, pid: int) -> Controller:
         options = copy.copy(self._options)

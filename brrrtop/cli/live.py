@@ -293,13 +293,15 @@ class JobProcesses:
         ]
         return self.open(fresh)
 
-    def _open(self, one: Candidate) -> Member:
+    def _open(self, candidate: Candidate) -> Member:
         try:
-            attached = attach(one.pid, self._files)
+            attached = attach(candidate.pid, self._files)
         except CollectorError as fault:
-            return _unwatched(one.pid, one.rank, fault)
+            return _unwatched(candidate.pid, candidate.rank, fault)
         self._attached.append(attached)
-        return open_rank(attached.client, one.pid, one.rank, self._options, one.command)
+        return open_rank(
+            attached.client, candidate.pid, candidate.rank, self._options, candidate.command
+        )
 
     def leave(self) -> None:
         """Takes the agents out again, all at once."""

@@ -150,26 +150,26 @@ class Live(Driver):
             comparison=whole.comparison,
         )  # fmt: skip
 
-    def _advance_rank(self, one: Member, controller: Controller) -> Snapshot:
-        session = one.session
+    def _advance_rank(self, member: Member, controller: Controller) -> Snapshot:
+        session = member.session
         assert session is not None
         controller.poll()
         snapshot = session.advance(self.last_ns, self.last_ns)
         controller.requests.on_estimate(snapshot.estimate, session.timeline.shapes.learned_ns)
-        self.note_log(one)
+        self.note_log(member)
         return snapshot
 
-    def note_log(self, one: Member) -> None:
+    def note_log(self, member: Member) -> None:
         """Records lines of a rank's log that are new or were told anew."""
-        assert one.session is not None and one.controller is not None
-        lines = dict(one.session.log.lines)
-        fresh = {n: line for n, line in lines.items() if one.noted.get(n) != line}
+        assert member.session is not None and member.controller is not None
+        lines = dict(member.session.log.lines)
+        fresh = {n: line for n, line in lines.items() if member.noted.get(n) != line}
         if fresh:
-            one.noted = lines
-            tee = one.controller.source.tee
+            member.noted = lines
+            tee = member.controller.source.tee
             tee.add(Frame(Kind.STATUS, noted(fresh), self.last_ns))
-            if one.ended is not None:  # a recording closes with its end
-                tee.add(Frame(Kind.END, {"reason": one.ended}, self.last_ns))
+            if member.ended is not None:  # a recording closes with its end
+                tee.add(Frame(Kind.END, {"reason": member.ended}, self.last_ns))
 
     def pause(self) -> None:
         if self._frozen is None:
@@ -228,11 +228,11 @@ class Live(Driver):
             raise BrrrtopError("this source ends here")
         return self._succession.follow(self)
 
-    def enter(self, one: Member, controller: Controller) -> None:
+    def enter(self, member: Member, controller: Controller) -> None:
         """A rank's next trainer: its log, graph, silence and baseline go on."""
-        assert one.session is not None
-        one.session = one.session.succeeded_by(controller.source)
-        one.controller, one.noted, self._frozen = controller, {}, None
+        assert member.session is not None
+        member.session = member.session.succeeded_by(controller.source)
+        member.controller, member.noted, self._frozen = controller, {}, None
 
     def close(self) -> None:
         sources = [controller.source for _, controller in self.live]

@@ -118,9 +118,11 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
             f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
-        late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
-        also = f", {units.share(share.get(INPUT, 0.0))} of the time for data" if late else ""
-        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}{also}"
+        why = f"{_waits(cause, snapshot)}{_at(estimate, cause)}"
+        late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH
+        if late and cause in ("idle_launch", "idle_sync", "idle_host"):
+            why = f"{CAUSES[cause].names[0]}, {units.share(share.get(INPUT, 0.0))} of the time for data"
+        return f"GPU idle {units.share(idle)}: it {why}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 
 

@@ -257,16 +257,18 @@ def not_judged(snapshot: Snapshot) -> str:
     return f"not judged, it happens once: {'; '.join(parts)}" if parts else ""
 
 
-def _once(one: LeftOut) -> str:
-    length = units.duration(one.span.duration_ns)
-    if one.what is Once.HOLE:
+def _once(left_out: LeftOut) -> str:
+    length = units.duration(left_out.span.duration_ns)
+    if left_out.what is Once.HOLE:
         return f"one gap of {length}" + (
-            f" ({one.place or one.cause})" if one.place or one.cause else ""
+            f" ({left_out.place or left_out.cause})" if left_out.place or left_out.cause else ""
         )
-    if one.step is None:
+    if left_out.step is None:
         return f"start-up, the first {length}"
-    name = {Once.CHECKPOINT: "a checkpoint in ", Once.START_UP: "start-up in "}.get(one.what, "")
-    return f"{name}step {one.step}, which took {length}"
+    name = {Once.CHECKPOINT: "a checkpoint in ", Once.START_UP: "start-up in "}.get(
+        left_out.what, ""
+    )
+    return f"{name}step {left_out.step}, which took {length}"
 
 
 def unjudged(snapshot: Snapshot) -> str:

@@ -31,20 +31,20 @@ def averaged(steps: float | None) -> str:
     return f"mean of {count} step{'s' * (count != '1')}"
 
 
-def promise(one: PromiseResult) -> str:
-    won = "not measured" if one.won_share is None else units.share(one.won_share)
-    if one.won_share is not None and one.is_noise:
-        won = f"no change beyond noise ({units.within(one.won_share, one.noise_share)})"
-    elif one.won_share is not None and one.won_share < 0:
-        won = f"nothing: it costs {units.share(-one.won_share)}"
-    kept = one.kept_share
+def promise(result: PromiseResult) -> str:
+    won = "not measured" if result.won_share is None else units.share(result.won_share)
+    if result.won_share is not None and result.is_noise:
+        won = f"no change beyond noise ({units.within(result.won_share, result.noise_share)})"
+    elif result.won_share is not None and result.won_share < 0:
+        won = f"nothing: it costs {units.share(-result.won_share)}"
+    kept = result.kept_share
     tail = f", {units.share(kept)} of that" if kept is not None and kept > 0 else ""
     if kept is not None and kept > 1.1:
         tail = ", more than that: something else changed too"
-    promised = f"promised {units.share(one.promised_share)} at most"
-    if one.predicted:
-        promised = f"predicted {units.share(one.promised_share)}"
-    return f"{one.kind} {promised}; won: {won}{tail}"
+    promised = f"promised {units.share(result.promised_share)} at most"
+    if result.predicted:
+        promised = f"predicted {units.share(result.promised_share)}"
+    return f"{result.kind} {promised}; won: {won}{tail}"
 
 
 def promises(comparison: Comparison) -> tuple[str, ...]:

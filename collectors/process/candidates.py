@@ -266,17 +266,17 @@ def _closed(ranks: list[Candidate]) -> list[Candidate]:
     return closed[:missing]
 
 
-def job_key(one: Candidate) -> tuple[str, ...] | None:
+def job_key(candidate: Candidate) -> tuple[str, ...] | None:
     """What the ranks of one job have in common and those of others have not; None: it is no rank."""
-    if one.not_because or not _is_rank(one):
+    if candidate.not_because or not _is_rank(candidate):
         return None
-    return _rendezvous(one.process) or (str(one.job),)
+    return _rendezvous(candidate.process) or (str(candidate.job),)
 
 
-def _is_rank(one: Candidate) -> bool:
+def _is_rank(candidate: Candidate) -> bool:
     """By its environment, or spawned by multiprocessing."""
-    spawned = any(mark in " ".join(one.process.cmdline) for mark in SPAWNED)
-    return one.rank is not None or (one.world or 1) > 1 or spawned
+    spawned = any(mark in " ".join(candidate.process.cmdline) for mark in SPAWNED)
+    return candidate.rank is not None or (candidate.world or 1) > 1 or spawned
 
 
 def _rendezvous(process: Process) -> tuple[str, ...] | None:

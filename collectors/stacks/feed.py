@@ -44,7 +44,7 @@ _FIRST_NAME, _MOST_NAMES, _MOST_SIGNS = 1 << 16, 1 << 15, 4096
 _MOST_SOURCE, _MOST_FILES = 1 << 20, 64
 _LIBRARY = re.compile(
     r"<(frozen|string|shim)|.*/((site|dist)-packages|lib\d*/python3\.\d+)/"
-    r"|.*/agent/(fault_guard|probes/\w+)\.py$"
+    r"|.*/(collectors|brrrtop-[^/]+)/agent/"
     r"|.*/(?P<of>\w\w)/c(?P=of)\w{40,}\.py$",  # written by Inductor, named by a hash
     re.DOTALL,
 )

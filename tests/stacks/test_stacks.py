@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collectors.agent.control import Control
 from collectors.attach.users import NO_GROUP
 from collectors.process import process as processes
 from collectors.protocol.frames import MARK, Frame, Kind
@@ -244,3 +245,15 @@ def test_source_is_read_with_the_rights_of_the_trainer(kind):
                 Agent(feed, number, f"{path.parent.name}/theirs.py:3 <module>")
                 assert samples(feed, 0.6) == ({}, [])
                 assert feed.close(), "it does not hang"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_ours"),
+    [
+        (Control.end.__code__.co_filename, True),
+        ("/tmp/brrrtop-7-4711-9-ab/agent/entry.py", True),
+        ("/home/a/rl/agent/control.py", False),
+    ],
+)
+def test_code_of_the_agent_is_no_line_of_the_users(path, is_ours):
+    assert bool(feed._LIBRARY.match(path)) is is_ours

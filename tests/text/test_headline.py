@@ -42,4 +42,4 @@ def test_the_sentence_names_what_the_badge_says_though_another_part_is_larger() 
     estimate = replace(one.estimate, account=replace(account, idle_ns=idle_ns))
     assert "it waits for your DataLoader" in headline_text(replace(one, estimate=estimate))
     beside = headline_text(replace(one, estimate=replace(estimate, cause="launch")))
-    assert "to launch the next kernel, 42% of the time for data – " in beside
+    assert "it waits for launches, 42% of the time for data – " in beside

@@ -90,13 +90,13 @@ class Host:
             self._leave(one)
             output.say(f"brrrtop: process {pid} is not watched: {_reason(fault)}")
 
-    def join(self, one: Watched, rank: Member, key: tuple[str, ...] | None) -> None:
+    def join(self, watched: Watched, rank: Member, key: tuple[str, ...] | None) -> None:
         """Watches a rank beside the others of its job on this host; None: it is of none."""
         if key is None:
-            one.job = (rank.key,)
-            self.jobs[one.job] = Live([rank], now_ns=self.now_ns)
+            watched.job = (rank.key,)
+            self.jobs[watched.job] = Live([rank], now_ns=self.now_ns)
             return
-        one.job = key
+        watched.job = key
         if key in self.jobs:
             self._fresh[key].append(rank)
             return
@@ -139,11 +139,11 @@ class Host:
             self.jobs.pop(key)
             self._fresh.pop(key, None)
 
-    def _leave(self, one: Watched) -> None:
-        attached, one.attached = one.attached, None
-        one.left_s = time.monotonic()
-        if (job := self.jobs.get(one.job)) is not None:
-            job.lose(str(one.process.pid), "it ended")
+    def _leave(self, watched: Watched) -> None:
+        attached, watched.attached = watched.attached, None
+        watched.left_s = time.monotonic()
+        if (job := self.jobs.get(watched.job)) is not None:
+            job.lose(str(watched.process.pid), "it ended")
         if attached is not None:
             attached.leave()
 

@@ -47,11 +47,13 @@ def _say_refused(fault: CollectorError) -> None:
         output.say(f"  {fault.action}")
 
 
-def _counters(one: Candidate, options: Options) -> int:
+def _counters(candidate: Candidate, options: Options) -> int:
     """Watches the GPU of a trainer from outside."""
     live.refuse_taken_file(options)
-    successors = RestartedProcesses(one.process, options, agent=False)
-    return live.watch(live.open_live(None, one.pid, options, one.command), options, successors)
+    successors = RestartedProcesses(candidate.process, options, agent=False)
+    return live.watch(
+        live.open_live(None, candidate.pid, options, candidate.command), options, successors
+    )
 
 
 def compute_pids() -> set[int]:
@@ -111,11 +113,11 @@ _INSTEAD = (
 )
 
 
-def line_of(one: Candidate) -> str:
-    rank = "" if one.rank is None else f"rank {one.rank} "
-    where = "GPU" if one.on_gpu else "no GPU yet"
+def line_of(candidate: Candidate) -> str:
+    rank = "" if candidate.rank is None else f"rank {candidate.rank} "
+    where = "GPU" if candidate.on_gpu else "no GPU yet"
     width = max(LIST_WIDTH, shutil.get_terminal_size().columns - 6)
-    return f"{one.pid:>8}  {where:<10}  {rank}{short_name(one.command)}"[:width]
+    return f"{candidate.pid:>8}  {where:<10}  {rank}{short_name(candidate.command)}"[:width]
 
 
 def _picked(trainers: Sequence[Candidate]) -> Candidate:
@@ -141,15 +143,17 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _open(one: Candidate, options: Options) -> int:
-    output.say(f"found {' '.join(line_of(one).split())}")
+def _open(candidate: Candidate, options: Options) -> int:
+    output.say(f"found {' '.join(line_of(candidate).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"
     if options.yes or (asking and output.confirm(question)):
         try:
-            return attach.watch_job(one.process, ranks_of(one.pid), options)
+            return attach.watch_job(candidate.process, ranks_of(candidate.pid), options)
         except CollectorError as fault:
             _say_refused(fault)
     elif not asking:
-        output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
-    return _counters(one, options)
+        output.say(
+            f"the GPU's counters only; for kernels and causes: `brrrtop attach {candidate.pid}`"
+        )
+    return _counters(candidate, options)

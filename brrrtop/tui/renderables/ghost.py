@@ -84,17 +84,17 @@ def drawable(picture: StepPicture, lap: Race | None) -> Race | None:
     return lap
 
 
-def ghost_lap(one: Race, palette: Palette, width: int, passed_s: float) -> list[Text]:
+def ghost_lap(race: Race, palette: Palette, width: int, passed_s: float) -> list[Text]:
     """Both lanes as they are so long after the race began to be shown: a lane is one of your steps."""
     room = max(8, width - NAME - 14)
-    lap_s = max(SLOWEST_S, one.step_ns / 1e9)
-    slowed = lap_s / (one.step_ns / 1e9)
+    lap_s = max(SLOWEST_S, race.step_ns / 1e9)
+    slowed = lap_s / (race.step_ns / 1e9)
     part = (passed_s % lap_s) / lap_s if passed_s else 1.0
-    note = one.words + (f", drawn {units.figure(slowed)}× slower" if slowed > 1.5 else "")
-    lines = [rule(f"ghost lap: {one.edit}", note, palette, width)]
-    for name, ns, hue in (("you", one.step_ns, "text"), ("ghost", one.ghost_ns, "good")):
+    note = race.words + (f", drawn {units.figure(slowed)}× slower" if slowed > 1.5 else "")
+    lines = [rule(f"ghost lap: {race.edit}", note, palette, width)]
+    for name, ns, hue in (("you", race.step_ns, "text"), ("ghost", race.ghost_ns, "good")):
         text = palette.text(f"{name:<{NAME}}", "muted")
-        text.append_text(_lane(part, ns / one.step_ns, room, hue, palette))
+        text.append_text(_lane(part, ns / race.step_ns, room, hue, palette))
         lines.append(text.append(f"{units.duration(ns):>9}/step", palette.style("muted")))
     return lines
 
@@ -111,11 +111,11 @@ def _lane(part: float, lap: float, room: int, hue: str, palette: Palette) -> Tex
     return text.append(rest * (room - reached), palette.style("rule"))
 
 
-def ghost_line(one: Race, palette: Palette, width: int, lead: int, span_ns: int) -> Text:
+def ghost_line(race: Race, palette: Palette, width: int, lead: int, span_ns: int) -> Text:
     """The same in a line below the picture of a step, on its scale; named inside where it is long."""
     room = max(1, width - lead)
-    cells = max(1, min(room, round(room * one.ghost_ns / span_ns)))
-    label = f" {units.duration(one.ghost_ns)} {one.with_what} "
+    cells = max(1, min(room, round(room * race.ghost_ns / span_ns)))
+    label = f" {units.duration(race.ghost_ns)} {race.with_what} "
     text = palette.text(f"{'ghost':<{lead}}", "muted")
     lane = ("#" if palette.ascii else "━") * cells
     if cells + len(label) <= room:

@@ -1,15 +1,57 @@
-"""Works around limits of cupti-python: its memory, calls that CUPTI wants paired.
+"""Works around limits of cupti-python: which libcupti it loads, its memory, calls that CUPTI wants paired.
 
-It patches version 13.4; a version that is built otherwise is left as it is.
+A Python that has torch as well has torch's libcupti too, often an older one, and cupti-python takes
+whichever it finds first: CUPTI 13.0 then answers calls of a 13.4 binding with INVALID_PARAMETER.
+A library that is loaded already is taken before any other, so the right one is loaded first.
+
+The rest patches version 13.4; a version that is built otherwise is left as it is.
 """
 
+import ctypes
+import os
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+BINDING, LIBRARY = "cupti-python", "nvidia-cuda-cupti"
+_FILE = re.compile(r"libcupti\.so(?:\.\d+)*$")
+_NUMBER = re.compile(r"\d+")
+
+
 _KEPT_IMAGES = 256
 """Some KiB each, one a configuration."""
+
+
+def sampling_module() -> Any:
+    """`cupti.pm_sampling`, with the library that belongs to it."""
+    load_cupti()
+    return import_module("cupti.pm_sampling")
+
+
+def load_cupti(search: Sequence[str] | None = None) -> Path | None:
+    """Loads the best libcupti of the installed packages, for all to see.
+
+    Args:
+        search: Folders as in `sys.path`; None: `sys.path`.
+
+    Returns:
+        The file that was loaded; None where there is none that loads, and cupti-python looks for
+        one by its own rules.
+    """
+    try:
+        files = candidates(search)
+    except Exception:  # noqa: BLE001 - broken metadata of any package must not cost the counters
+        return None
+    for file in files:
+        try:
+            ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
+        except OSError:
+            continue
+        return file
+    return None
 
 
 def loaded_cupti() -> list[str]:
@@ -19,6 +61,40 @@ def loaded_cupti() -> list[str]:
         return []
     paths = {line.split(maxsplit=5)[5] for line in lines if "/libcupti.so" in line}
     return sorted(paths)
+
+
+def candidates(search: Sequence[str] | None = None) -> list[Path]:
+    """Files of installed libcupti packages: first those that fit the binding, then the others; among
+    equals by `search`.
+
+    Another major version has another soname and would be loaded beside the binding's.
+    """
+    binding = _installed_packages(BINDING, search)
+    wanted = _version(binding[0].version)[:2] if binding else ()
+    files: dict[Path, bool] = {}
+    for package in _installed_packages(LIBRARY, search):
+        version = _version(package.version)
+        fits = version[:1] == wanted[:1] and version[:2] >= wanted
+        for file in _files(package):
+            files.setdefault(file, fits)
+    return sorted(files, key=lambda file: not files[file])
+
+
+def _installed_packages(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:
+    if search is None:
+        return list(metadata.distributions(name=name))
+    return list(metadata.distributions(name=name, path=list(search)))
+
+
+def _files(distribution: metadata.Distribution) -> list[Path]:
+    paths = [file for file in distribution.files or () if _FILE.fullmatch(file.name)]
+    located = [Path(str(distribution.locate_file(file))).absolute() for file in paths]
+    return [path for path in located if path.is_file()]
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    """Leading numbers of a version; empty where there is none."""
+    return tuple(int(part) for part in _NUMBER.findall(text or ""))
 
 
 def prepare(sampling: Any) -> None:

@@ -12,13 +12,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectors.gpu.counters.cupti_python import sentence
+from collectors.gpu.counters.cupti_python import sampling_module, sentence
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters
 from collectors.gpu.devices import bare_uuid, cuda_ordinals
 from collectors.gpu.feed import SamplerThread
@@ -161,7 +160,7 @@ class CounterThread(SamplerThread):
             self._close(devices)
 
     def _open(self, devices: dict[str, DeviceCounters]) -> None:
-        sampling = self._sampling or import_module("cupti.pm_sampling")
+        sampling = self._sampling or sampling_module()
         ordinals = self._ordinals()
         for uuid in self._numbers:
             if uuid not in ordinals:
