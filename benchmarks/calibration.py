@@ -192,16 +192,16 @@ made; later a program's start lost its verdict, of which eight here were wrong a
 
 ## Traces that were read after the rule was made
 
-{later_count} more, that nobody here had opened before; the label, again, was given with the report at hand. One rule followed them:
+{later_count} more, not opened here before; the label, again, was given with the report at hand. One rule followed them:
 a verdict of fewer than eight kernels and copies is called half sure at most, and was none before.
 
 {later}
 {later_wrong}
 
-## Traces that nobody had opened, as first read
+## Traces not opened before, as first read
 
 Two batches (2026-11-27), each read beside the raw events by a script of its own: busy time, gaps and what the host did in them,
-kernels, copies, steps. The first 31 as the tree was; 20 more after what they showed was mended. No verdict where a file
+kernels, copies, steps. The first 31 as the tree was; 20 more after fixing what they showed. No verdict where a file
 holds a program's start alone is right, and `UNKNOWN` where nothing in the file tells. *In part*: a start called by its
 largest bucket, half sure; a wait before the first kernel that the report does not tell; copies of 58 % called unknown.
 

@@ -27,7 +27,8 @@ YOUNG_NS, FEW_STEPS = 3_000_000_000, 8
 
 def whole_run(result: Estimate) -> Run:
     """The run of a file in which everything was traced: one phase, the window."""
-    account, steps = result.account, result.steps
+    account, steps, mean_ns = result.account, result.steps, result.mean_step_ns
+    step_ns = round(mean_ns) if mean_ns else None
     kernels_ns = account.busy_ns - account.exposed_copy_ns
     phase = Phase(
         kind=PhaseKind.TRAIN if steps.count else PhaseKind.OTHER,
@@ -37,7 +38,7 @@ def whole_run(result: Estimate) -> Run:
         count=1,
         longest_ns=account.duration_ns,
         steps=steps.count or 0,
-        step_ns=steps.step_ns,
+        step_ns=step_ns,
         waits_ns=account.idle_ns["input"],
         active=None,
         traced_ns=account.duration_ns,
@@ -52,11 +53,11 @@ def whole_run(result: Estimate) -> Run:
         phases=(phase,),
         witness=Witness(
             active_account=kernels_ns / account.duration_ns if account.duration_ns else None,
-            step_ns_traced=result.mean_step_ns,
+            step_ns_traced=mean_ns,
         ),
         traced_ns=account.duration_ns,
         steps=steps.count or 0,
-        step_ns=steps.step_ns,
+        step_ns=step_ns,
         batch=result.batch,
     )
 

@@ -243,13 +243,19 @@ def steps_judged(estimate: Estimate) -> str:
     return f"{count} step{'s' * (count != 1)}" if count else ""
 
 
+UNEVEN = 1.5
+"""Times the median step that a mean is, from which the median alone is no account of the steps."""
+
+
 def coverage(estimate: Estimate) -> str:
     """`20.8 s watched, 81 steps of 138 ms, 6 of them traced`; of a file that was traced whole `… judged`."""
     run, steps = estimate.run, estimate.steps
     if run is None or estimate.traced_ns is None:
         text = f"{units.duration(estimate.account.duration_ns)} judged"
         if steps.count:
-            which = " of" if steps.count == 1 else ", median"
+            which, mean_ns = " of" if steps.count == 1 else ", median", estimate.mean_step_ns or 0
+            if mean_ns > UNEVEN * (steps.step_ns or mean_ns):
+                which = f" of {units.duration(mean_ns)} in the mean, median"
             text += f", {steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         return text
     text = f"{units.duration(run.duration_ns)} watched"

@@ -156,9 +156,10 @@ def _updates_twice(analysis: Analysis) -> bool:
 
 def _differences(analysis: Analysis) -> Risk | None:
     """Whether whole steps of the window differ in their kernels, or in what these work on."""
-    window = analysis.facts.window
+    window, launched = analysis.facts.window, analysis.facts.call_rows >= 0
+    launched |= not launched.any()  # what was launched before the trace is of an earlier step
     steps = whole_steps(analysis.facts)[-MOST_STEPS:]
-    rows = [_model_rows(window, step) for step in steps]
+    rows = [_model_rows(window, step[launched[step]]) for step in steps]
     acts = window.activities
     count = len(window.names)
     launches = np.array([np.bincount(acts.name_ids[r], minlength=count) for r in rows], np.float64)

@@ -112,11 +112,14 @@ def a_fused_update_beside_gradient_norms(s: Scene) -> None:
 
 
 @silent("fused-optimizer")
-def an_update_over_lists(s: Scene) -> None:
-    small(s, 100)
-    s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
-    for _ in range(12):
-        s.kernel(FOREACH, 20.0, late=10.0)
+def an_update_over_lists() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
+        for _ in range(12):
+            s.kernel(FOREACH, 20.0, late=10.0)
+
+    return looped(body)
 
 
 def updated_by_lists(kind: str, long_us: float) -> Scene:

@@ -243,6 +243,13 @@ def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(u
     assert a.idle_ns[cause] >= 5_970_000
 
 
+def test_an_op_that_takes_60_ms_to_its_launch_sets_something_up():
+    kernels = [K(0, 10_000, corr=1), K(60_000_000, 60_010_000, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(59_990_000, 59_995_000, 2)]
+    op = M(20_000, 60_100_000, MarkClass.OP, "aten::_cudnn_attention_forward")
+    assert booked(window(kernels, calls, [op])).idle_ns["host"] > 59_000_000
+
+
 @pytest.mark.parametrize(("took_us", "waited"), [(3, False), (19, False), (25, True)])
 @pytest.mark.parametrize("name", [H2D, D2H, "Memcpy HtoD (Host -> Device)"])
 def test_a_copy_call_that_returns_in_microseconds_waited_for_nothing(took_us, waited, name):

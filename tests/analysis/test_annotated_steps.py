@@ -8,6 +8,7 @@ from brrrtop.analysis.facts.ranges import phase_of
 from brrrtop.analysis.facts.steps import find_steps, whole_steps
 from brrrtop.model.estimate import Side, Steps
 from brrrtop.model.tables import Span, Window
+from brrrtop.text.phrases import coverage
 from collectors.vocabulary import MarkClass
 from tests.analysis.build import ADD, GEMM, C, K, M, window
 from tests.analysis.test_steady_part import Trace
@@ -250,3 +251,16 @@ def test_without_whole_steps_all_that_was_traced_is_judged(w):
 def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps():
     judged = estimate(replace(run(), observed=())).estimate
     assert not judged.steps.spans
+
+
+def test_steps_that_waited_once_are_told_by_their_mean_too():
+    """Of a slow loader: the first step's wait is before its first kernel, and part of it all the same."""
+    ms = 1_000_000
+    begun = [(0, 1500), (1500, 1515), (1515, 1530)]
+    marks = [M(a * ms, b * ms, MarkClass.STEP, f"ProfilerStep#{a}") for a, b in begun]
+    kernels = [K(at * ms, (at + 5) * ms, corr=at) for at in (1490, 1505, 1520)]
+    calls = [C(at * ms - 9_000, at * ms - 5_000, at) for at in (1490, 1505, 1520)]
+    result = estimate(window(kernels, calls, marks, span=(0, 1530 * ms))).estimate
+    assert (result.steps.count, result.steps.step_ns) == (3, 15 * ms)
+    assert result.mean_step_ns == pytest.approx(509 * ms, rel=0.01)
+    assert "3 steps of 508 ms in the mean, median 15.0 ms" in coverage(result)

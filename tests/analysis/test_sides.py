@@ -175,6 +175,16 @@ def test_only_launch_scale_work_is_underfilled(blocks, duration_ns, side):
     assert judged(norm, blocks, duration_ns, 512).side is side
 
 
+@pytest.mark.parametrize(
+    ("blocks", "duration_ns", "side"),
+    [(128, 14_300, Side.MEMORY), (128, 3_000, Side.UNDERFILLED), (16, 9_000, Side.UNDERFILLED)],
+)
+def test_a_product_of_few_rows_reads_its_weights_in_a_few_microseconds(blocks, duration_ns, side):
+    """Decoding in a CUDA graph on an H100: 33 MB of weights in 14 us, by a block an SM."""
+    name = "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_bias_TNT"
+    assert judged(name, blocks, duration_ns).side is side
+
+
 def test_a_short_kernel_near_a_roof_is_a_busy_gpu():
     n = 1 << 24
     name = "triton_poi_fused_add_0"

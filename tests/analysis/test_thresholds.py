@@ -251,6 +251,11 @@ SCENES = {
     "lengths of steps differ by 15%": updates(20, 23, 20, 17),
     "lengths of steps differ by 7%": updates(100, 107, 100, 93, steps=4),
     "three optimizers": updates(30, 6, 3),
+    "an op that takes 60 ms to its launch": window(
+        [K(0, 10 * US, corr=1), K(60 * MS, 60 * MS + 10 * US, corr=2)],
+        [C(-9 * US, -5 * US, 1), C(60 * MS - 10 * US, 60 * MS - 5 * US, 2)],
+        [M(20 * US, 60 * MS + 90 * US, MarkClass.OP, "aten::sdpa")],
+    ),
     "eight optimizers": updates(30, 6, 3, 6, 12, 24, 3, 2),
     "loading 15%": loading(1_500),
     "loading 30%": loading(3_000),

@@ -134,6 +134,22 @@ def test_kernels_that_ran_once_do_not_hide_the_period():
     assert (result.source, result.step_ns) == ("period", 2000)
 
 
+def test_launches_of_a_cuda_graph_are_the_steps_and_not_its_layers():
+    kernels = [
+        K(i * 20 + i // 48, i * 20 + 10, (GEMM, ADD)[i % 2], 1 + i // 48) for i in range(192)
+    ]
+    calls = [C(i * 960 - 9, i * 960 - 5, i + 1, CallClass.GRAPH_LAUNCH) for i in range(4)]
+    result = steps.find_steps(facts_of(window(kernels, calls)))
+    assert (result.source, result.count, result.step_ns) == ("period", 3, 961)
+
+
+def test_time_steps_of_a_file_with_one_update_are_no_training_steps():
+    kernels = [K(i * 20, i * 20 + 10, (GEMM, ADD)[i % 2]) for i in range(96)]
+    update = M(1800, 1900, MarkClass.OPTIMIZER, "Optimizer.step#Adam.step")
+    assert steps.find_steps(facts_of(window(kernels))).count == 47
+    assert steps.find_steps(facts_of(window(kernels, marks=[update]))).count is None
+
+
 @pytest.mark.parametrize(
     ("before", "after", "counted"),
     [(["patches", "cat"], ["norm", "head"], None), (["k6", "k7"], ["k0", "k1"], 11)],

@@ -178,3 +178,14 @@ def test_a_risk_lowers_the_range_and_never_the_row_without_one():
     assert (risky.saves, risky.saves_low, risky.saves_high) == (0.0, -0.4, 0.5)
     assert risky.present_ns == pytest.approx(row.present_ns)
     assert risky.unprofiled is not None and risky.unprofiled.saves == 0.0
+
+
+def test_what_was_launched_before_the_trace_makes_its_first_step_no_other_kind():
+    """A profiler that begins while the device works through what the steps before it launched."""
+    judged = steps(*map(layers, (12, 12, 24, 12, 12))).judged()
+    assert risks._differences(judged) is Risk.KERNELS_DIFFER
+    longest = max(risks.whole_steps(judged.facts), key=len)
+    rows = judged.facts.call_rows.copy()
+    rows[longest[: len(longest) // 2]] = -1
+    facts = judged.facts.of(judged.facts.window, rows)
+    assert risks._differences(replace(judged, facts=facts)) is None

@@ -42,7 +42,12 @@ DOUBLE = 0.02
 def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
     seen, line = context.facts, 'torch.set_float32_matmul_precision("high")'
     slow = products = seen.has(Trait.SIMT) & ~seen.is_role(Role.CONV)
-    if row.edit == "bf16":
+    if row.edit == "tf32" and context.spent(seen.has(Trait.SIMT) & ~products) > context.spent(
+        products
+    ):
+        # Convolutions have TF32 unless somebody took it away.
+        slow, line = seen.has(Trait.SIMT), f"torch.backends.cudnn.allow_tf32 = True; {line}"
+    elif row.edit == "bf16":
         if not _on_cuda_cores(context):
             return None
         slow, line = seen.has(Trait.SIMT), _AUTOCAST

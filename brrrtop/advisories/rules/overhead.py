@@ -67,10 +67,9 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
     )  # fmt: skip
 
 
-def compile_line(context: Context) -> str:
+def compile_line(context: Context, line: str = "model = torch.compile(model)") -> str:
     """What to write, after the waits that would break the graph."""
     waits = context.a_step(context.syncs.count) if context.syncs else 0.0
-    line = "model = torch.compile(model)"
     if waits >= WAITS_FIRST:
         return f"remove the waits first, each breaks the graph; then {line}"
     return line
@@ -124,7 +123,7 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
         context.partly_compiled or _compile_is_worth_it(context)
     ):
         return None
-    return _launching(context, context.with_line(row).line)
+    return _launching(context, compile_line(context, context.with_line(row).line))
 
 
 def _launching(context: Context, line: str, first: str = "") -> Finding:

@@ -31,6 +31,8 @@ BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000
 """Python between two launches of a training step takes tens of microseconds; a longer stretch
 outside any op is the host being elsewhere."""
+SET_UP_NS = 50_000_000
+"""No op takes so long to its launch: it looks for an algorithm, or sets a library up."""
 REFILL_NS = 3_000_000
 """Python and the first launches after a wait take a millisecond or two; who launches nothing for
 longer is away. Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read
@@ -261,7 +263,7 @@ def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
     dispatch = Cover(*marks.take(~on_host).union(MarkClass.OP, MarkClass.OPTIMIZER)).between(
         starts, ends
     )
-    away = np.maximum(rest - dispatch, 0)
+    away = np.maximum(rest - np.where(dispatch < SET_UP_NS, dispatch, 0), 0)
     return np.where(away > DISPATCH_NS, away, 0)
 
 

@@ -39,6 +39,8 @@ _LEAST_OF_ALL = 0.5
 """Of all kernels, and of the time, that the steps of a period take: else most of it is something else."""
 _AHEAD = 0.9
 """A host whose marks are closer than this many median steps was ahead of the GPU."""
+_UNEVEN = 1.5
+"""Times the time from the first kernel on that the ranges of evenly waiting steps are."""
 _RAN = 0.9
 """A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
 ENOUGH = 0.5
@@ -164,6 +166,10 @@ def _from_ranges(ranges: HostSteps, facts: Facts) -> Steps:
     durations = np.array([s.duration_ns for s in spans], np.int64)
     if len(rows) > 1 and ends[-1] - starts[0] >= durations.sum():
         # The host sets the pace: as long as its own ranges.
+        if (
+            ends[-1] - starts[0] > _UNEVEN * durations.sum()
+        ):  # most was waited before the first kernel
+            spans[0] = Span(min(int(starts[0]), spans[0].t0_ns), spans[0].t1_ns)
         durations = np.append(np.diff(starts), ends[-1] - starts[-1])
     return Steps(
         count=len(rows),
@@ -253,8 +259,11 @@ def _from_period(facts: Facts) -> Steps:
     """
     window, activities = facts.window, facts.window.activities
     rows = np.flatnonzero(facts.kernels)
-    if len(rows) < _LEAST_KERNELS:
+    one_update = (window.marks.classes == MarkClass.OPTIMIZER).sum() == 1
+    if len(rows) < _LEAST_KERNELS or one_update:
         return Steps()
+    if (steps := _from_graphs(facts, rows)).count:
+        return steps
     key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
     _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
     often = np.flatnonzero(counts >= _LEAST_STARTS)
@@ -279,6 +288,18 @@ def _from_period(facts: Facts) -> Steps:
         step_ns, sure = int(np.median(np.diff(times))), round(match * regular * 0.9, 3)
         return Steps(len(gaps), step_ns, "period", sure, spans_of(times[:-1], times[1:]))
     return Steps()
+
+
+def _from_graphs(facts: Facts, kernels: I8) -> Steps:
+    """Launches of one CUDA graph, which most kernels are nodes of: its layers are no steps."""
+    at = facts.call_rows[kernels]
+    is_node = picked(facts.window.calls.classes, at, -1) == CallClass.GRAPH_LAUNCH
+    _, first, nodes = np.unique(at[is_node], return_index=True, return_counts=True)
+    if len(first) < _LEAST_STARTS or is_node.mean() < _MATCH_SHARE or nodes.min() < nodes.max():
+        return Steps()
+    times = np.sort(facts.window.activities.starts_ns[kernels[is_node][first]])
+    spans = spans_of(times[:-1], times[1:])
+    return Steps(len(spans), int(np.median(np.diff(times))), "period", 0.9, spans)
 
 
 def _stands_between(sequence: I8, at: I8, period: int) -> bool:

@@ -101,7 +101,10 @@ class Classifier:
         if family.kind == families.SPIN:
             return Bound(Side.UNDERFILLED, 1.0)
         by_dram = None if self._is_cached(group.size_bytes) else group.memory_share_of_roof
-        if roofline.is_launch_scale(mean_ns, group.waves, group.compute_share_of_roof, by_dram):
+        thin = family.name == "gemm-skinny" and group.fills >= roofline.HALF_THE_SMS
+        if not (thin and mean_ns >= roofline.READS_NS) and roofline.is_launch_scale(
+            mean_ns, group.waves, group.compute_share_of_roof, by_dram
+        ):
             return Bound(Side.UNDERFILLED, roofline.BY_GRID)
         few = roofline.FEW_BLOCKS if family is not families.OTHER else roofline.HALF_THE_SMS
         if group.fills < few and group.level < BYTES:

@@ -47,6 +47,8 @@ SHORT_UNPLACED = 0.5
 LAUNCH_SCALE_NS = 20_000
 """Longer work is no matter of launches, however few its blocks are."""
 FEW_BLOCKS, HALF_THE_SMS = 0.125, 0.5
+READS_NS = 5_000
+"""A product with few rows that takes longer on most SMs reads its weights: it is not too small a kernel."""
 """Of the SMs: with a block on fewer of them, and only its name known, the other SMs are what a kernel lacks,
 however long it runs; the second where its name says nothing."""
 BUSY = 0.60
