@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.estimate import Estimate, KernelRow, Roofs, Side
+from brrrtop.model.estimate import Estimate, KernelRow, Roofs
 from brrrtop.model.snapshot import Event, Snapshot, SourceInfo
 from brrrtop.text import phrases
 
 if TYPE_CHECKING:
     from brrrtop.model.ranks import RankRow
 
-
-SIDES: Mapping[Side, str] = MappingProxyType(
-    {
-        Side.COMPUTE: "compute side of the roof",
-        Side.MEMORY: "memory side of the roof",
-        Side.UNDERFILLED: "does not fill the GPU",
-        Side.COMM: "collective between GPUs",
-        Side.COPY: "copy",
-        Side.UNKNOWN: "side not known",
-    }
-)
 
 EVIDENCE: Mapping[str, str] = MappingProxyType(
     {

@@ -102,7 +102,7 @@ ANYWHERE = tour(
             ("3", "most worth taking first"), ("a", "most worth taking first"),
             ("4", "newest first"), ("l", "newest first"), ("5", "── before and after"),
             ("b", "── before and after"), ("6", "each edit simulated"), ("w", "each edit simulated"),
-            ("p", "the step before and after an edit"), ("C", "your code: share of"),
+            ("p", "0 all of it"), ("C", "your code: share of"),
             ("T", "── ops, modules and memory"), ("L", "Where the loop makes the batches"),
         )
         for step in (("BrrrtopApp", key, shows(words)), ("-", "1", MAIN))
@@ -210,7 +210,7 @@ VIEWS = tour(
 )  # fmt: skip
 STEP = tour(
     "one step",
-    ("-", "p", shows("the step before and after an edit")),
+    ("-", "p", shows("0 all of it")),
     ("-", "right", shows(" of the step")),
     ("StepPane", "right", grows(CURSOR)),
     ("StepPane", "left", shrinks(CURSOR)),

@@ -126,16 +126,6 @@ async def test_the_picture_stands_still_while_it_is_read_and_follows_again() -> 
         assert pane(screen).picture is screen.app.snapshot.picture
 
 
-async def test_the_step_after_an_edit_is_beside_the_step_before() -> None:
-    async with shown(snapshots.snapshot()) as screen:
-        text = await screen.press("p")
-    assert "the step before and after an edit" in text
-    best = snapshots.WHATIF[0]
-    line = next(line for line in text.splitlines() if line.startswith(best.edit))
-    now = next(line for line in text.splitlines() if line.startswith("now ") and "━" in line)
-    assert 0 < line.count("━") < now.count("━")
-
-
 async def test_without_activity_there_is_no_picture_and_keys_do_nothing() -> None:
     async with shown(snapshots.waiting()) as screen:
         text = await screen.press("p", "g", "right", "plus", "shift+left", "0", "f")

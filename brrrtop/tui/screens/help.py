@@ -41,8 +41,6 @@ REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
 )
 
 TERMS: tuple[tuple[str, str], ...] = (
-    ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
-     "traffic: idle, underfilled, exposed collectives and copies"),
     ("bound", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
      "Memory: what moves elements, however slowly, and products below the ridge"),
     ("history", "where the time went: live a second a column, newest at the right; a file fills the width. "
@@ -58,7 +56,6 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("MFU", "of all steps: the FLOPs that the kernels did over the peak of their "
      "precision, left out where the FLOPs are not known"),
     ("GPU active", "the part of the run in which a kernel ran; i has it beside the GPU's own counter"),
-    ("account", "every nanosecond of the run booked exactly once; the buckets add up to it"),
     ("unknown", "unclassified kernels, and spans whose records were lost; never folded into "
      "another bucket"),
     ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
@@ -78,12 +75,6 @@ TERMS: tuple[tuple[str, str], ...] = (
      "GPU waited for them"),
     ("rho", "share of the kernel time launched at least 10 µs before it started: the most that faster "
      "kernels can touch"),
-    ("slowest (i)", "the slowest traced step against the median one"),
-    ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
-     "period of the kernel sequence"),
-    ("per step, mean", "of before and after: all the time judged over the steps in it. Elsewhere the "
-     "length of a step is the median one, which no slow step moves"),
-    ("warming up", "the first three steps, or a compile ran: shown, never judged"),
     ("SM, tensor, DRAM", "what the GPU itself counts, whoever uses it: share of time in which an SM "
      "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
     ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
@@ -95,7 +86,6 @@ TERMS: tuple[tuple[str, str], ...] = (
      "for what is between them"),
     ("◆", "in the roofline: all kernels with known rates together; dots are where it was before"),
     ("cost", "what watching adds to a step, measured in this run with tracing on and off"),
-    ("lost", "records that existed and did not arrive"),
     ("–", "not measured; a 0 is a measured 0"),
 )  # fmt: skip
 

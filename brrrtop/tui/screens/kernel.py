@@ -9,7 +9,7 @@ from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import SIDES, evidence, intensity, ridge, roof_of, sureness
+from brrrtop.tui.parts import evidence, intensity, ridge, roof_of, sureness
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
@@ -63,7 +63,7 @@ class KernelPane(Scrolled):
 def kernel_lines(
     kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
-    side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
+    side = f"{phrases.SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
     known = (

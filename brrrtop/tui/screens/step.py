@@ -17,17 +17,13 @@ from brrrtop.tui.renderables.line import rows as flowed
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.side import edit_bars
 from brrrtop.tui.widgets.time_spent import step_title
 
 CLOSEST_NS = 200
 """A picture is not zoomed in further than to this time a cell."""
-EDITS = 4
 MOST_GAPS = 6
 LEAST_LANES = 14
 """Lines that the picture has before gaps are listed below it."""
-EDITS_FROM = 20
-"""Height from which the step after an edit is shown too."""
 WORDS = {"annotation": "named range", "host": "CUDA call"}
 
 
@@ -80,12 +76,8 @@ class StepPane(Pane, can_focus=True):
         note = "stands still, f: follow" if self._kept is not None else ""
         if view != picture.span:
             note = f"{units.duration(view.duration_ns)} of it{', ' if note else ''}{note}"
-        edits = edit_bars(snapshot, palette, width, EDITS) if height >= EDITS_FROM else []
-        if edits:
-            heading = rule("the step before and after an edit", "w: all", palette, width)
-            edits = [Text(), heading, *edits]
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
-        below += [*self._legend(picture, width), *edits, Text()]
+        below += [*self._legend(picture, width), Text()]
         below += self._under_cursor(picture, width)
         lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = max(3, height - 1 - len(below))
