@@ -245,16 +245,17 @@ class Session:
         return made
 
     def _judge_new(self, span: Span | None) -> None:
-        """Judges the span where there is something new in it: of a short burst that goes on not every part
-        anew, but the first look."""
+        """Judges the span where there is something new in it: a short burst at the first look, and when all
+        of it has come: marks of its last steps come after its kernels."""
         self._learned |= self.timeline.learn() | self.timeline.take_new_samples()
         if span is None or not (self._learned or span.t1_ns > self._judged_to_ns):
             return
         traced = self.timeline.observed[-1] if self.timeline.observed else span
-        is_short = traced.duration_ns < PIECE_NS and traced.t0_ns < self._judged_to_ns
+        is_short, is_known = traced.duration_ns < PIECE_NS, traced.t0_ns < self._judged_to_ns
         goes_on = is_short and self._read_to_ns - traced.t1_ns < QUIET_NS
-        if self.analysis is None or not goes_on or self._is_over(self._read_to_ns):
-            self._learned = False
+        over = self._is_over(self._read_to_ns)
+        if self.analysis is None or over or not (goes_on and is_known):
+            self._learned = goes_on and not over
             self._judge(span)
 
     def _follow_run(self, now: int) -> None:

@@ -100,3 +100,14 @@ def test_a_run_that_grows_around_one_burst_prices_it_again_where_its_steps_chang
         assert before.facts is not after.facts or abs(moved) >= context.SAME_PACE
     now = {one.edit: one.saves for one in analyzed(YOUNG).whatif}
     assert {one.edit: one.saves for one in shown[-1].whatif} == pytest.approx(now, abs=0.015)
+
+
+def test_a_burst_is_judged_again_once_the_marks_of_its_steps_have_come():
+    with closing(open_source(str(DEMO.with_name("phases.brrr")))) as source:
+        session, begin_ns = Session(source), source.span.t0_ns
+        session.in_view = True
+        steps = []
+        for half_s in range(190, 206):
+            shown = session.advance(begin_ns + half_s * 500_000_000)
+            steps.append(shown.picture.step if shown.picture else None)
+        assert None in steps and steps[-1] is not None
