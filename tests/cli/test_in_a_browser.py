@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -108,7 +109,12 @@ def test_the_served_screen_takes_keys_downloads_and_asks_nobody_else(browser, tm
         press(browser, "S")
         watched.until(lambda: "Enter saves" in watched.shown)
 
+        attempts = count(1)
+
         def is_saved() -> bool:
+            if next(attempts) % 5 == 0:  # lost on a busy machine: a person would ask again
+                press(browser, "\ue00c", "S")
+                time.sleep(1.0)
             press(browser, "\ue007")  # Enter takes the name that it proposes, once it takes keys
             time.sleep(2.0)
             return any(tmp_path.glob("brrrtop-*.svg"))

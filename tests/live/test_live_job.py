@@ -262,7 +262,7 @@ def test_ranks_that_nobody_looks_at_follow_their_run_in_turns(monkeypatch):
 
 
 def test_ranks_are_compared_again_when_the_run_of_one_becomes_another(balanced, monkeypatch):
-    balanced.watch(8)
+    balanced.watch(9)
     judged: list[object] = []
     monkeypatch.setattr(driver, "job_of", lambda *given: judged.append(1) or job_of(*given))
     balanced.watch(0.5)
