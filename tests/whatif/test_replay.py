@@ -91,14 +91,14 @@ def test_an_edit_saves_the_same_by_each_burst_of_a_steady_run(name: str, edit: s
 
 @pytest.mark.parametrize("name", ["thread_queue", "sage_in_loop"])
 def test_the_burst_of_the_first_steps_is_priced_once_the_run_is_under_way(name: str) -> None:
-    """Also where nothing of the run moves meanwhile, and the next burst is far away."""
+    """At the latest: also where nothing of the run moves meanwhile, and the next burst is far away."""
     session = Session(open_source(RECORDINGS / "runs" / f"{name}.brrr"), keep_ns=None)
     span, early = session.source.span, []
     assert span is not None
     for part in range(1, 41):
         shown = session.advance(span.t0_ns + span.duration_ns * part // 40)
         if shown.run is not None and shown.run.traced_ns:
-            assert bool(shown.whatif) is shown.run.under_way
+            assert shown.whatif or not shown.run.under_way
             early.append(shown.run.under_way)
     assert early == sorted(early) and set(early) == {False, True}
 
