@@ -99,13 +99,13 @@ def test_what_goes_on_while_it_leaves_starts_no_second_reader():
 
 def test_stopped_from_outside_it_goes_on_where_it_was():
     with on_a_terminal(*DEMO) as one:
-        one.read_until(b"COMPUTE-BOUND")
+        one.read_until(b"healthy.brrr")
         os.kill(one.pid, signal.SIGSTOP)
         os.waitpid(one.pid, os.WUNTRACED)
         one.seen = b""
         os.kill(one.pid, signal.SIGCONT)
         one.read_until(SHOWN)
-        one.read_until(b"COMPUTE-BOUND")
+        one.read_until(b"healthy.brrr")
         one.type(b"q")
         one.read_until(LEAVES_THE_SCREEN)
         deadline = time.monotonic() + ENDS_S

@@ -310,15 +310,15 @@ async def test_keys_that_end_it(key: str, code: int) -> None:
 
 def test_keys_of_a_terminal_draw_it_anew_stop_it_and_go_on() -> None:
     with on_a_terminal("demo", "healthy", job=True) as screen:
-        screen.read_until(b"COMPUTE-BOUND")
+        screen.read_until(b"healthy.brrr")
         screen.answer(b" ", b"PAUSED")
         for key in (b"\x0c", b"\x12", b"\x1b[15~"):
-            screen.answer(key, b"COMPUTE-BOUND")
+            screen.answer(key, b"healthy.brrr")
         screen.answer(b"\x1a", LEAVES_THE_SCREEN)
         stopped = os.waitid(os.P_PID, screen.pid, os.WSTOPPED | os.WNOWAIT)
         assert stopped is not None and stopped.si_status in (signal.SIGSTOP, signal.SIGTSTP)
         screen.seen = b""
         os.kill(screen.pid, signal.SIGCONT)
-        screen.read_until(b"COMPUTE-BOUND")
+        screen.read_until(b"healthy.brrr")
         screen.type(b"q")
         assert screen.ended() == 0
