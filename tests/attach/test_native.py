@@ -167,7 +167,10 @@ def test_no_call_of_a_thread_ends_in_eintr_when_its_process_is_entered_through_i
             assert one.alive
         for _ in range(rounds):
             for chosen[0] in (wait.tid for wait in waits.values()):
-                attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
+                files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
+                attached = attach(
+                    one.pid, files, limit_s=90.0, handshake_s=60.0
+                )  # threads enough to be slow
                 assert [stop.tid for stop in attached.attempts[-1].stops] == chosen
                 assert attached.leave()
         time.sleep(1)
