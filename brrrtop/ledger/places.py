@@ -98,6 +98,8 @@ _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
 )
 _SAVES = re.compile(r"torch\.save\(|save_(state|checkpoint|model|pretrained)")
+MOST_SILENT = 3
+"""So many samples that no word speaks for go with one of a save."""
 _DRAWS = re.compile(r"\bmultinomial\(|\.sample\(")
 """What a model that only runs forward does with what it says, where it writes."""
 _ACTS = re.compile(r"\b\w*env\w*\.step\(|\.step\(\w*action")
@@ -203,7 +205,7 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
             silent = kind is PhaseKind.DATA and (runs_model or place.computes)
             words[PhaseKind.OTHER if silent else kind] += count
     others = words.pop(PhaseKind.OTHER, 0)
-    if 3 * words[PhaseKind.SAVING] < others:  # whoever plays does it by other lines as well
+    if MOST_SILENT * words[PhaseKind.SAVING] < others:  # whoever plays has other lines as well
         del words[PhaseKind.SAVING]
     if words:
         return words.most_common(1)[0][0]
@@ -283,7 +285,7 @@ def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
         if place.runs_model or place.learns:
             models.update(named)
         elif named and _MAKES_TENSORS.search(place.source):
-            making[named[-1]] += 1 << 30
+            making[named[-1]] += 1 << 30  # whatever else the function does
         elif named:
             making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count
     return frozenset(frame for frame, more in making.items() if more > 0 and frame not in models)

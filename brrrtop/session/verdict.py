@@ -11,7 +11,7 @@ from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables
-from brrrtop.model.run import Run
+from brrrtop.model.run import PhaseKind, Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
@@ -83,6 +83,8 @@ def _at_usual_pace(timeline: Timeline, sample: Analysis, run: Run | None) -> Ana
     slower: gains are then those of the report at any time."""
     steps, usual_ns = sample.estimate.steps, timeline.usual_step_ns()
     if run is None or not usual_ns or steps.source != "marks" or not steps.step_ns:
+        return sample
+    if sum(one.kind is PhaseKind.TRAIN for one in run.phases) > 1:  # whose usual step is it?
         return sample
     if abs(usual_ns / steps.step_ns - 1) >= OTHER_KIND:
         return sample

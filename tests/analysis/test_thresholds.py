@@ -323,6 +323,7 @@ NOT_REACHED = {
     "ledger.evidence": "FEW_STEPS MANY_BATCHES",
     "ledger.ledger": "HOOKED_NS",
     "ledger.phases": "PAUSE_NS OFTEN",
+    "ledger.places": "MOST_SILENT",
     "ledger.sums": "MISTIMED_NS",
     "ledger.verdict": "CONTRADICTION TINY_KERNEL_NS SOON_NS MOSTLY YOUNG_NS FEW_STEPS",
 }
