@@ -62,6 +62,7 @@ def advise(
     run: Run | None = None,
     sample: Analysis | None = None,
     priced: Context | None = None,
+    shown: tuple[LoaderRow, ...] = (),
 ) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
@@ -69,6 +70,7 @@ def advise(
         run: That the window is a sample of; None: it is all there is.
         sample: The steps that edits are simulated on; None: those of the window.
         priced: What earlier advice on the same window rests on.
+        shown: Loaders as earlier advice, of any window, had them.
     """
     window = analysis.facts.window
     if not len(window.activities):
@@ -76,7 +78,7 @@ def advise(
     priced = priced_again(priced, sample) if priced else context_of(analysis, sample)
     context = priced
     if run is not None:
-        context = within(priced, run)
+        context = within(replace(priced, loaders_shown=shown), run)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)

@@ -21,6 +21,7 @@ from brrrtop.ledger.ledger import NOW_NS, OPEN_NS, Ledger
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.advice import Baseline
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
@@ -93,6 +94,8 @@ class Session:
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
         self._before: Verdict | None = None
+        self._loaders: tuple[LoaderRow, ...] = ()
+        """As the last advice had them."""
         """On the newest analysis, whatever the run was: simulated edits are its largest part."""
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
@@ -232,7 +235,10 @@ class Session:
 
     def _advised(self, shown: Analysis) -> Verdict:
         before = self._before
-        self._before = made = verdicts.verdict(self.timeline, shown, run=self._run, before=before)
+        self._before = made = verdicts.verdict(
+            self.timeline, shown, run=self._run, before=before, shown_loaders=self._loaders
+        )
+        self._loaders = made.advice.loaders or self._loaders
         gpu = shown.estimate.device.name
         made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
         self._advised_of = self._run

@@ -10,7 +10,7 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables
+from brrrtop.model.host_tables import NO_TABLES, HostDetails, HostTables, LoaderRow
 from brrrtop.model.run import PhaseKind, Run
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.model.tables import Span
@@ -48,6 +48,7 @@ def verdict(
     details: HostDetails | None = None,
     run: Run | None = None,
     before: Verdict | None = None,
+    shown_loaders: tuple[LoaderRow, ...] = (),
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
@@ -55,14 +56,16 @@ def verdict(
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
         before: An earlier verdict on the same analysis.
+        shown_loaders: As the verdict before this one had them, on whatever analysis.
     """
     if before is not None:
         sample = before.sample and _at_usual_pace(timeline, before.sample, run)
-        advice = advise(shown, run, sample, before.advice.priced)
+        advice = advise(shown, run, sample, before.advice.priced, shown_loaders)
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
     sample = _of_one_loop(timeline, shown, run)
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, _at_usual_pace(timeline, sample, run))
+    steps = _at_usual_pace(timeline, sample, run)
+    advice = advise(shown, run, steps, shown=shown_loaders)
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
     return Verdict(advice, tables, step_picture(sample), sample)
 

@@ -59,6 +59,11 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         then = f"make batches ahead of the step: in a thread, or in {context.loader_line}"
     if needed is not None:
         then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
+        if needed.cores is not None:
+            then = (
+                f"make decoding cheaper: {needed.count} workers would keep up, and the trainer "
+                f"has {needed.cores} cores; {context.loader_line}"
+            )
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,
