@@ -280,7 +280,7 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     rescale = " (rescale the learning rate)" if context.trains else ""
     line = f"double the batch{'' if room else ', if memory allows'}{rescale}"
     return finding(
-        f"an offer, {price}: twice the batch takes {2 - fixed:.2f} times as long{room}",
+        f"{price}: twice the batch takes {2 - fixed:.2f}× as long{room}",
         SERVING["double-batch"] if context.serves else line,
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip
