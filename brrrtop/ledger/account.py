@@ -33,8 +33,6 @@ SHORT_NS = 200_000_000
 """Shorter stretches are no piece of their own: samples know their ends no better, and the GPU is behind."""
 QUIET_NS = 700_000_000
 """So long after a burst all of it has come: an agent drains for half a second at most."""
-FIRST_BURSTS = 4
-"""Each of so many is a large part of what is known."""
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
 """So long after a burst nothing more comes of it, nor of the steps around it."""
 UNTRACED = 0.05
@@ -67,8 +65,7 @@ class Burst(Struct, frozen=True, eq=False):
 
 
 class Bursts:
-    """The bursts of one device, each judged when it is over, the first ones at their beginning too, and again
-    once it is settled, if more came of it."""
+    """The bursts of one device, each judged at its beginning, when it is over, and once it is settled."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[tuple[object, ...], Burst | None]] = {}
@@ -85,8 +82,6 @@ class Bursts:
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
-            if ago_ns <= QUIET_NS and key not in self._known and len(self._known) >= FIRST_BURSTS:
-                continue
             due = (learned, piece.t1_ns if ago_ns > QUIET_NS else 0, ago_ns > SETTLED_NS)
             if known is None or known[0][0] != due:
                 seen = learned, piece.t1_ns, timeline.rows_in(piece)
