@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise, cause_first, rank
+from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.advisories.context import context_of
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
@@ -33,22 +33,6 @@ def test_warming_up_silences_everything_else() -> None:
 
 def test_lost_records_silence_everything_else() -> None:
     assert list(many_records_lost().advice()) == ["records-lost"]
-
-
-def test_of_advice_that_wins_about_as_much_what_answers_the_cause_comes_first() -> None:
-    def one(edit: str, saves: float) -> Advisory:
-        return Advisory(edit, "says", 0.9, saves, {"edit": edit}, "try", "", saves=saves)
-
-    graphs, loader, slower = (
-        one("compile-reduce-overhead", 0.53), one("loader-ready", 0.52), one("loader-ready", 0.3),
-    )  # fmt: skip
-    assert cause_first([graphs, loader], "input") == [loader, graphs]
-    assert (
-        cause_first([graphs, loader], "launch")
-        == cause_first([graphs, loader], None)
-        == [graphs, loader]
-    )
-    assert cause_first([graphs, slower], "input") == [graphs, slower]
 
 
 def test_no_activity_no_advice() -> None:
