@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import cause_first, split_silenced
+from brrrtop.advisories.advise import leading, split_silenced
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
@@ -221,7 +221,7 @@ class Session:
             self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        shown = cause_first(self._steady.shown, self.analysis.estimate.cause)
+        shown = leading(self._steady.shown, self.analysis.estimate.cause)
         self._latest = verdicts.showing(at, kept, split_silenced(shown, self.silenced))
         return self._latest
 
