@@ -104,7 +104,7 @@ def advise(
     if context.sampled_run is not None and after:
         after = rows_after(after, context.sampled_run)
     return Advice(
-        _with_waste(leading(sorted(given, key=rank), context.estimate.cause), context.waste),
+        _with_waste(sorted(given, key=rank), context.waste),
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,

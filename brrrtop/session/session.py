@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import leading, split_silenced
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
@@ -221,8 +220,7 @@ class Session:
             self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        shown = leading(self._steady.shown, self.analysis.estimate.cause)
-        self._latest = verdicts.showing(at, kept, split_silenced(shown, self.silenced))
+        self._latest = verdicts.showing(at, kept, self._steady.shown, self.silenced)
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:

@@ -2,10 +2,12 @@
 for a file as a whole. What differs between them (which span, what is steady, how old) is theirs.
 """
 
+from collections.abc import Collection, Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise
+from brrrtop.advisories.advise import Advice, advise, leading, split_silenced
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
@@ -93,18 +95,17 @@ def _at_usual_pace(timeline: Timeline, sample: Analysis, run: Run | None) -> Ana
 
 
 def showing(
-    at: Snapshot, verdict: Verdict, advice: tuple[tuple[Advisory, ...], tuple[Advisory, ...]]
+    at: Snapshot, verdict: Verdict, given: Sequence[Advisory], silenced: Collection[str]
 ) -> Snapshot:
-    """A judged snapshot with what follows from its verdict. Steps of what-ifs are those of the run now.
-
-    Args:
-        advice: To show, and that stands and nobody wants to hear.
-    """
+    """A judged snapshot with what follows from its verdict: its advice in the order to make it,
+    by the cause that it names. Steps of what-ifs are those of the run now."""
     step_ns = at.run.step_ns if at.run is not None else None
+    ordered = leading(given, at.estimate.cause if at.estimate is not None else None)
+    shown, quiet = split_silenced(ordered, silenced)
     return replace(
         at,
-        advisories=advice[0],
-        silenced=advice[1],
+        advisories=shown,
+        silenced=quiet,
         whatif=tuple(of_step(row, step_ns) for row in verdict.advice.whatif),
         whatif_after=verdict.advice.after,
         tables=verdict.tables,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise, leading, rank
+from brrrtop.advisories.advise import Advice, advise, rank
 from brrrtop.advisories.context import context_of
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
@@ -33,22 +33,6 @@ def test_warming_up_silences_everything_else() -> None:
 
 def test_lost_records_silence_everything_else() -> None:
     assert list(many_records_lost().advice()) == ["records-lost"]
-
-
-def test_what_answers_the_cause_leads_and_what_may_fail_does_not_before_what_wins_nearly_as_much() -> (
-    None
-):
-    def one(edit: str, saves: float, low: float = 0.2) -> Advisory:
-        return Advisory(edit, "says", 0.9, saves, {"edit": edit}, "try", "", saves, low)
-
-    graphs, tf32, loader = (
-        one("compile-reduce-overhead", 0.53), one("tf32", 0.52), one("loader-ready", 0.5),
-    )  # fmt: skip
-    assert leading([tf32, loader], "input") == [loader, tf32]
-    assert leading([tf32, loader], None) == [tf32, loader]
-    assert leading([graphs, loader], "launch") == [loader, graphs]
-    for less in (one("tf32", 0.3), one("tf32", 0.5, 0.1), one("tf32", 0.5, -0.1)):
-        assert leading([graphs, less], None) == [graphs, less]
 
 
 def test_no_activity_no_advice() -> None:
