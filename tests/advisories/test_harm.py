@@ -13,7 +13,7 @@ FAILED = ("lightning_demo", "pyg_gat")
 """Nothing in their records tells that compiled code fails."""
 MODELS = [
     (folder, path.stem)
-    for folder in ("measured", "h100", "h100-4")
+    for folder in ("measured", "h100", "h100-4", "h100-5")
     for path in sorted((GAINS / folder).glob("*.brrr"))
 ]
 MEASURED = {folder: report.measured(sorted((GAINS / folder).glob("*.xz"))) for folder, _ in MODELS}

@@ -110,7 +110,7 @@ def test_a_loader_that_begins_anew_is_waited_for():
         ("autograd/graph.py:869 f", False),
         ("marian/modeling_marian.py:220 MarianAttention.forward", False),
         ("integrations/sdpa_attention.py:158 sdpa_attention_forward", False),
-        ("torch_geometric/loader.py:95 collate", False),
+        ("torch_geometric/loader.py:95 collate", True),
     ],
 )
 def test_a_loader_in_the_line_of_a_fit_is_not_waited_for_in_the_model(library, waits):
