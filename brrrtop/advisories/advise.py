@@ -64,6 +64,7 @@ def advise(
     run: Run | None = None,
     sample: Analysis | None = None,
     priced: Context | None = None,
+    earlier: Context | None = None,
 ) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
@@ -71,11 +72,12 @@ def advise(
         run: That the window is a sample of; None: it is all there is.
         sample: The steps that edits are simulated on; None: those of the window.
         priced: What earlier advice on the same window rests on.
+        earlier: What advice on an earlier window rests on.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    priced = priced_again(priced, sample) if priced else context_of(analysis, sample)
+    priced = priced_again(priced, sample) if priced else context_of(analysis, sample, earlier)
     context = priced
     if run is not None:
         context = within(priced, run)

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise, leading, split_silenced
+from brrrtop.advisories.context import Context
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
@@ -50,6 +51,7 @@ def verdict(
     details: HostDetails | None = None,
     run: Run | None = None,
     before: Verdict | None = None,
+    earlier: Context | None = None,
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
@@ -57,6 +59,7 @@ def verdict(
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
         before: An earlier verdict on the same analysis.
+        earlier: What advice on an earlier analysis rests on.
     """
     if before is not None:
         sample = before.sample and _at_usual_pace(timeline, before.sample, run)
@@ -64,7 +67,7 @@ def verdict(
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
     sample = _of_one_loop(timeline, shown, run)
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, _at_usual_pace(timeline, sample, run))
+    advice = advise(shown, run, _at_usual_pace(timeline, sample, run), earlier=earlier)
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
     return Verdict(advice, tables, step_picture(sample), sample)
 
