@@ -75,7 +75,7 @@ What was wrong, by its cause, and mended since:
 - "Evaluation" and "other" came first for DaViT, and "warming up" stayed beside three models' advice: what a burst says only at first
   was shown until the third burst after it.
 - Not mended: twice the batch was offered to Faster R-CNN with 16 % and cost 11 %, as its host works by the picture; `compile` of the
-  adapters won 61 % (42 told), as Python between launches goes, too.
+  adapters won 61 % (42 told), why is not known.
 
 """
 
