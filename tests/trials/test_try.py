@@ -96,7 +96,10 @@ def nothing_is_left(monkeypatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "start",
-    ["sleep 0.1; {mark} exec sleep 61.7", "{mark} sh -c 'env -i sleep 61.7 & sleep 60'"],
+    [
+        "sleep 0.1; {mark} exec sleep 61.7",
+        "touch /dev/shm/torch_$$_1_0; {mark} sh -c 'env -i sleep 61.7 & sleep 60'",
+    ],
     ids=["after we were killed", "without an environment"],
 )
 def test_the_guardian_ends_what_is_being_started_and_what_it_started(monkeypatch, start):
@@ -110,6 +113,7 @@ def test_the_guardian_ends_what_is_being_started_and_what_it_started(monkeypatch
             time.sleep(0.02 if start.startswith("sleep") else 0.5)
             assert guardian.end(str(folder))
             assert program.wait(30) < 0
+            assert not list(Path("/dev/shm").glob(f"torch_{program.pid}_*"))
             running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
             assert b"sleep\x0061.7\0" not in running
         assert other.poll() is None, "nothing to do with it"
