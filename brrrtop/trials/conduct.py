@@ -84,7 +84,6 @@ class Trials:
         """
         try:
             self._turn([(name,) for name in self._begin()])
-            self._turn(self._unsure())
             self._turn(self._pairs())
             self._turn(self._unsure())
         except KeyboardInterrupt:

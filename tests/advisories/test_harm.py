@@ -33,4 +33,5 @@ def test_no_advice_does_harm_and_nothing_that_wins_is_denied(folder, name):
     for edit, won in gains.items():
         if won >= WINS:
             assert f"{edit} (" not in waste
+            assert edit != "compile" or not {"fusing", "compile:"} & set(waste.split())
             assert all(one.kind != "none-healthy" for one in shown.advisories)
