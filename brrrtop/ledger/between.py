@@ -41,8 +41,6 @@ POOL, LIKE = 5, 2
 """Samples of stretches of about the same length, up to this factor, that speak for one without."""
 FEW_STEPS = 8
 """Fewer do not say what is usual."""
-MOSTLY = 3
-"""So many samples of a block that make a batch for one that does not: it does nothing else."""
 
 
 class Steps(Struct, frozen=True, eq=False):
@@ -351,13 +349,13 @@ def _blocks(
     told = {i: f for i, f in called.items() if f is None or kinds[f] is not PhaseKind.OTHER}
     found = {i: told.get(i, block.get(f, f) if isinstance(f, str) else f) for i, f in found.items()}
     kinds = kinds_of(found)
-    making: Counter[Frame | str] = Counter()
+    counts_of: dict[Frame | str, list[int]] = {}
     for name_id, frame in found.items():
         if frame is not None and kinds[frame] is PhaseKind.OTHER:
-            making[frame] += often.get(name_id, 0) * (1 if name_id in made else -MOSTLY)
-    kinds |= dict.fromkeys(
-        (frame for frame, more in making.items() if more >= MOSTLY), PhaseKind.DATA
-    )
+            counts_of.setdefault(frame, [0, 0])[name_id in made] += often.get(name_id, 0)
+    for frame, (others, making) in counts_of.items():
+        if making >= FEW_SAMPLES and others <= RARELY * (others + making):
+            kinds[frame] = PhaseKind.DATA
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
