@@ -79,6 +79,7 @@ def advise(
     context = priced
     if run is not None:
         context = within(priced, run)
+        priced = replace(priced, loaders_shown=context.loaders or priced.loaders_shown)
     rules = RULES
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)

@@ -22,10 +22,10 @@ DISAPPEARS_AFTER = 3
 ALONE = frozenset({"warming-up", "records-lost"})
 """These silence everything else at once: what was advised before no longer stands on facts."""
 HEALTHY = "none-healthy"
-NEWEST = 0.25
+NEWEST = 0.5
 """Weight of the newest window in what advice is ordered by: two of like gain do not swap places with
 every window."""
-OVERTAKES = 1.15
+OVERTAKES = 1.05
 """So much more must it be worth than what is before it."""
 LINES = "lines"
 """Evidence that comes with a sample now and then: it stays, with its age."""

@@ -35,7 +35,7 @@ SIDE_LETTERS = {
 
 BOUNDS = {
     Side.COMPUTE: "compute",
-    Side.MEMORY: "memory",
+    Side.MEMORY: "bandwidth",
     Side.UNDERFILLED: "too small",
     Side.COMM: "network",
     Side.COPY: "copy",
@@ -45,7 +45,7 @@ BOUNDS = {
 
 SIDES = {
     Side.COMPUTE: "compute-bound",
-    Side.MEMORY: "memory-bound",
+    Side.MEMORY: "bandwidth-bound",
     Side.UNDERFILLED: "too small to fill the GPU",
     Side.COMM: "a collective",
     Side.COPY: "a copy from or to the host",
@@ -164,7 +164,8 @@ def badge_of(regime: Regime, cause: str | None) -> str:
     """`WAITS FOR DATA`: the cause of an overhead, else the regime."""
     if cause and regime is Regime.OVERHEAD:
         return causes.words_of(cause).badge
-    return HEADLINES[regime]
+    known = causes.CAUSES.get(regime.value)
+    return known.badge if known is not None else HEADLINES[regime]
 
 
 def because(estimate: Estimate) -> str:

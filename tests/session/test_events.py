@@ -132,7 +132,7 @@ def test_a_window_that_is_judged_anew_makes_no_change_of_regime():
         assert regime_lines(Regime.MEMORY, t1_s) == ["COMPUTE-BOUND"], (
             "two windows, each of them judged thrice"
         )
-    assert regime_lines(Regime.MEMORY, 30) == ["COMPUTE-BOUND", "COMPUTE-BOUND → MEMORY-BOUND"]
+    assert regime_lines(Regime.MEMORY, 30) == ["COMPUTE-BOUND", "COMPUTE-BOUND → BANDWIDTH-BOUND"]
 
 
 def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline():
