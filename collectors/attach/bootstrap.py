@@ -106,7 +106,7 @@ def _chain(folder):
 """`_chain` runs the interpreter's own sitecustomize, as if ours in `folder` did not exist."""
 _SITE = '''
 
-def _watch(payload):
+def _watch(payload, when):
     import os, sys, time, _thread
 
     def driver():
@@ -125,7 +125,7 @@ def _watch(payload):
             return driver()
         if getattr(getattr(torch, "__spec__", None), "_initializing", False):
             return False
-        return getattr(getattr(torch, "cuda", None), "_initialized", False)
+        return when == "torch" or getattr(getattr(torch, "cuda", None), "_initialized", False)
 
     def follow():
         try:
@@ -161,19 +161,20 @@ def _watch(payload):
 
 
 try:
-    _watch(PAYLOAD)
+    _watch(PAYLOAD, WHEN)
 except Exception:
     pass
 _chain(FOLDER)
 '''
 
 
-def site_text(folder: str, payload: str) -> str:
+def site_text(folder: str, payload: str, when: str) -> str:
     """The file's text.
 
     Args:
         folder: Where the file lies; taken out of the module search path again.
         payload: Of `payload`, with `PID` in the socket's path.
+        when: `cuda` or `torch`: what a process must have in it before it gets an agent.
     """
-    text = (CHAIN + _SITE).replace("PAYLOAD", repr(payload), 1)
+    text = (CHAIN + _SITE).replace("PAYLOAD", repr(payload), 1).replace("WHEN", repr(when), 1)
     return text.replace("(FOLDER)", f"({folder!r})", 1)

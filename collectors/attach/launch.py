@@ -154,7 +154,11 @@ def _rank_of(pid: int) -> int | None:
 
 
 def environment(
-    folder: Path, files: AgentFiles, options: str, base: Mapping[str, str]
+    folder: Path,
+    files: AgentFiles,
+    options: str,
+    when: str,
+    base: Mapping[str, str],
 ) -> dict[str, str]:
     """`base` with the agent in it; writes the start-up file into `folder`.
 
@@ -167,7 +171,7 @@ def environment(
     socket_path = str(folder / f"{bootstrap.PID}.{attach_files.SOCKET_NAME}")
     options = ";".join(filter(None, (options, attach_files.cupti_option(None))))
     payload = bootstrap.payload(str(files.folder), str(files.library), socket_path, options)
-    text = bootstrap.site_text(str(folder), payload)
+    text = bootstrap.site_text(str(folder), payload, when)
     try:
         (folder / bootstrap.SITE_NAME).write_text(text, "utf-8")
     except OSError as fault:
@@ -187,6 +191,7 @@ def launch(
     files: AgentFiles | None,
     options: str = "",
     *,
+    when: str = "cuda",
     env: Mapping[str, str] | None = None,
 ) -> Launched:
     """The command `argv` under way, each of its trainers with an agent.
@@ -195,6 +200,7 @@ def launch(
         argv: The command and its arguments, as after `--`.
         files: Where the agent and its library lie; None: the command runs without agents.
         options: For the agent.
+        when: `cuda`: only processes that use CUDA; `torch`: all that import torch.
         env: The environment to start from; None: ours.
 
     Raises:
@@ -206,7 +212,7 @@ def launch(
         return Launched(_begin(argv, full), None)
     folder = run_folders.make()
     try:
-        process = _begin(argv, environment(folder, files, options, full))
+        process = _begin(argv, environment(folder, files, options, when, full))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
