@@ -148,7 +148,7 @@ def _odd_sizes(facts: Facts, rows: Bool) -> list[int]:
 @edit(
     "flash-attention", COMPUTE, "Attention written out", "sdpa",
     unless="losses, routing and sampling between products; fused attention",
-    covers=("inefficient-kernel", "needless-copies", "fusion-ceiling"),
+    covers=("needless-copies", "fusion-ceiling"),
 )  # fmt: skip
 def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     written = context.attention
