@@ -41,13 +41,16 @@ class CLibrary:
             return bundled
         return self._cached_path()
 
-    def check_machine(self) -> None:
+    def check_machine(self, machine: str | None = None) -> None:
         """Refuses a platform nobody has made the library work on.
+
+        Args:
+            machine: None: this one.
 
         Raises:
             Unsupported: Not Linux, or another processor.
         """
-        machine = os.uname().machine
+        machine = machine or os.uname().machine
         if not sys.platform.startswith("linux") or machine not in MACHINES:
             raise Unsupported(
                 f"the {self.subject} runs on Linux on {' and '.join(MACHINES)}, "

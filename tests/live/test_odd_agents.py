@@ -124,7 +124,7 @@ def set_back(bench: Bench, by_ns: int) -> None:
     bench.agent._tracing = None
 
 
-@pytest.mark.parametrize("by_s", [3, 60, 3600, 86_400 * 365])
+@pytest.mark.parametrize("by_s", [3, 86_400 * 365])
 def test_a_clock_set_back_does_not_blank_the_view(bench, by_s):
     before = last(bench, 20)
     assert before.estimate is not None
