@@ -65,7 +65,7 @@ def host_stall(context: Context) -> Finding | None:
     return finding(
         message,
         instead,
-        waste="a faster GPU or compile: it would wait as long",
+        waste="a faster GPU: it would wait as long",
         confidence=min(max(sure, 0.6), 0.9),
         saves=min(lost, most),
         host_idle_share=lost,
