@@ -78,6 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What was collected stays: nothing for the collector to look through in each test, a fifth of their time."""
     gc.enable()
+    gc.set_threshold(10_000)
     gc.freeze()
 
 

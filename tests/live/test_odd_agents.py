@@ -79,7 +79,7 @@ def test_a_fault_of_what_follows_costs_the_agent(bench, where, monkeypatch):
 
 
 def test_a_fault_of_advice_costs_the_advice_and_is_told(bench, monkeypatch):
-    monkeypatch.setattr(verdicts, "advise", lambda *_: {}["nothing"])
+    monkeypatch.setattr(verdicts, "advise", lambda *_, **__: {}["nothing"])
     snapshot = last(bench, 12)
     assert snapshot.estimate is not None and not snapshot.advisories
     assert bench.controller.tier == "bursts", "the agent is none the worse for it"
