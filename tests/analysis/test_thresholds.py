@@ -276,7 +276,7 @@ DILUTED = {
     "rows_of_odd_length": 16, "convolutions_of_the_past_in_a_mix": 8, "an_evaluation_that_waits": 8,
     "a_softmax_far_under_its_roof": 1, "gradients_of_whole_embedding_tables": 2,
     "samples_in_a_hand_made_loader": 4, "samples_in_a_read_back": 8, "a_long_kernel_on_a_few_sms": 0.1,
-    "pages_that_the_host_reads_one_by_one": 2, "as_much_copied_back_every_step": 16,
+    "pages_that_the_host_reads_one_by_one": 2, "results_copied_back_between_kernels": 24,
     "a_neighbour_at_work": 0.6,
 }  # fmt: skip
 """By scene of advice: so many times as much of a healthy run behind it, and its share is near a number."""

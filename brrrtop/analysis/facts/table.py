@@ -23,7 +23,7 @@ from brrrtop.model import intervals
 from brrrtop.model.estimate import Side, Steps
 from brrrtop.model.run import StackSamples
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
-from collectors.vocabulary import MarkClass, MemoryKind, Metric
+from collectors.vocabulary import CopyKind, MarkClass, MemoryKind, Metric
 
 READ_BACK_BYTES = 4096
 """A value, a flag or a few of them: a larger copy to the host is traffic."""
@@ -39,6 +39,8 @@ REASONS: Mapping[str, int] = {
     "power brake": 0x80,
 }
 """Bits of NVML's clocks-event reasons (docs.nvidia.com/deploy/nvml-api)."""
+SAVED_COPIES, SAVED_BYTES = 8, 1 << 20
+"""To pageable memory with no kernel between, that are a save: state_dict's tensors one by one."""
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
 NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
 """Into `EVIDENCE`."""
@@ -219,9 +221,17 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return np.asarray((self.call_rows >= 0) & _in_optimizer(self))
 
     @cached_property
+    def saves(self) -> tuple[I8, I8]:
+        """Saves of the training state, merged: of marks, and tensor after tensor copied to pageable memory,
+        with no kernel between, in half of the steps at most."""
+        starts, ends = self.window.marks.union(MarkClass.CHECKPOINT)
+        low, high = _copied_states(self)
+        return intervals.merge_unsorted(np.concatenate((starts, low)), np.concatenate((ends, high)))
+
+    @cached_property
     def in_save(self) -> Bool:
         """Launched within a save of the training state."""
-        return _within(self, MarkClass.CHECKPOINT)
+        return np.asarray(intervals.holders(*self.saves, self.launched_ns) >= 0)
 
     @cached_property
     def gaps(self) -> tuple[I8, I8, I8]:
@@ -302,9 +312,25 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return int(self.durations_ns[rows].sum())
 
 
-def _within(facts: Facts, mark_class: int) -> Bool:
-    union = facts.window.marks.union(mark_class)
-    return np.asarray(intervals.holders(*union, facts.launched_ns) >= 0)
+def _copied_states(facts: Facts) -> tuple[I8, I8]:
+    """Copies of a state_dict in turn: from the call of each row's first one to the last one's end."""
+    acts, spans = facts.window.activities, facts.steps.spans
+    down = (acts.copy_kinds == CopyKind.DTOH) & (acts.dst_kinds == MemoryKind.PAGEABLE)
+    rows = np.flatnonzero(down)
+    rows = rows[np.argsort(acts.starts_ns[rows], kind="stable")]
+    kernels = np.sort(acts.starts_ns[facts.kernels])
+    _, first, counts = np.unique(
+        np.searchsorted(kernels, acts.starts_ns[rows]), return_index=True, return_counts=True
+    )
+    if not len(rows) or len(spans) < 2:
+        return intervals.EMPTY, intervals.EMPTY
+    size_bytes = np.add.reduceat(acts.size_bytes[rows], first)
+    long = (counts >= SAVED_COPIES) & (size_bytes >= SAVED_BYTES)
+    starts = facts.launched_ns[rows[first[long]]]
+    ends = np.maximum.accumulate(acts.ends_ns[rows])[(first + counts - 1)[long]]
+    in_steps = sum(bool(((starts < one.t1_ns) & (ends > one.t0_ns)).any()) for one in spans)
+    seldom = 2 * in_steps <= len(spans)
+    return (starts, ends) if seldom else (intervals.EMPTY, intervals.EMPTY)
 
 
 def _in_optimizer(facts: Facts) -> Bool:
@@ -317,7 +343,8 @@ def _in_optimizer(facts: Facts) -> Bool:
     marks, calls = facts.window.marks, facts.window.calls
     call_rows, launched = facts.call_rows, facts.launched_ns
     if ((marks.classes == MarkClass.OPTIMIZER) & (marks.ends_ns > marks.starts_ns)).any():
-        return _within(facts, MarkClass.OPTIMIZER)
+        union = marks.union(MarkClass.OPTIMIZER)
+        return np.asarray(intervals.holders(*union, launched) >= 0)
     in_optimizer = np.zeros(len(launched), np.bool_)
     point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
     point &= marks.starts_ns == marks.ends_ns
