@@ -30,6 +30,8 @@ MOSTLY_WAITING = 0.5
 """A step that is twice as fast once its data is there waits for nothing else."""
 BESIDE_WAITING = 0.1
 """Such a step has a larger cause: what wins less than a tenth comes after it."""
+NO_EDIT_FOR = {"allocation-churn": "allocator", "checkpoint-stall": "checkpoint"}
+"""Advice on causes of a verdict that compiling leaves in the loop."""
 ALIKE = 0.9
 """Of the best gain: what wins as much is as good a beginning."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
@@ -220,9 +222,11 @@ def split_silenced(
 
 
 def cause_first(given: Sequence[Advisory], cause: str | None) -> list[Advisory]:
-    """Of advice that wins about as much as the first, what answers the verdict leads."""
+    """Of advice that wins about as much as the first, what answers the verdict leads; or what none does."""
     buckets = {cause, f"idle_{cause}"}
     for at, one in enumerate(given):
+        if cause == NO_EDIT_FOR.get(one.kind):
+            return [one, *given[:at], *given[at + 1 :]]
         edit = EDITS.get(str(one.evidence.get("edit")))
         if edit is None or one.may_lose or buckets.isdisjoint(edit.empties):
             continue

@@ -49,6 +49,9 @@ def test_of_advice_that_wins_about_as_much_what_answers_the_cause_comes_first() 
         == [graphs, loader]
     )
     assert cause_first([graphs, slower], "input") == [graphs, slower]
+    frees = Advisory("allocation-churn", "says", 0.8, 0.4, {}, "try", "")
+    assert cause_first([graphs, frees], "allocator") == [frees, graphs]
+    assert cause_first([graphs, frees], "launch") == [graphs, frees]
 
 
 def test_no_activity_no_advice() -> None:

@@ -18,7 +18,7 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.facts import stack_samples
 from brrrtop.kernel_names.facts import NameFacts
 from brrrtop.kernel_names.families import Family
-from brrrtop.kernel_names.traits import by_name, role_of, traits_of
+from brrrtop.kernel_names.traits import Role, by_name, role_of, traits_of
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Side, Steps
 from brrrtop.model.run import StackSamples
@@ -286,8 +286,26 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def stack_samples(self) -> StackSamples | None:
-        """Where stack samples found the training thread outside waits that have a name."""
-        return stack_samples.read_samples(self.window.names, self.window.marks, True)
+        """Where stack samples found the training thread outside waits that have a name, and outside ops on
+        the way to a launch, where a launch-bound loop is most of the time."""
+        marks = self.window.marks
+        on_way = intervals.holders(*self.dispatch, marks.starts_ns) >= 0
+        idle = marks.take(~on_way | (marks.classes != MarkClass.STACK))
+        return stack_samples.read_samples(self.window.names, idle, True)
+
+    @cached_property
+    def dispatch(self) -> tuple[I8, I8]:
+        """Ops and updates, merged, but for ops that began and ended in one gap before its launch: those ran
+        on the CPU."""
+        marks, (rows, begins, _) = self.window.marks, self.gaps
+        ops = marks.classes == MarkClass.OP
+        if len(rows) and ops.any():
+            at = np.maximum(np.searchsorted(begins, marks.starts_ns, "right") - 1, 0)
+            within = marks.starts_ns >= begins[at]
+            ops &= ~(within & (marks.ends_ns <= self.launched_ns[rows][at]))
+        updates = marks.classes == MarkClass.OPTIMIZER
+        starts, ends = marks.take(ops | updates).union(MarkClass.OP, MarkClass.OPTIMIZER)
+        return starts, ends
 
     @property
     def clock_ratio(self) -> float:
@@ -367,16 +385,20 @@ def _in_optimizer(facts: Facts) -> Bool:
 
 
 def _is_no_image(op: OpSignature) -> bool:
-    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
+    """Whether its first tensor is no batch of images: a volume, or a sequence, 1 high for cuDNN."""
     first = op.dims[0] if op.dims else ()
     if not isinstance(first, tuple) or not first:
         return False
-    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+    return len(first) != IMAGE_AXES or 1 in first[2:]
 
 
 def of_sequences(facts: Facts) -> Bool:
-    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
-    return rows_of_ops(facts, _is_no_image)
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown. Rows whose
+    op began before the trace are as all convolutions of known shapes are."""
+    known = figures_of_ops(facts, _is_no_image)
+    convolutions = known[facts.is_role(Role.CONV)]
+    none = (convolutions == 1).any() and not (convolutions == 0).any()
+    return np.asarray((known == 1) | (np.isnan(known) & none))
 
 
 def rows_of_ops(facts: Facts, wanted: Callable[[OpSignature], bool]) -> Bool:
