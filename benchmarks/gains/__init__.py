@@ -1,6 +1,7 @@
 """What each edit wins on public models, measured; and what brrrtop predicted beside it."""
 
 from benchmarks.gains import (  # noqa: F401  they register their models
+    fifth,
     fourth,
     fresh,
     language,

@@ -55,6 +55,7 @@ class Public:
         whole: The batch is one whole graph; there is no twice as many.
         period: Steps after which the loop repeats itself.
         fresh: Nothing was tuned on it.
+        compiled: Its users compile it already.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Public:
     whole: bool = False
     period: int = 1
     fresh: bool = False
+    compiled: bool = False
     tiny_batch: int = 2
 
     @property
@@ -84,7 +86,7 @@ class Public:
         """Those that apply, in the order of `ORDER`."""
         fp32 = self.precision == "fp32"
         applies = {
-            "compile": True,
+            "compile": not self.compiled,
             "compile-reduce-overhead": True,
             "channels-last": self.images,
             "tf32": fp32,
@@ -215,10 +217,10 @@ class Tools:
             module = module.to(torch.bfloat16)
         if self.channels_last:
             module = module.to(memory_format=torch.channels_last)
-        if "compile" in self.edits:
-            return torch.compile(module)
         if "compile-reduce-overhead" in self.edits:
             return torch.compile(module, mode="reduce-overhead")
+        if "compile" in self.edits or self.public.compiled:
+            return torch.compile(module)
         return module
 
     def optimizer(self, module: nn.Module, rate: float = 1e-4) -> Callable[[], None]:

@@ -57,7 +57,7 @@ class Log:
         facts["at_s"] = round(time.monotonic() - self.began, 1)
         with self.lock, self.file.open("a") as out:
             out.write(json.dumps(facts) + "\n")
-            text = facts.get("failed") or facts.get("ms") or facts.get("bytes") or facts.get("note")
+            text = next((facts[k] for k in ("failed", "ms", "note", "bytes") if facts.get(k)), None)
             print(
                 f"{facts['at_s']:6.1f} {facts.get('model')} {facts.get('part')} {str(text)[:120]}",
                 flush=True,
@@ -116,7 +116,7 @@ class Child:
         env.pop("PYTHONPATH", None)
         command = [sys.executable, "-m", "benchmarks.gains.worker", name, "--parts", ",".join(parts),
                    "--cpus", gpu.cpus, "--out", str(work / "kept"), "--seconds", str(args.seconds),
-                   "--live-s", str(args.live_s), f"--attach={args.attach}", *(["--tiny"] if args.tiny else [])]  # fmt: skip
+                   "--live-s", str(args.live_s), "--advised", str(args.advised), f"--attach={args.attach}", *(["--tiny"] if args.tiny else [])]  # fmt: skip
         with gpu.turn:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
@@ -191,6 +191,7 @@ def _follow(child: Child, left: list[str], log: Log, until: float) -> tuple[str 
             if text is None:
                 return f"the process ended with {child.process.wait()}", part
         part = text.get("begin", part)
+        left += text.get("more", ())
         if "part" in text:
             left.remove(text["part"])
             part = None
@@ -224,6 +225,8 @@ def model_on(
 
 def wanted(model: Public, args: argparse.Namespace, done: set[tuple[str, str]]) -> list[str]:
     """Parts still to be done."""
+    if args.advised:
+        return ["live"]
     what = args.what.split(",")
     edits = args.edits.split(",") if args.edits else model.edits
     gains = [e for e in model.edits if e in edits and (args.pairs or "+" not in e)]
@@ -268,6 +271,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", action="store_true", help="two edits at once, too")
     parser.add_argument("--what", default="gains,live")
     parser.add_argument("--edits", help="only these")
+    parser.add_argument(
+        "--advised", type=int, default=0, help="watch first, then make the first N edits advised"
+    )
     parser.add_argument("--models", help="only these")
     parser.add_argument("--skip", type=Path, action="append", default=[], help="results of before")
     parser.add_argument("--attach", default="", help="more options for brrrtop attach")

@@ -89,7 +89,8 @@ def told(folder: str) -> report.Pairs:
     for row in report.rows_of(file):
         model = measured.get(row["model"])
         if row["part"] == "live" and "report" in row and model is not None and model.step_ms:
-            given = [{"id": kind, "waste": ""} for kind, _ in row["report"]["advisories"]]
+            advice = row["report"]["advisories"]  # id, gain, and since round 5 what is a waste
+            given = [{"id": kind, "waste": "".join(rest[1:])} for kind, *rest in advice]
             text = report.prediction({**row["report"], "advisories": given})
             pairs[row["model"]] = model, text
     return pairs

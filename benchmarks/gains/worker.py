@@ -54,17 +54,18 @@ class Loop:
         import torch
 
         from benchmarks.gains import timing
-        from benchmarks.gains.loops import make
+        from benchmarks.gains.loops import MODELS, make
 
         self.edit, self._seconds = edit, args.seconds
+        compiles = "compile" in edit or MODELS[args.name].compiled
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         self.step, self._tools = make(args.name, edit, args.device, args.tiny)
-        steps = timing.warm(self.step, "compile" in edit)
+        steps = timing.warm(self.step, compiles)
         warm_s = round(time.perf_counter() - began, 1)
         self.facts = {"batch": self._tools.batch, "warm_s": warm_s, "warm_steps": steps}
-        if "compile" in edit:
+        if compiles:
             from torch._dynamo.utils import counters
 
             self.facts["graphs"] = counters["stats"]["unique_graphs"]
@@ -222,13 +223,27 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
     lines = out.splitlines()
     report = json.loads(lines[-1]) if lines else {}
     kept = ("window", "split", "regime", "confidence", "whatif", "losses")
-    advice = [(a["id"], a.get("saves_at_most")) for a in report.get("advisories") or ()]
+    advice = [(a["id"], a.get("saves_at_most"), a["waste"]) for a in report.get("advisories") or ()]
     facts = {key: report[key] for key in kept if key in report}
     return {
         "exit": monitor.returncode,
         "said": text[-400:],
         "report": {**facts, "advisories": advice},
+        **(chosen(report, args) if args.advised and report else {}),
     }
+
+
+def chosen(report: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """The first edits that a report advises, and those that it calls a waste; then all that need no compiler."""
+    from benchmarks.gains.loops import MODELS
+    from benchmarks.gains.report import OFFERS, prediction
+
+    told = prediction(report)
+    first = [edit for edit in told.advised if edit not in OFFERS][: args.advised]
+    plain = [edit for edit in MODELS[args.name].edits if "compile" not in edit and "+" not in edit]
+    edits = dict.fromkeys([*first, *sorted(told.waste), *plain])
+    note = f"first: {', '.join(first)}; waste: {', '.join(sorted(told.waste))}"
+    return {"note": note, "chosen": [e for e in MODELS[args.name].edits if e in edits]}
 
 
 def cpus(text: str) -> list[int]:
@@ -305,6 +320,8 @@ class Worker:
                 self.row(part, row)
 
     def go(self, parts: list[str]) -> None:
+        if self.args.advised and "live" in parts:
+            parts = self.watch_first()
         bases = {part for part in parts if part.startswith("base")}
         edits = [part for part in parts if part not in {*bases, *SEEN}]
         compiled = [edit for edit in edits if "compile" in edit]
@@ -312,7 +329,7 @@ class Worker:
         # While this process measures nothing that one may compile; it is of the same group.
         other = Compiled(compiled, self.args) if compiled and not plain and not bases else None
         self.parent.tell(begin="base")
-        self.base = self.build("")
+        self.base = self.base or self.build("")
         if not isinstance(self.base, Loop):
             for part in parts:
                 self.row(part, {"failed": f"the base loop fails: {self.base['failed']}"})
@@ -338,6 +355,19 @@ class Worker:
                     self.parent, lambda does=does: does(self.parent, self.base, self.args)
                 ))  # fmt: skip
 
+    def watch_first(self) -> list[str]:
+        """The parts that follow from what the watched loop was advised, which is told before any is made."""
+        self.parent.tell(begin="live")
+        self.base = self.build("")
+        if not isinstance(self.base, Loop):
+            self.row("live", {"failed": f"the base loop fails: {self.base['failed']}"})
+            return []
+        result = attempted(self.parent, lambda: live(self.parent, self.base, self.args))
+        parts = ["base", "base-again", *result.pop("chosen", ())]
+        self.parent.tell(more=parts)
+        self.row("live", result)
+        return parts
+
 
 SEEN = {"live": live}
 
@@ -351,6 +381,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.35)
     parser.add_argument("--live-s", type=float, default=8.0)
     parser.add_argument("--attach", default="")
+    parser.add_argument("--advised", type=int, default=0)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--serve", action="store_true", help="loops to a worker")
     args = parser.parse_args()

@@ -43,7 +43,7 @@ INPUT = {"dataloader-stall"}
 AT_WORK, IDLE = {"compute", "memory", "mixed"}, {"overhead", "mixed"}
 
 EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
-    **dict.fromkeys(("tiny_mlp", "hf_trainer", "gpt2_saves", "lstm_by_hand", "item_eval", "gan", "stalls", "graph", "lightning"),
+    **dict.fromkeys(("hf_trainer", "gpt2_saves", "item_eval"),
                     (IDLE, {"launch", "sync", "host", None}, LAUNCHES)),
     **dict.fromkeys(("ppo", "dqn", "a2c_pipes"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES)),
     **dict.fromkeys(("ppo_vector", "sac"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES | {"rollout-share"})),
@@ -54,8 +54,8 @@ EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
 """Regimes, causes and first advice that an engineer would accept where the loop has its data. The rest keeps the GPU
 at work: no cause, and an advice about kernels. Where the clock says that data, saves or compiling cost the most, `wanted`
 says so, whatever stands here. Written before any of them was watched."""
-TINY_KERNELS = {"tiny_mlp", "ppo", "dqn", "item_eval", "server", "lstm_by_hand", "gan", "http_generate", "a2c_pipes", "wgan_gp", "molecules", "recsys",
-                "pinn_lbfgs", "ppo_vector", "sac", "memmap_table"}  # fmt: skip
+TINY_KERNELS = {"ppo", "dqn", "item_eval", "server", "http_generate", "a2c_pipes", "wgan_gp", "molecules", "recsys", "ppo_vector", "sac",
+                "memmap_table"}  # fmt: skip
 """Where the counter counts launches as activity."""
 SAME_KIND = {
     "inference": ("inference", "evaluation", "generation", "other"),

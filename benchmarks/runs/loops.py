@@ -1,4 +1,4 @@
-"""Programs whose data is not a file: games, graphs, tensors that lie on the GPU."""
+"""Programs whose data is not a file: games, tensors that lie on the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from clock import args, clock, size
 from torch import nn
-from torch.utils.data import DataLoader
 
 
 def prepare() -> None:
@@ -162,103 +161,6 @@ def dqn() -> None:
                 clock.step()
 
 
-def graph() -> None:
-    """GraphSAGE as PyG's examples train it: neighbours are sampled in the loader's workers, accuracy every epoch."""
-    nodes, degree, features = size(400_000, 2000), 12, size(256, 16)
-    neighbours = np.random.default_rng(0).integers(0, nodes, (nodes, degree))
-    inputs = torch.randn(nodes, features)
-    labels = torch.randint(0, 40, (nodes,))
-
-    def sample(seeds: list[int]) -> Any:
-        layers, now = [], np.asarray(seeds)
-        for fan in (10, 10):
-            picked = neighbours[now][:, np.random.permutation(degree)[:fan]]
-            unique_nodes, place = np.unique(
-                np.concatenate([now, picked.ravel()]), return_inverse=True
-            )
-            source, goal = place[len(now) :], np.repeat(place[: len(now)], fan)
-            layers.append(
-                (torch.from_numpy(np.stack([source, goal])), torch.from_numpy(place[: len(now)]))
-            )
-            now = unique_nodes
-        return inputs[now], labels[seeds], layers[::-1]
-
-    class Sage(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            widths = [features, 256, 40]
-            self.own = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(widths)])
-            self.near = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(widths)])
-
-        def forward(self, x: torch.Tensor, layers: Any) -> torch.Tensor:
-            for depth, (edges, kept) in enumerate(layers):
-                mean = torch.zeros_like(x).index_add_(0, edges[1], x[edges[0]]) / 10
-                x = (self.own[depth](x) + self.near[depth](mean))[kept]
-                x = x.relu() if depth == 0 else x
-            return x
-
-    model = Sage().to(args.device)
-    optimizer = torch.optim.Adam(model.parameters(), 0.003)
-
-    def to_device(batch: Any) -> Any:
-        x, y, layers = batch
-        return (
-            x.to(args.device),
-            y.to(args.device),
-            [(e.to(args.device), k.to(args.device)) for e, k in layers],
-        )
-
-    options: dict[str, Any] = {
-        "batch_size": size(1024, 32),
-        "num_workers": 3,
-        "collate_fn": sample,
-        "persistent_workers": True,
-    }
-    chosen: Any = range(size(120_000, 400))
-    loader, test = DataLoader(chosen, shuffle=True, **options), DataLoader(chosen[::6], **options)
-    while True:
-        with clock.phase("train"):
-            end = clock.now()
-            for batch in loader:
-                clock.waited(end)
-                x, y, layers = to_device(batch)
-                optimizer.zero_grad()
-                F.cross_entropy(model(x, layers), y).backward()
-                optimizer.step()
-                clock.step()
-                end = clock.now()
-        with clock.phase("evaluation"), torch.no_grad():
-            right, end = 0, clock.now()
-            for batch in test:
-                clock.waited(end)
-                x, y, layers = to_device(batch)
-                right += int((model(x, layers).argmax(1) == y).sum())
-                end = clock.now()
-            print("accuracy", right / len(chosen[::6]), flush=True)
-
-
-def tiny_mlp() -> None:
-    """Small layers, small batch, all on the GPU: launches set the pace."""
-    model = nn.Sequential(
-        *(layer for _ in range(8) for layer in (nn.Linear(128, 128), nn.ReLU())), nn.Linear(128, 10)
-    ).to(args.device)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    x, y = (
-        torch.randn(60000, 128, device=args.device),
-        torch.randint(0, 10, (60000,), device=args.device),
-    )
-    with clock.phase("train"):
-        for step in itertools.count():
-            i = (step * 64) % 59904
-            loss = F.cross_entropy(model(x[i : i + 64]), y[i : i + 64])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if step % 1000 == 0:
-                print(step, loss.item(), flush=True)
-            clock.step()
-
-
 def item_eval() -> None:
     """A loss that is read back and logged at each step, and a test set that needs no loader."""
     width = size(2048, 32)
@@ -301,4 +203,4 @@ def item_eval() -> None:
                 print(step, history[-1], evaluate(), flush=True)
 
 
-PROGRAMS = {"ppo": ppo, "dqn": dqn, "graph": graph, "tiny_mlp": tiny_mlp, "item_eval": item_eval}
+PROGRAMS = {"ppo": ppo, "dqn": dqn, "item_eval": item_eval}

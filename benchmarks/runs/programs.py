@@ -15,26 +15,17 @@ from pathlib import Path
 from clock import args, clock
 
 HOMES = {
-    "images": "imagenet_j4 resnet50_amp_j8 timm_vit_j8 resnet18_j0 resnet50_j1 resnet18_slow4 resnet50_j16 stalls "
-              "webdataset mean_teacher gan embeddings lightning diffusion",
-    "text": "hf_trainer gpt2_generate gpt2_saves nanogpt text_by_hand grad_accum gpt_bf16 compile_shapes "
-            "checkpoint_10s lstm_by_hand server",
-    "loops": "ppo dqn graph tiny_mlp item_eval",
-    "fresh": "late_loader late_eval speech_j0 unet_j2 gusts_j8 thread_queue tar_pipeline seq2seq lightning_saves "
-             "accelerate_accum detection flow_pictures encode a2c_pipes http_generate timm_ema sage_in_loop wgan_gp gp pinn_lbfgs",
-}  # fmt: skip
+    "images": "imagenet_j4 resnet18_slow4 embeddings",
+    "text": "hf_trainer gpt2_saves nanogpt text_by_hand gpt_bf16 compile_shapes checkpoint_10s server",
+    "loops": "ppo dqn item_eval",
+    "fresh": "late_loader thread_queue encode a2c_pipes http_generate sage_in_loop wgan_gp",
+}
 MODULES = {name: module for module, names in HOMES.items() for name in names.split()}
-FIRST = (
-    "imagenet_j4 hf_trainer ppo resnet18_j0 gpt2_generate timm_vit_j8 gpt2_saves resnet50_amp_j8 resnet50_j1 "
-    "resnet18_slow4 server nanogpt stalls lightning tiny_mlp"
-).split()
-"""What is watched first: the nine of which brrrtop once was wrong, and some of every other kind."""
-ORDER = [*FIRST, *(name for name in MODULES if name not in FIRST)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", choices=ORDER)
+    parser.add_argument("name", nargs="?", choices=[*MODULES])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seconds", type=float, default=40.0, help="of steps, from the first one")
     parser.add_argument("--clock", type=Path, help="where its own figures are written")
@@ -44,7 +35,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=args.data)
     parser.parse_args(namespace=args)
     if args.list or args.name is None:
-        print("\n".join(ORDER))
+        print("\n".join(MODULES))
         return
     args.data.mkdir(parents=True, exist_ok=True)
     module = importlib.import_module(MODULES[args.name])

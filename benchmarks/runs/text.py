@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import queue
 import random
 import re
@@ -16,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from clock import args, clock, size
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 
 def prepare() -> None:
     """`train.bin` and `val.bin` of uint16 tokens, and a text of words."""
-    if args.name in ("hf_trainer", "gpt2_generate", "gpt2_saves", "server"):
+    if args.name in ("hf_trainer", "gpt2_saves", "server"):
         import transformers  # noqa: F401
     rng = np.random.default_rng(0)
     for name, count in (("train", 20_000_000), ("val", 2_000_000)):
@@ -262,49 +261,6 @@ def gpt2(layers: int = 12) -> Any:
     return GPT2LMHeadModel(GPT2Config(**small)).to(args.device)
 
 
-def gpt2_generate() -> None:
-    """Fine-tuning that shows what the model writes after every 40 steps."""
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters(), 5e-5)
-    loader = DataLoader(
-        Windows(size(512, 32)),
-        size(12, 2),
-        shuffle=True,
-        num_workers=2,
-        pin_memory=True,
-        persistent_workers=True,
-    )
-
-    def generate_sample() -> None:
-        model.eval()
-        prompt = torch.randint(0, 30000, (1, 16), device=args.device)
-        text = model.generate(
-            prompt, max_new_tokens=size(150, 10), do_sample=True, top_k=50, pad_token_id=50256
-        )
-        print("sample:", text[0, -8:].tolist(), flush=True)
-        model.train()
-
-    step = 0
-    while True:
-        with clock.phase("train"):
-            end = clock.now()
-            for batch in loader:
-                clock.waited(end)
-                ids = batch["input_ids"].to(args.device, non_blocking=True)
-                with autocast():
-                    loss = model(ids, labels=ids).loss
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                clock.step()
-                step += 1
-                if step % size(40, 4) == 0:
-                    print(step, loss.item(), flush=True)
-                    with clock.phase("generation"):
-                        generate_sample()
-                end = clock.now()
-
-
 def gpt2_saves() -> None:
     """Sequences of random length, and a checkpoint every 150 steps."""
     model = gpt2()
@@ -330,30 +286,6 @@ def gpt2_saves() -> None:
                     },
                     args.data / "gpt2.pt",
                 )
-
-
-def grad_accum() -> None:
-    """Eight micro steps for one of the optimizer, fp32."""
-    model = GPT(8, 768, 12).to(args.device)
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 100))
-    loader = DataLoader(
-        Windows(size(512, 32) + 1), size(4, 2), shuffle=True, num_workers=2, persistent_workers=True
-    )
-    while True:
-        with clock.phase("train"):
-            end = clock.now()
-            for number, batch in enumerate(loader, 1):
-                clock.waited(end)
-                ids = batch["input_ids"].to(args.device)
-                (model(ids[:, :-1], ids[:, 1:]) / 8).backward()
-                if number % 8 == 0:
-                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    schedule.step()
-                    optimizer.zero_grad()
-                    clock.step()
-                end = clock.now()
 
 
 def gpt_bf16() -> None:
@@ -434,76 +366,6 @@ def checkpoint_10s() -> None:
             saved = time.monotonic()
 
 
-def lstm_by_hand() -> None:
-    """pytorch/examples, word_language_model/main.py: no loader, no optimizer object."""
-    tokens = torch.from_numpy(
-        np.fromfile(args.data / "train.bin", np.uint16).astype(np.int64) % 10000
-    )
-    width, batch, bptt = size(650, 32), 20, 35
-    embed, rnn, head = (
-        nn.Embedding(10000, width),
-        nn.LSTM(width, width, 2, dropout=0.5),
-        nn.Linear(width, 10000),
-    )
-    model = nn.ModuleList([embed, rnn, head]).to(args.device)
-    data = (
-        tokens[: size(400_000, 8000) // batch * batch]
-        .view(batch, -1)
-        .t()
-        .contiguous()
-        .to(args.device)
-    )
-    val = (
-        tokens[-size(100_000, 3000) // batch * batch :]
-        .view(batch, -1)
-        .t()
-        .contiguous()
-        .to(args.device)
-    )
-
-    def get_batch(source: torch.Tensor, i: int) -> Any:
-        return source[i : i + bptt], source[i + 1 : i + 1 + bptt].reshape(-1)
-
-    def forward(x: torch.Tensor, hidden: Any) -> Any:
-        output, hidden = rnn(F.dropout(embed(x), 0.5, model.training), hidden)
-        return head(output).view(-1, 10000), hidden
-
-    def train() -> None:
-        model.train()
-        hidden, total = None, 0.0
-        for number, i in enumerate(range(0, len(data) - bptt - 1, bptt)):
-            x, y = get_batch(data, i)
-            hidden = hidden and tuple(h.detach() for h in hidden)
-            output, hidden = forward(x, hidden)
-            model.zero_grad()
-            loss = F.cross_entropy(output, y)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-1.0)
-            total += loss.item()
-            clock.step()
-            if number % 200 == 199:
-                print(f"ppl {math.exp(min(20.0, total / 200)):8.2f}", flush=True)
-                total = 0.0
-
-    @torch.no_grad()
-    def evaluate() -> float:
-        model.eval()
-        hidden, total = None, 0.0
-        for i in range(0, len(val) - bptt - 1, bptt):
-            x, y = get_batch(val, i)
-            output, hidden = forward(x, hidden)
-            total += len(x) * F.cross_entropy(output, y).item()
-        return total / len(val)
-
-    while True:
-        with clock.phase("train"):
-            train()
-        with clock.phase("evaluation"):
-            print(f"valid loss {evaluate():5.2f}", flush=True)
-
-
 def server() -> None:
     """Requests come to a queue in gusts with pauses; what waits is answered as one batch."""
     model = gpt2().eval()
@@ -536,7 +398,6 @@ def server() -> None:
 
 
 PROGRAMS = {
-    "hf_trainer": hf_trainer, "gpt2_generate": gpt2_generate, "gpt2_saves": gpt2_saves, "nanogpt": nanogpt,
-    "text_by_hand": text_by_hand, "grad_accum": grad_accum, "gpt_bf16": gpt_bf16, "compile_shapes": compile_shapes,
-    "checkpoint_10s": checkpoint_10s, "lstm_by_hand": lstm_by_hand, "server": server,
+    "hf_trainer": hf_trainer, "gpt2_saves": gpt2_saves, "nanogpt": nanogpt, "text_by_hand": text_by_hand, "gpt_bf16": gpt_bf16,
+    "compile_shapes": compile_shapes, "checkpoint_10s": checkpoint_10s, "server": server,
 }  # fmt: skip

@@ -64,6 +64,7 @@ def advise(
     run: Run | None = None,
     sample: Analysis | None = None,
     priced: Context | None = None,
+    earlier: Context | None = None,
 ) -> Advice:
     """Advice on one window, given its verdict: gates first, then edits, then other rules.
 
@@ -71,11 +72,12 @@ def advise(
         run: That the window is a sample of; None: it is all there is.
         sample: The steps that edits are simulated on; None: those of the window.
         priced: What earlier advice on the same window rests on.
+        earlier: What advice on an earlier window rests on.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return Advice(loaders=tuple(loader_rows(analysis.facts)))
-    priced = priced_again(priced, sample) if priced else context_of(analysis, sample)
+    priced = priced_again(priced, sample) if priced else context_of(analysis, sample, earlier)
     context = priced
     if run is not None:
         context = within(priced, run)
@@ -104,7 +106,7 @@ def advise(
     if context.sampled_run is not None and after:
         after = rows_after(after, context.sampled_run)
     return Advice(
-        _with_waste(cause_first(sorted(given, key=rank), context.estimate.cause), context.waste),
+        _with_waste(sorted(given, key=rank), context.waste),
         tuple(map(context.with_line, rows)),
         tuple(map(context.with_line, after)),
         context.loaders,

@@ -346,8 +346,15 @@ def _loss(row: WhatIf) -> str:
     return f" ({longer:.{2 if longer < 1.5 else 1}f}× as long)" if row.saves <= -NO_GAIN else ""
 
 
-def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
-    """The context of a judged window that is all there is, with edits simulated on a sample of it."""
+def context_of(
+    analysis: Analysis, sample: Analysis | None = None, earlier: Context | None = None
+) -> Context:
+    """The context of a judged window that is all there is, with edits simulated on a sample of it.
+
+    Args:
+        earlier: Of an earlier window: like steps are not simulated again.
+    """
+    priced = earlier.simulated if earlier is not None else None
     seen = analysis.facts
     attention = written_attention(seen)
     excluded = seen.in_optimizer.copy()
@@ -356,7 +363,7 @@ def context_of(analysis: Analysis, sample: Analysis | None = None) -> Context:
     known = Context(
         estimate=analysis.estimate,
         ceilings=seen.ceilings,
-        simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis),
+        simulated=None if analysis.estimate.shared else simulate_edits(sample or analysis, priced),
         step_ns=(sample or analysis).estimate.steps.step_ns,
         facts=seen,
         attention=attention,
@@ -375,7 +382,7 @@ def priced_again(seen: Context, sample: Analysis | None) -> Context:
     step_ns = sample.estimate.steps.step_ns if sample is not None else None
     if sample is None or not step_ns or abs(step_ns / (seen.step_ns or step_ns) - 1) < SAME_PACE:
         return seen
-    simulated = seen.simulated and simulate_edits(sample)
+    simulated = seen.simulated and simulate_edits(sample, seen.simulated)
     return replace(seen, simulated=simulated, step_ns=step_ns)
 
 

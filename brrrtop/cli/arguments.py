@@ -196,7 +196,6 @@ _OPTIONS = {
         values.speed,
     ),
     "--record": _value("FILE", "write what arrives to FILE (.brrr); leaving says how much an hour"),
-    "--record-most": _value("SIZE", "end the recording at SIZE, such as 500MB", values.size),
     "--baseline": _value("FILE", "compare with this recording or trace, judged whole"),
     "--silence": _value(
         "ID[,ID]",
@@ -276,7 +275,7 @@ _COMMON = ("common", "--json --gpu --no-color --ascii --theme")
 _LIVE = (
     "watching live",
     "--yes --max-overhead --counters --no-shapes|--shapes --no-trace-graphs|--trace-graphs "
-    "--record --record-most --baseline --silence",
+    "--record --baseline --silence",
 )
 _GATES = ("gates", "--fail-if --for")
 _UNSEEN = "--once@unseen --interval@unseen"

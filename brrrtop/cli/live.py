@@ -72,7 +72,7 @@ def _sink(options: Options) -> RecordingWriter | None:
     if options.record is None:
         return None
     try:
-        return RecordingWriter(options.record, most_bytes=options.record_most)
+        return RecordingWriter(options.record)
     except UsageError:
         raise
     except BrrrtopError as fault:

@@ -35,8 +35,6 @@ class Options:
     shapes: bool | None = None
     """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None
-    record_most: int | None = None
-    """Bytes of a recording; None: as long as one watches."""
     export: tuple[list[str], ...] | list[list[str]] = ()
     """A format and where to, as often as the option was given."""
     exporter: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentTypeError
 
 TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
@@ -63,15 +62,6 @@ def speed(text: str) -> float:
     if not 0 < value < 1e6:
         raise ArgumentTypeError(f"{text!r} is not above 0: 1 is the original pace")
     return value
-
-
-def size(text: str) -> int:
-    """`500MB`, `2G`, `1GiB` or `4096` → bytes; K, M and G are powers of 1024."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])?i?B?)", text.strip(), re.IGNORECASE)
-    value = float(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()) if match else 0.0
-    if not 1 <= value < 1 << 50:
-        raise ArgumentTypeError(f"{text!r} is not a size: write 500MB or 2GB")
-    return int(value)
 
 
 def steps(text: str) -> tuple[int, int]:

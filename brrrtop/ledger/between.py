@@ -107,7 +107,12 @@ def usual_frames(
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
     usual |= {line for place in common for line, _ in place.frames if line not in rare}
-    held = any(not rare.isdisjoint(places[i].functions) for i in slower)
+    # A wait for data is in slow steps alone as well, and part of them.
+    made = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
+    held = any(
+        not rare.isdisjoint((*places[i].functions, *(() if i in made else places[i].lines)))
+        for i in slower
+    )
     return usual, steps.long | steps.slow if held else steps.long
 
 
@@ -318,8 +323,10 @@ def _blocks(
     """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
     loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
-    ids, counts = np.unique(evidence.samples.name_ids, return_counts=True)
+    samples = evidence.samples
+    ids, counts = np.unique(samples.name_ids, return_counts=True)
     often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+    made = set(samples.name_ids[samples.makes_batches | samples.reads_files].tolist())
 
     def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
         inside: dict[Frame | str, list[int]] = {}
@@ -342,6 +349,13 @@ def _blocks(
     told = {i: f for i, f in called.items() if f is None or kinds[f] is not PhaseKind.OTHER}
     found = {i: told.get(i, block.get(f, f) if isinstance(f, str) else f) for i, f in found.items()}
     kinds = kinds_of(found)
+    counts_of: dict[Frame | str, list[int]] = {}
+    for name_id, frame in found.items():
+        if frame is not None and kinds[frame] is PhaseKind.OTHER:
+            counts_of.setdefault(frame, [0, 0])[name_id in made] += often.get(name_id, 0)
+    for frame, (others, making) in counts_of.items():
+        if making >= FEW_SAMPLES and others <= RARELY * (others + making):
+            kinds[frame] = PhaseKind.DATA
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
@@ -369,14 +383,18 @@ def _blocks_of_lines(
         kind = kinds.get(where, PhaseKind.OTHER)
         if function != of or _are_apart(kind, within):
             first, of, within = where, function, kind
-        elif within in (PhaseKind.OTHER, PhaseKind.EVALUATION) and kind is not PhaseKind.OTHER:
+        elif within is PhaseKind.OTHER or (
+            within in (PhaseKind.DATA, PhaseKind.EVALUATION)
+            and kind not in (PhaseKind.OTHER, PhaseKind.DATA)
+        ):
             within = kind
         block[where] = first
     return block
 
 
 def _are_apart(one: PhaseKind, other: PhaseKind) -> bool:
-    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation."""
+    """Whether two lines do different things; to act, or to write, a model runs as in an evaluation, which
+    makes its own batches."""
     kinds = {one, other} - {PhaseKind.OTHER}
-    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION}
+    forward = {PhaseKind.EVALUATION, PhaseKind.ROLLOUT, PhaseKind.GENERATION, PhaseKind.DATA}
     return len(kinds) > 1 and not (PhaseKind.EVALUATION in kinds and kinds <= forward)

@@ -255,7 +255,7 @@ def _cause(
     cause, place = reads_as(name), place_of(name)
     if place.frames[0] in asks or (cause is None and makes_batches(place, loop, makers)):
         return "input"
-    if cause in (None, "io") and place.waits_for_batch:
+    if cause in (None, "io") and (place.waits_for_batch or place.begins_loader):
         return "input"
     if cause == "input" and (place.learns or place.runs_model):  # `fit(model, DataLoader(…))`
         return "launch"

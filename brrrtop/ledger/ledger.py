@@ -163,7 +163,7 @@ class Ledger:
             account=whole,
             split=split_of(whole),
             phases=shown,
-            witness=_witness(ordered, shown, whole, step_ns),
+            witness=_witness(ordered, shown, whole),
             traced_ns=sum(one.traced_ns for one in shown),
             steps=steps,
             step_ns=step_ns,
@@ -220,12 +220,12 @@ def _fewer(closed: dict[Key, PhaseSums]) -> dict[Key, PhaseSums]:
     return kept
 
 
-def _witness(
-    sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account, step_ns: int | None
-) -> Witness:
+def _witness(sums: Sequence[PhaseSums], phases: Sequence[Phase], whole: Account) -> Witness:
     train = [one for one in phases if one.kind is PhaseKind.TRAIN]
     time_ns = sum(one.duration_ns for one in train)
-    traced = [b for one in sums if one.key[0] is PhaseKind.TRAIN for b in one.bursts if b.steps]
+    loops = [one for one in sums if one.key[0] is PhaseKind.TRAIN and one.steps]
+    awake_ns = sum(one.duration_ns - one.waits_ns for one in loops)
+    traced = [b for one in loops for b in one.bursts if b.steps]
     traced_steps = sum(one.steps for one in traced)
     read_ns = sum(one.read_ns for one in sums)
     kernels_ns = whole.busy_ns - whole.exposed_copy_ns
@@ -235,8 +235,8 @@ def _witness(
         active_account=kernels_ns / whole.duration_ns
         if any(one.traced_ns for one in phases) and whole.duration_ns
         else None,
-        step_ns_marks=step_ns,
-        step_ns_traced=sum(one.account.duration_ns for one in traced) / traced_steps
+        step_ns_marks=awake_ns / sum(one.steps for one in loops) if loops else None,
+        step_ns_traced=sum(one.account.duration_ns - one.waits_ns for one in traced) / traced_steps
         if traced_steps
         else None,
         waits_ledger=sum(ns for ns, _ in waits) / time_ns if time_ns else None,

@@ -50,10 +50,15 @@ class Place(Struct, frozen=True, eq=False, dict=True):
     def waits_for_batch(self) -> bool:
         """For what another thread puts into a queue, `requests.get()` of one is no download; or a server for
         its next request."""
-        takes = _QUEUE.search(self.library) is not None and _TAKES.search(self.source) is not None
-        return takes or (
-            _IDLES.search(self.library) is not None and _SERVES.search(self.source) is not None
-        )
+        return self._is_in(_QUEUE, _TAKES) or self._is_in(_IDLES, _SERVES)
+
+    @cached_property
+    def begins_loader(self) -> bool:
+        """Starts its workers anew."""
+        return self._is_in(_LOADS, _BEGINS)
+
+    def _is_in(self, library: re.Pattern[str], line: re.Pattern[str]) -> bool:
+        return bool(library.search(self.library)) and bool(line.search(self.source))
 
     def acts_below(self, depth: int) -> bool:
         """Whether the line of that frame, counted from the innermost, steps a simulator: by its words, or by
@@ -64,14 +69,21 @@ class Place(Struct, frozen=True, eq=False, dict=True):
         return steps and _HOST_MATHS.search(self.source) is not None
 
     @cached_property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(where for where, _ in self.frames[::-1])
+
+    @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 
 _KINDS = (
-    (PhaseKind.SAVING, r"save|checkpoint|ckpt|snapshot|dump"),
+    (
+        PhaseKind.SAVING,
+        r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
+    ),
     (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict"),
-    (PhaseKind.GENERATION, r"generat|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
+    (PhaseKind.GENERATION, r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
     (
         PhaseKind.ROLLOUT,
         r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
@@ -83,10 +95,12 @@ _KINDS = (
     ),
 )  # fmt: skip
 _COMPILER = re.compile(
-    r"^(?!.*/(eval_frame|runtime_wrappers|output_code)\.py)"
+    r"^(?!.*/(eval_frame|runtime_wrappers|output_code|apis|vmap|eager_transforms|predispatch|pyfunctorch"
+    r"|functional_call)\.py)"
     r"(_?(dynamo|inductor|functorch)|_aot_autograd|symbolic|fx|triton|codegen)/"
 )
-"""Folders of torch's compiler, but for what runs its work; a sample holds the last two parts of a path."""
+"""Folders of torch's compiler, but for what runs its work, and for torch.func; a sample holds the last two
+parts of a path."""
 _COMPUTES = re.compile(
     r"^(?!python3|threading|multiprocessing|data/|_utils/|(_?core|lib|random)/)\S+\.py:"
 )
@@ -124,6 +138,8 @@ _MAKES_ARRAYS = re.compile(
 _SILENT = (PhaseKind.OTHER, PhaseKind.DATA)
 _TAKES = re.compile(r"\.(get\w*|result|acquire|wait)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
+_LOADS = re.compile(r"^(multiprocessing|data|_utils|python3\.\d+t?)/")
+_BEGINS = re.compile(r"\biter\(|\.__iter__\(")
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 
 
@@ -150,6 +166,14 @@ def kind_of(function: str, source: str = "") -> PhaseKind:
     return PhaseKind.OTHER
 
 
+def _tells_more(function: str) -> bool:
+    """Whether a name says that it saves and something else: `_maybe_log_save_evaluate`."""
+    name = function.rpartition(".")[2]
+    return kind_of(name) is PhaseKind.SAVING and any(
+        pattern.search(name) for _, pattern in _PATTERNS[1:4]
+    )
+
+
 def foreign_frame(
     place: Place, usual: frozenset[Frame | str], loops: frozenset[Frame] = frozenset()
 ) -> Frame | str | None:
@@ -162,9 +186,14 @@ def foreign_frame(
         return None
     others = [frame for frame in place.functions if frame not in usual]
     if others:
-        telling = (frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER)
+        telling = [frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER]
+        if telling and _tells_more(telling[0][1]):  # deeper ones know which, or its line
+            at = place.functions.index(telling[0])
+            if len(telling) == 1 and at + 1 < len(place.frames):
+                return place.lines[at]
+            telling = telling[1:] or telling
         named = (frame for frame in others if not frame[1].endswith(">"))
-        return next(telling, next(named, others[0]) if usual else others[-1])
+        return next(iter(telling), next(named, others[0]) if usual else others[-1])
     inner = place.frames[0][0]
     return line_of_loop(place, usual, loops) or (inner if inner not in usual else None)
 
@@ -197,8 +226,10 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
     runs_model = any(place.runs_model for place in places)
     words: Counter[PhaseKind] = Counter()
     writes = False
+    around = {function for place in places for where, function in place.frames if where == frame}
     for place, count in places.items():
-        kind = kind_of(place.frames[0][1], place.source)
+        function = place.frames[0][1]
+        kind = kind_of("" if function in around else function, place.source)
         if kind is PhaseKind.SAVING and runs_model and _SAVES.search(place.source) is None:
             writes = True
         else:
@@ -207,6 +238,8 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
     others = words.pop(PhaseKind.OTHER, 0)
     if MOST_SILENT * words[PhaseKind.SAVING] < others:  # whoever plays has other lines as well
         del words[PhaseKind.SAVING]
+    if len(+words) > 1:  # whatever it does, it makes its batches for that
+        del words[PhaseKind.DATA]
     if words:
         return words.most_common(1)[0][0]
     if not runs_model:
@@ -247,7 +280,7 @@ def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Fram
         places: Of all samples.
     """
     made: dict[Frame, set[int]] = {frame: set() for frame in loop}
-    moved, ran = dict.fromkeys(loop, 1 << 62), dict.fromkeys(loop, 1 << 62)
+    moved, ran = dict[Frame, int](), dict.fromkeys(loop, 1 << 62)
     for place in places:
         for (where, _), frame in zip(place.frames, place.functions[::-1], strict=True):
             number = line_number(where)[1]
@@ -258,9 +291,9 @@ def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Fram
             elif frame == place.functions[-1] and _MAKES_TENSORS.search(place.source):
                 made[frame].add(number)
             elif frame == place.functions[-1] and _MOVES.search(place.source):
-                moved[frame] = min(moved[frame], number)
+                moved[frame] = min(moved.get(frame, number), number)
     for frame, lines in made.items():
-        lines.update((0, moved[frame] - 1))
+        lines.update((0, moved.get(frame, 1) - 1))
     early = {f: [line for line in lines if line < ran[f]] for f, lines in made.items()}
     return {frame: max(lines, default=0) for frame, lines in early.items()}
 

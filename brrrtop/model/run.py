@@ -85,9 +85,9 @@ class Witness(Struct, frozen=True):
     active_account: float | None = None
     """The same by traced kernels, each burst counted for the time that it stands for."""
     step_ns_marks: float | None = None
-    """Mean over all steps."""
+    """Mean over all steps, less waits for data."""
     step_ns_traced: float | None = None
-    """Mean over traced steps."""
+    """The same over traced steps, which tracing makes longer, less those that marks measure."""
     waits_ledger: float | None = None
     """Share of the training time that waits for data, by marks and samples."""
     waits_account: float | None = None

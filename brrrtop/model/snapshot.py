@@ -186,6 +186,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     """The process that took an ended trainer's place, until a person agrees to follow it."""
 
 
+CALM_NS = 30_000_000_000
 LOOK_S, SOON_S = 0.1, 6.0
 """Between two looks while a first verdict is awaited; it comes by then, or nothing hurries any more."""
 
@@ -194,3 +195,9 @@ def pause_s(interval_s: float, snapshot: Snapshot, watched_s: float) -> float:
     """Until the next look: orders to the agent, and its answers, wait for it."""
     awaited = snapshot.estimate is None and snapshot.source.tier == "bursts" and watched_s < SOON_S
     return min(interval_s, LOOK_S) if awaited else interval_s
+
+
+def is_calm(snapshot: Snapshot) -> bool:
+    """Whether a trainer is known well enough to be drawn half as often."""
+    run = snapshot.run if snapshot.source.kind == "live" else None
+    return run is not None and snapshot.estimate is not None and run.duration_ns >= CALM_NS

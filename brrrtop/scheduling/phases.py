@@ -146,6 +146,11 @@ class PhaseWatch:
     # --- out ------------------------------------------------------------------
 
     @property
+    def goes_on(self) -> object:
+        """What goes on now, and where the loop steps; None: nobody knows."""
+        return self.key and (self.key, self._step_place)
+
+    @property
     def unseen(self) -> bool:
         phase = self._phases.get(self.key or "")
         return phase is not None and not phase.looks

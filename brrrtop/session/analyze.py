@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.account.steady_part import steady_part
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.facts.steps import between_steps
@@ -87,7 +86,7 @@ def analyze(
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )
-    return verdicts.showing(at, verdict, split_silenced(verdict.advice.given, silenced))
+    return verdicts.showing(at, verdict, verdict.advice.given, silenced)
 
 
 def _judged(

@@ -42,6 +42,8 @@ class Controller:
         self._agent_state = AgentState(source.pid)
         self._polled_ns = 0
         self._second_ns = 0
+        self._stopped: str | None = None
+        """That the trainer stands still, as of the last second."""
         source.describe = self._describe
         if (source.load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps(bool(source.hello.get("torch")))
@@ -188,6 +190,7 @@ class Controller:
 
     def _each_second(self, now_ns: int) -> None:
         source, load = self.source, self.source.load
+        self._stopped = stopped = load.trainer_stopped
         rows = load.sample(source.feeds.workers)
         if len(rows):
             source.put(Kind.GAUGES, rows, now_ns)
@@ -215,7 +218,6 @@ class Controller:
         source.say(status, now_ns)
         if load.trainer_running is False:
             source.end(load.trainer_end, now_ns)
-        stopped = load.trainer_stopped
         if (stopped is not None) != source.status.get("stopped", False):
             message = stopped or "the trainer runs again"
             source.say({"stopped": stopped is not None, "says": message}, now_ns)
@@ -237,7 +239,7 @@ class Controller:
         if source.link.there and blocker is None:
             waits = STAGE_LINES.get(source.status.get("stage") or "") or self.governor.waiting
         known = (
-            source.over, blocker, self.governor.forbidden, waits, source.load.trainer_stopped,
+            source.over, blocker, self.governor.forbidden, waits, self._stopped,
             source.tee.stopped, *source.feeds.remarks, self._holds,
         )  # fmt: skip
         return list(dict.fromkeys(line for line in known if line is not None))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import split_silenced
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
@@ -176,14 +175,17 @@ class WholeFile:
         estimates = tuple(
             of_run(one, self._runs.get(one.estimate.device.device_id)) for one in self._every
         )
-        return replace(
-            verdicts.showing(at, kept, split_silenced(kept.advice.given, silenced)),
+        judged = replace(
+            at,
             estimate=estimates[self._every.index(shown)],
             run=self._runs.get(number, at.run),
             devices=estimates,
-            tables=at.tables,
-            picture=step_picture(shown, at.now_ns),
             left_out=self._left_out,
             lost_records=self._timeline.losses.get("records", 0),
             zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
+        )
+        return replace(
+            verdicts.showing(judged, kept, kept.advice.given, silenced),
+            tables=at.tables,
+            picture=step_picture(shown, at.now_ns),
         )

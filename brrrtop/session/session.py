@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import cause_first, split_silenced
+from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import Steady
 from brrrtop.advisories.tried import TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
@@ -24,6 +24,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
+from brrrtop.scheduling.phases import PhaseWatch
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import steady_analyses
 from brrrtop.session.baseline import BaselineTracker
@@ -33,7 +34,7 @@ from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
-from collectors.protocol.frames import Frame
+from collectors.protocol.frames import Frame, Kind
 from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
@@ -41,8 +42,11 @@ STALE_NS = 5_000_000_000
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
-RUN_NS, RUN_LOOKS = 1_000_000_000, 30
-"""Between two looks at all of the run, once there is a verdict; and in all of what is looked at."""
+RUN_NS, RUN_LOOKS = 1_000_000_000, 12
+"""Between two looks at all of the run, once there is a verdict; and in all of what is looked at. When the
+trainer does something else, the next look is at once."""
+ADVICE_NS = 10_000_000_000
+"""Between two makings of advice for figures that moved by little."""
 
 
 class Session:
@@ -88,12 +92,16 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
-        self._followed_verdicts, self._followed_ns = -1, 0
+        self._watch = PhaseWatch()
+        self._followed: tuple[int, object] = (-1, None)
+        self._followed_ns = self._advised_ns = 0
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
         self._before: Verdict | None = None
         """On the newest analysis, whatever the run was: simulated edits are its largest part."""
+        self._priced: Context | None = None
+        """What the newest advice rests on."""
         self._verdict: Verdict | None = None
         """On the newest analysis; None until somebody wants to see it."""
         self._again = False
@@ -107,7 +115,7 @@ class Session:
             self.device_id = device_id
             self._history = History()
             self._steady.forget()
-            self._judged_to_ns = 0
+            self._judged_to_ns, self._priced = 0, None
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -195,7 +203,7 @@ class Session:
         if self.source.span is None and windows.is_long(self.timeline, span):
             return latest
         if not self._over:
-            self._over, self._judged_to_ns = True, 0
+            self._over, self._judged_to_ns, self._priced = True, 0, None
             if self.source.span is not None:  # live, what is old is in the ledger alone
                 self._ledgers.clear()
             for ledger in self._ledgers.values():
@@ -221,8 +229,7 @@ class Session:
             self._lack_kernels = False
             self._steady.forget()
             kept = self._verdict = verdicts.NOTHING
-        shown = cause_first(self._steady.shown, self.analysis.estimate.cause)
-        self._latest = verdicts.showing(at, kept, split_silenced(shown, self.silenced))
+        self._latest = verdicts.showing(at, kept, self._steady.shown, self.silenced)
         return self._latest
 
     def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
@@ -232,10 +239,11 @@ class Session:
 
     def _advised(self, shown: Analysis) -> Verdict:
         before = self._before
-        self._before = made = verdicts.verdict(self.timeline, shown, run=self._run, before=before)
+        made = verdicts.verdict(self.timeline, shown, None, self._run, before, self._priced)
+        self._before, self._priced = made, made.advice.priced
         gpu = shown.estimate.device.name
         made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
-        self._advised_of = self._run
+        self._advised_of, self._advised_ns = self._run, self._read_to_ns
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count
             self._steady.forget()
@@ -245,23 +253,27 @@ class Session:
         return made
 
     def _judge_new(self, span: Span | None) -> None:
-        """Judges the span where there is something new in it: a short burst at the first look, and when all
-        of it has come: marks of its last steps come after its kernels."""
+        """Judges the span where there is something new in it, a short burst once all of it has come: marks of
+        its last steps come after its kernels. For the first verdict nobody waits."""
         self._learned |= self.timeline.learn() | self.timeline.take_new_samples()
         if span is None or not (self._learned or span.t1_ns > self._judged_to_ns):
             return
-        traced = self.timeline.observed[-1] if self.timeline.observed else span
-        is_short, is_known = traced.duration_ns < PIECE_NS, traced.t0_ns < self._judged_to_ns
+        *before, traced = (self.timeline.observed or (span,))[-2:]
+        is_short = traced.duration_ns < PIECE_NS and not (
+            before and before[0].t1_ns > self._judged_to_ns
+        )
         goes_on = is_short and self._read_to_ns - traced.t1_ns < QUIET_NS
         over = self._is_over(self._read_to_ns)
-        if self.analysis is None or over or not (goes_on and is_known):
+        if self.analysis is None or over or not goes_on:
             self._learned = goes_on and not over
             self._judge(span)
 
     def _follow_run(self, now: int) -> None:
         """The runs up to now, between two looks at them the last seconds alone; advice on one that has become
         another is made anew."""
-        is_told = self._followed_verdicts == self.verdicts
+        self._watch.tick(now)
+        goes_on = self._watch.goes_on
+        is_told = self._followed == (self.verdicts, goes_on)
         if self.timeline.observed is None or (is_told and not self.follows):
             return
         now = min(now, self.timeline.newest_ns or now)
@@ -271,7 +283,7 @@ class Session:
         soon = is_told and known and 0 <= now - self._followed_ns < often_ns
         look = Ledger.moved if soon and not self._is_over(now) else Ledger.run
         if look is Ledger.run:
-            self._followed_verdicts, self._followed_ns = self.verdicts, now
+            self._followed, self._followed_ns = (self.verdicts, goes_on), now
         batches: dict[int | None, int | None] = {
             one.estimate.device.device_id: one.estimate.batch for one in self._judged
         }
@@ -284,7 +296,10 @@ class Session:
         if self._run is None:
             return
         self._history.follow(self._run, now)
-        if self._run.differs(self._advised_of) or not self._run.reads_like(self._advised_of):
+        late = abs(now - self._advised_ns) >= min(ADVICE_NS, watched_ns // 4)
+        if self._run.differs(self._advised_of) or (
+            late and not self._run.reads_like(self._advised_of)
+        ):
             self._verdict = None
 
     @property
@@ -304,6 +319,10 @@ class Session:
         try:
             self.timeline.add(frame)
             self.log.hear(frame)
+            if frame.kind == Kind.MARKS:
+                self._watch.add_marks(frame.body)
+            elif frame.kind == Kind.NAMES:
+                self._watch.add_names(frame.body)
         except Exception as fault:  # noqa: BLE001  as above
             self._refuse(fault)
 

@@ -2,10 +2,13 @@
 for a file as a whole. What differs between them (which span, what is steady, how old) is theirs.
 """
 
+from collections.abc import Collection, Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise
+from brrrtop.advisories.advise import Advice, advise, cause_first, split_silenced
+from brrrtop.advisories.context import Context
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.analysis.tables.host_tables import host_tables
@@ -48,6 +51,7 @@ def verdict(
     details: HostDetails | None = None,
     run: Run | None = None,
     before: Verdict | None = None,
+    earlier: Context | None = None,
 ) -> Verdict:
     """What follows from the analysis of the GPU shown.
 
@@ -55,6 +59,7 @@ def verdict(
         details: Of a trace: what it holds beyond a timeline.
         run: That the analysis is a sample of; None: it is all there is.
         before: An earlier verdict on the same analysis.
+        earlier: What advice on an earlier analysis rests on.
     """
     if before is not None:
         sample = before.sample and _at_usual_pace(timeline, before.sample, run)
@@ -62,7 +67,7 @@ def verdict(
         return replace(before, advice=advice, tables=replace(before.tables, loaders=advice.loaders))
     sample = _of_one_loop(timeline, shown, run)
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    advice = advise(shown, run, _at_usual_pace(timeline, sample, run))
+    advice = advise(shown, run, _at_usual_pace(timeline, sample, run), earlier=earlier)
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
     return Verdict(advice, tables, step_picture(sample), sample)
 
@@ -93,18 +98,17 @@ def _at_usual_pace(timeline: Timeline, sample: Analysis, run: Run | None) -> Ana
 
 
 def showing(
-    at: Snapshot, verdict: Verdict, advice: tuple[tuple[Advisory, ...], tuple[Advisory, ...]]
+    at: Snapshot, verdict: Verdict, given: Sequence[Advisory], silenced: Collection[str]
 ) -> Snapshot:
-    """A judged snapshot with what follows from its verdict. Steps of what-ifs are those of the run now.
-
-    Args:
-        advice: To show, and that stands and nobody wants to hear.
-    """
+    """A judged snapshot with what follows from its verdict: of advice that wins alike, what answers the
+    cause that it names leads. Steps of what-ifs are those of the run now."""
     step_ns = at.run.step_ns if at.run is not None else None
+    ordered = cause_first(given, at.estimate.cause if at.estimate is not None else None)
+    shown, quiet = split_silenced(ordered, silenced)
     return replace(
         at,
-        advisories=advice[0],
-        silenced=advice[1],
+        advisories=shown,
+        silenced=quiet,
         whatif=tuple(of_step(row, step_ns) for row in verdict.advice.whatif),
         whatif_after=verdict.advice.after,
         tables=verdict.tables,

@@ -166,7 +166,9 @@ class LiveSource:
             self.link.refuse(fault)
         if self.link.fault is not None:
             self._lose_agent(self.link.fault)
-        elif self.link.is_over(now_ns, self.load.trainer_running is False):
+        elif self.link.hung_up_why and self.link.is_over(
+            now_ns, self.load.trainer_running is False
+        ):
             self._lose_agent(self.link.hung_up_why)
         for frame, carried in self.feeds.drain():
             self._take(frame, now_ns, carried, hear)

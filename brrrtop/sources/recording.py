@@ -28,7 +28,6 @@ from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.source import Source, with_hello
-from brrrtop.text import units
 from collectors.printable import printable
 from collectors.protocol.frames import (
     DTYPES,
@@ -61,9 +60,8 @@ class RecordingWriter:
         target: str | Path | BinaryIO,
         provenance: Mapping[str, Any] | None = None,
         level: int = 6,
-        most_bytes: int | None = None,
     ) -> None:
-        """Opens `target`; `provenance` goes into the hello; it ends, whole, once it has `most_bytes`.
+        """Opens `target`; `provenance` goes into the hello.
 
         Raises:
             UsageError: The file exists.
@@ -78,7 +76,6 @@ class RecordingWriter:
         self._greeted = False
         self._finished = False
         self._newest_ns = 0
-        self._most_bytes = most_bytes
         self.written_bytes = 0
         self.stopped: str | None = None
         """Why nothing is written any more; None while all is well."""
@@ -104,13 +101,6 @@ class RecordingWriter:
         self._append(frame)
         self._finished = frame.kind == Kind.END
         self.flush_if_due()
-        if self._most_bytes is not None and self.written_bytes >= self._most_bytes:
-            self.close()
-            self.stopped = f"it has the {units.size(self._most_bytes)} that it may have"
-            raise BrrrtopError(
-                f"recording to {self._label} stopped: {self.stopped}",
-                "--record-most SIZE allows more; what was written can be replayed",
-            )
 
     def flush_if_due(self) -> None:
         waited_s = time.monotonic() - self._flushed_s

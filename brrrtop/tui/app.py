@@ -293,7 +293,7 @@ class BrrrtopApp(ThemedApp[int]):
         if self.snapshot.job is None:
             self.say("one rank by itself: name or attach to all ranks of the job", failed=True)
             return
-        from brrrtop.tui.screens.ranks import RankTable
+        from brrrtop.tui.screens.tables import RankTable
 
         self._open(RankTable())
 
@@ -415,8 +415,8 @@ class BrrrtopApp(ThemedApp[int]):
     action_code = _opening("code", "Code")
     action_tables = _opening("pages", "Tables")
     action_loader = _opening("pages", "Loaders")
-    action_compare = _opening("compare", "BeforeAfter")
-    action_whatif = _opening("whatif", "EditTable")
+    action_compare = _opening("tables", "BeforeAfter")
+    action_whatif = _opening("tables", "EditTable")
 
     def open_kernel(self, kernel: KernelRow) -> None:
         from brrrtop.tui.screens.kernel import KernelPane

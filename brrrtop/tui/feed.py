@@ -9,7 +9,7 @@ from threading import Event, Thread
 from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Snapshot, pause_s
+from brrrtop.model.snapshot import Snapshot, is_calm, pause_s
 from brrrtop.tui.driver import Driver
 
 Request = Callable[[Driver], "str | None"]
@@ -39,7 +39,7 @@ class RequestAnswered(Message):
 
 
 class Feed(Thread):
-    """Advances a driver every `interval_s` and hands each snapshot to `post`.
+    """Advances a driver every `interval_s`, once all is calm half as often; hands each snapshot to `post`.
 
     The next snapshot is made only when the one before was seen (or after `UNSEEN_S`), so that a
     slow screen never builds a queue. Requests are carried out at once.
@@ -83,7 +83,8 @@ class Feed(Thread):
                 self._seen.clear()
                 snapshot = self._driver.advance()
                 self._post(SnapshotReady(snapshot))
-                self._wake.wait(pause_s(self._interval_s, snapshot, time.monotonic() - began_s))
+                each_s = self._interval_s * (2 if is_calm(snapshot) else 1)
+                self._wake.wait(pause_s(each_s, snapshot, time.monotonic() - began_s))
                 if not self._wake.is_set():
                     self._seen.wait(UNSEEN_S)
         except Exception as fault:  # noqa: BLE001 - handed to the screen, which raises it

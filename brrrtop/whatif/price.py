@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import guessed
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
+from brrrtop.model.tables import F8
 from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
@@ -93,6 +95,8 @@ UNITS = {"double-batch": 2}
 """Steps' worth of work in one edited step."""
 INCLUDED = {"compile-reduce-overhead": ("compile",)}
 """What an edit does by itself, so that it cannot come after."""
+LIKE, LAUNCH_NS = 0.03, 10_000.0
+"""Steps whose parts differ by less of a step are alike; each launch takes the host about so long."""
 FOLLOWING = 3
 """Edits after the best one that are told."""
 
@@ -109,6 +113,8 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
     """What stands in for the rates of a GPU that nobody knows; None: they are known, or nothing does."""
     unprofiled_ns: float | None = None
     """What the step would take without the profiler that recorded it; None: nothing slowed it."""
+    figures: F8 | None = None
+    """Of the step that was simulated, as of `figures_of`."""
 
     def scaled(self, part: float) -> float:
         """Share of the step saved with the device's time down to `part` of it, and nothing else changed."""
@@ -116,11 +122,20 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
         return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def simulate_edits(analysis: Analysis) -> SimulatedEdits | None:
-    """The step of a judged window with the price of each edit that applies; None without a step."""
+def simulate_edits(
+    analysis: Analysis, earlier: SimulatedEdits | None = None
+) -> SimulatedEdits | None:
+    """The step of a judged window with the price of each edit that applies; None without a step.
+
+    Args:
+        earlier: Of an earlier window: prices of like steps are like.
+    """
     step = step_of(analysis)
     if step is None:
         return None
+    figures = figures_of(step)
+    if earlier is not None and _is_like(figures, earlier.figures):
+        return earlier
     roofs, known = roofs_of(analysis.facts.ceilings), analysis.estimate
     guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
     result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(analysis)
@@ -134,6 +149,25 @@ def simulate_edits(analysis: Analysis) -> SimulatedEdits | None:
         rows=tuple(sorted(map(doubted, result.rows), key=lambda row: row.place)),
         following=tuple(map(doubted, result.following)),
         guess=guess.source if guess is not None else None,
+        figures=figures,
+    )
+
+
+def _is_like(figures: F8, others: F8 | None) -> bool:
+    return others is not None and bool(
+        (np.abs(figures - others) <= LIKE * max(figures[-1], 1.0)).all()
+    )
+
+
+def figures_of(step: Step) -> F8:
+    """What tells a step from another one, ns: its device time by role, launches as time that they take,
+    the host's time, gaps, its batch and, last, its length."""
+    roles = np.bincount(step.kernels.roles + 1, step.device_ns, max(Role) + 2)
+    counts = LAUNCH_NS * np.array([step.launches.sum(), step.waits.sum()])
+    host = np.array([step.before_ns.sum(), step.call_ns.sum(), step.gap_ns.sum()])
+    length = step.undisturbed_ns or step.measured_ns
+    return np.concatenate(
+        (np.concatenate((roles, counts, host)) / step.count, (step.batch_ns, length))
     )
 
 

@@ -1,13 +1,11 @@
 """Whatever is typed is either understood or answered with a sentence that helps."""
 
 import subprocess
-from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import values
 from brrrtop.cli.arguments import VERBS, parse
 from brrrtop.cli.main import main
 from brrrtop.errors import UsageError
@@ -65,14 +63,6 @@ def test_the_command_of_run_stays_as_it_is(argv, command):
 )
 def test_intervals_are_read_with_and_without_units(text, seconds):
     assert parse(["--interval", text]).interval == seconds
-
-
-def test_sizes_are_taken_as_people_write_them():
-    sizes = [values.size(text) for text in ("4096", "1.5kB", "500MB", "2 G", "1GiB")]
-    assert sizes == [4096, 1536, 500 << 20, 2 << 30, 1 << 30]
-    for text in ("", "0", "-1", "1X", "MB", "nan", "1e3", "9" * 20):
-        with pytest.raises(ArgumentTypeError, match="is not a size"):
-            values.size(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.02", 0.02), ("0%", 0.0)])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
+from brrrtop.ledger.places import kind_within, place_of
 from brrrtop.ledger.sums import PhaseSums, sums_of
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -140,6 +141,26 @@ FORWARD = "> modules/linear.py:134 Linear.forward |"
             f"main.py:82 draw < main.py:96 main {FORWARD} Image.fromarray(net(z)).save(f)",
             "generation",
         ),
+        # torch.func is no compiler; state goes to the host to be saved.
+        (
+            "main.py:75 check < main.py:96 main > _functorch/apis.py:455 f | grad(loss)(p, x)",
+            "other",
+        ),
+        (f"main.py:20 train_generator < main.py:96 main {FORWARD} loss = net(x)", "evaluation"),
+        (
+            "main.py:20 train < main.py:90 main | s = {k: v.cpu() for k, v in net.state_dict().items()}",
+            "saving",
+        ),
+        # Of a name that says two things the rest of the stack says which.
+        (
+            f"main.py:60 run_eval < main.py:50 log_save_evaluate < main.py:96 main {FORWARD} x",
+            "evaluation",
+        ),
+        (
+            f"main.py:61 forward < main.py:50 log_save_evaluate < main.py:96 main {FORWARD} x",
+            "evaluation",
+        ),
+        ("main.py:51 log_save_evaluate < main.py:96 main | torch.save(x, f)", "saving"),
     ],
 )
 def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:
@@ -181,7 +202,15 @@ def test_pauses_shorter_than_samples_are_apart_are_told_by_those_of_their_length
     }
 
 
-@pytest.mark.parametrize(("name", "share"), [(CHECK, 0.2), (TRAIN, 0.0)])
+BY_HAND = "main.py:8 train < main.py:90 main | x = get_batch()"
+INLINE_CHECK = (
+    "main.py:14 train < main.py:90 main > modules/linear.py:1 f | hits += net(x).argmax(1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [(CHECK, 0.2), (INLINE_CHECK, 0.2), (TRAIN, 0.0), (BY_HAND, 0.0)]
+)
 def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share: float) -> None:
     """Each fourth step takes twice as long; where its samples stand where all do it is training."""
     steps, samples = [], []
@@ -207,6 +236,12 @@ def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None
     samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
     result = shares(evidence(17, steps, samples))
     assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
+
+
+def test_the_name_of_the_loop_says_nothing_of_one_of_its_lines() -> None:
+    average = place_of("main.py:12 evaluate_and_train < main.py:90 main | p.lerp_(q)")
+    assert kind_within("main.py:12", {average: 5}) is PhaseKind.OTHER
+    assert kind_within(average.functions[-1], {average: 5}) is PhaseKind.EVALUATION
 
 
 def test_lines_between_two_usual_ones_are_one_block() -> None:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.ledger.ledger import CLOSED_NS, OPEN_NS, Ledger
+from brrrtop.ledger.verdict import UNSURE, of_run
 from brrrtop.model.run import PhaseKind
 from brrrtop.session.analyze import analyze, read
 from brrrtop.session.session import Session
+from brrrtop.session.verdict import analyses
 from brrrtop.sources.registry import open_source
 
 RUNS = Path(__file__).resolve().parents[1] / "recordings" / "runs"
@@ -32,6 +35,8 @@ def test_a_run_that_waits_for_its_data_is_told_so():
     ]  # fmt: skip
     witness = shown.run.witness
     assert witness.active_counter == pytest.approx(witness.active_account, abs=0.05)
+    # Its bursts waited 12 % of their time, the run 78 %: without the waits steps are alike.
+    assert witness.step_ns_traced == pytest.approx(witness.step_ns_marks, rel=0.15)
     lines = shown.run.lines
     assert lines[0].share == max(one.share for one in lines)
     assert sum(one.share for one in lines) == pytest.approx(1, abs=0.2)
@@ -45,6 +50,12 @@ def test_time_that_bursts_measured_is_sure_beside_few_samples():
     shown = analyze(open_source(path))
     assert shown.estimate is not None and shown.estimate.cause == "exposed_copy"
     assert shown.estimate.confidence > 0.9
+    (analysis,) = analyses(read(open_source(path)), shown.run.span)
+    for part, sure in ((0.8, True), (0.5, False)):  # so long are traced steps beside all
+        step_ns = shown.run.witness.step_ns_marks
+        seen = replace(shown.run.witness, step_ns_traced=part * step_ns)
+        judged = of_run(analysis, replace(shown.run, witness=seen))
+        assert (judged.confidence > UNSURE) is sure
 
 
 def test_live_and_after_say_the_same():

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -203,25 +202,6 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(full_disk):
     with pytest.raises(BrrrtopError, match="No space left") as fault:
         RecordingWriter(full_disk(4))
     assert "replayed" not in fault.value.action and "another place" in fault.value.action
-
-
-def test_a_recording_ends_whole_at_the_size_it_may_have(tmp_path):
-    path = tmp_path / "a.brrr"
-    writer = RecordingWriter(path, most_bytes=3 << 20)
-    noise = os.urandom
-    with pytest.raises(BrrrtopError, match=r"3\.00 MiB that it may have") as fault:
-        for number in range(1, 100):
-            names = {n: noise(1000).hex() for n in range(1000)}
-            writer.write(Frame(Kind.NAMES, names, number))
-    assert "--record-most" in fault.value.action
-    assert 3 << 20 <= path.stat().st_size <= 6 << 20 and writer.written_bytes == path.stat().st_size
-    writer.write(Frame(Kind.NAMES, {1: "x"}, 1000))
-    writer.close()
-    assert writer.written_bytes == path.stat().st_size
-    source = RecordingSource(path)
-    kinds = [frame.kind for frame in source.frames()]
-    assert kinds.count(Kind.NAMES) > 1 and kinds[-1] == Kind.END and source.info.notes == ()
-    source.close()
 
 
 def test_a_recording_that_cannot_even_begin_leaves_no_file_in_the_way(tmp_path):

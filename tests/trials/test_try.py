@@ -27,6 +27,12 @@ pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch her
 ROOT = Path(__file__).parents[2]
 EXAMPLE = [sys.executable, str(ROOT / "examples" / "slow_loader.py")]
 COMMAND = [sys.executable, "-m", "brrrtop", "try", "--yes", "--seconds", "0.5"]
+LIGHT = """
+import sys, types
+plain = types.SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+sys.modules["torch._dynamo"] = plain
+"""
+"""An optimizer imports torch's compiler, which takes as long as torch itself; here nothing is compiled."""
 LOOP = """
 import sys, torch
 torch.manual_seed(0); torch.set_num_threads(1)
@@ -40,7 +46,7 @@ for step in range(int(sys.argv[1])):
 
 
 def a_loop(folder: Path, steps: int = 10**9, more: str = "pass") -> list[str]:
-    (folder / "loop.py").write_text(LOOP.format(more=more))
+    (folder / "loop.py").write_text(LIGHT + LOOP.format(more=more))
     return [sys.executable, str(folder / "loop.py"), str(steps)]
 
 
@@ -192,7 +198,7 @@ while True:
 )
 def test_evaluations_are_no_part_of_the_steps(tmp_path, evaluation):
     """Steps of 20 ms and as many of evaluation: without them a step is not twice as long."""
-    (tmp_path / "job.py").write_text(EVALUATES.format(evaluation=evaluation))
+    (tmp_path / "job.py").write_text(LIGHT + EVALUATES.format(evaluation=evaluation))
     with guarded_folder() as folder:
         outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 1.5, 60.0)
     assert outcome.pace is not None, outcome.fault
@@ -261,7 +267,7 @@ class Trainer:
 def test_a_trainer_of_a_library_gets_its_own_argument_and_its_autocast_is_seen(tmp_path):
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers" / "__init__.py").touch()
-    (tmp_path / "transformers" / "trainer.py").write_text(TRAINER)
+    (tmp_path / "transformers" / "trainer.py").write_text(LIGHT + TRAINER)
     (tmp_path / "job.py").write_text("from transformers.trainer import Trainer; Trainer().train()")
     with guarded_folder() as folder:
         outcome = Program([sys.executable, str(tmp_path / "job.py")], folder, 1).run((), 0.5, 60.0)
@@ -302,7 +308,7 @@ def test_nothing_is_left_of_what_is_ended_at_any_moment(tmp_path, number):
     stubborn += "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     command = a_loop(tmp_path)
     if number == signal.SIGKILL:  # the others need not wait for one that does not hear
-        (tmp_path / "loop.py").write_text(stubborn + LOOP.format(more="pass"))
+        (tmp_path / "loop.py").write_text(stubborn + LIGHT + LOOP.format(more="pass"))
     program = subprocess.Popen(
         [*COMMAND, "--", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

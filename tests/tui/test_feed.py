@@ -3,9 +3,12 @@
 import threading
 import time
 
+from msgspec.structs import replace
 from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import CALM_NS, is_calm
+from brrrtop.model.tables import Span
 from brrrtop.tui import feed as feed_module
 from brrrtop.tui.feed import Feed, FeedFailed, RequestAnswered, SnapshotReady
 from tests.tui import snapshots
@@ -45,6 +48,16 @@ def test_a_screen_that_has_not_drawn_gets_no_second_snapshot():
     feed.stop()
     assert not feed.is_alive()
     assert driver.closed.is_set()
+
+
+def test_a_live_trainer_is_drawn_half_as_often_once_it_is_known():
+    live = snapshots.snapshot()
+    begun, replayed = live.run.span.t0_ns, replace(live.source, kind="recording")
+    long = replace(live.run, span=Span(begun, begun + CALM_NS))
+    assert is_calm(replace(live, run=long))
+    assert not is_calm(replace(live, run=replace(long, span=Span(begun, begun + CALM_NS - 1))))
+    assert not is_calm(replace(live, run=long, estimate=None))
+    assert not is_calm(replace(live, run=long, source=replayed))
 
 
 def test_a_newer_snapshot_takes_the_place_of_an_older_one():

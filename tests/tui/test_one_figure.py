@@ -3,6 +3,7 @@ and numbers of one name are compared, whatever sentence they stand in."""
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -60,20 +61,21 @@ NAMES = {
 ALWAYS = {"run", "its length", "active", "time a step", "how sure"}
 
 
-def played(name: str, part: float) -> Snapshot:
-    """What a replay shows when it has come so far."""
+def played(name: str) -> Iterator[Snapshot]:
+    """What a replay shows in the middle and at the end."""
     ticks, path = count(), scenarios()[name]
     if path.is_dir():
         files = sorted(map(str, path.iterdir()))
-        replay: Replay = open_job(files, Options(), clock=lambda: next(ticks) * 0.5)
+        replay: Replay = open_job(files, Options(), clock=lambda: float(next(ticks)))
     else:
         session = Session(FromFirstActivity(open_source(path)), keep_ns=None)
-        replay = Replay(session, clock=lambda: next(ticks) * 0.5)
+        replay = Replay(session, clock=lambda: float(next(ticks)))
     shot = replay.advance()
-    while (shot.progress or 0.0) < part:
-        shot = replay.advance()
+    for part in (0.4, 1.0):
+        while (shot.progress or 0.0) < part:
+            shot = replay.advance()
+        yield shot
     replay.close()
-    return shot
 
 
 async def read(snapshot: Snapshot) -> dict[str, set[str]]:
@@ -92,16 +94,15 @@ async def read(snapshot: Snapshot) -> dict[str, set[str]]:
     return seen
 
 
-@pytest.mark.parametrize("part", [0.4, 1.0])
 @pytest.mark.parametrize("name", scenarios())
-async def test_numbers_of_one_name_are_the_same_on_every_screen(name: str, part: float) -> None:
-    snapshot = played(name, part)
-    seen = await read(snapshot)
-    assert {what: values for what, values in seen.items() if len(values) > 1} == {}
-    assert {what for what, values in seen.items() if values} >= ALWAYS
-    if name == "imagenet":
-        assert all(seen[what] for what in NAMES if what not in ("waits for launches", "copies"))
-    gains = {one.kind: one.saves for one in snapshot.advisories if one.saves is not None}
-    rows = reversed(snapshot.whatif)  # of several edits of one piece of advice the best
-    priced = {row.advisory: row.saves for row in rows if row.advisory in gains}
-    assert priced == pytest.approx({kind: gains[kind] for kind in priced}, abs=0.005)
+async def test_numbers_of_one_name_are_the_same_on_every_screen(name: str) -> None:
+    for snapshot in played(name):
+        seen = await read(snapshot)
+        assert {what: values for what, values in seen.items() if len(values) > 1} == {}
+        assert {what for what, values in seen.items() if values} >= ALWAYS
+        if name == "imagenet":
+            assert all(seen[what] for what in NAMES if what not in ("waits for launches", "copies"))
+        gains = {one.kind: one.saves for one in snapshot.advisories if one.saves is not None}
+        rows = reversed(snapshot.whatif)  # of several edits of one piece of advice the best
+        priced = {row.advisory: row.saves for row in rows if row.advisory in gains}
+        assert priced == pytest.approx({kind: gains[kind] for kind in priced}, abs=0.005)

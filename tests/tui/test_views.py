@@ -139,7 +139,6 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
     assert "number 2 of 8 by time" in text
     assert "81% of the memory bandwidth" in text
     assert "3.90 TB/s (roof 4.80 TB/s)" in text
-    assert "fusing it with its neighbours" in text
     assert "typically 34% into the step" in text
     assert "3 of these in a row are on the memory side" in text
 

@@ -115,6 +115,13 @@ def test_no_edit_changes_a_step_of_nothing():
     assert price(("loader-ready",), [(MIDDLE, empty)], roofs) is None
 
 
+def test_a_step_like_one_that_was_priced_has_its_prices():
+    first = priced_rows(mixed().judged())
+    like, longer = mixed().judged(), looped(large).judged()
+    assert simulate_edits(like, first) is first
+    assert simulate_edits(longer, first).rows == priced_rows(longer).rows != first.rows
+
+
 def test_nothing_is_told_of_a_window_in_which_nothing_ran():
     scene = Scene()
     scene.call(CallClass.SYNC, 10.0)

@@ -1,4 +1,4 @@
-"""One kernel in depth: where it is under the roof, why we think so, what would help."""
+"""One kernel in depth: where it is under the roof, and why we think so."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,29 +15,6 @@ from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
 
 LABEL = 10
-HELPS = {
-    Side.COMPUTE: (
-        "lower precision on tensor cores, better shapes, a faster GPU",
-        "fusing it, less Python",
-    ),
-    Side.MEMORY: (
-        "fusing it with its neighbours, lower precision, channels-last",
-        "a GPU with more FLOPS, TF32",
-    ),
-    Side.UNDERFILLED: (
-        "larger batches, or several small ones in one launch; CUDA graphs for the launches",
-        "a faster GPU: it would be even emptier",
-    ),
-    Side.COMM: (
-        "overlapping it with compute, larger buckets, fewer ranks in a group",
-        "anything on the compute side while it waits for other ranks",
-    ),
-    Side.COPY: (
-        "pinned memory and non_blocking=True, copying on another stream, copying less",
-        "faster kernels while they wait for the copy",
-    ),
-    Side.UNKNOWN: ("more evidence: shapes in the trace, or hardware counters", "guessing"),
-}
 
 
 class KernelPane(Scrolled):
@@ -74,14 +51,11 @@ def kernel_lines(
         ("share", f"{units.share(kernel.share, 1)} of kernel and copy time"),
         *_rates(kernel, snapshot.estimate),
     )
-    helps, wastes = HELPS[kernel.side]
     return [
         *paragraph(kernel.name, width, palette.style(kernel.side.value, bold=True)),
         Text(),
         *facts(known, LABEL, palette, width),
         *_surroundings(kernel, snapshot.estimate, palette, width),
-        Text(),
-        *facts((("helps", helps), ("waste", wastes)), LABEL, palette, width),
     ]
 
 
