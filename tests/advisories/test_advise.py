@@ -36,8 +36,8 @@ def test_lost_records_silence_everything_else() -> None:
 
 
 def test_what_no_edit_helps_leads_where_it_is_the_verdict() -> None:
-    graphs = Advisory("cuda-graphs", "says", 0.9, 0.53, {"edit": "compile-reduce-overhead"}, "try")
-    frees = Advisory("allocation-churn", "says", 0.8, 0.4, {}, "try")
+    graphs = Advisory("cuda-graphs", "says", 0.9, 0.53, {}, "try", "", saves=0.53)
+    frees = Advisory("allocation-churn", "says", 0.8, 0.4, {}, "try", "")
     assert cause_first([graphs, frees], "allocator") == [frees, graphs]
     assert cause_first([graphs, frees], "launch") == [graphs, frees]
 
