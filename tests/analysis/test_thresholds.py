@@ -147,10 +147,11 @@ def odd_step(steps: int, copies: int = 0) -> Trace:
     return trace
 
 
-def start_up() -> Trace:
-    """2.5 steps before the first one of 18."""
+def start_up(before: int = 1) -> Trace:
+    """2.5 steps before the first one of 18, in which so many kernels ran."""
     trace = Trace()
-    trace.kernel(-25_000, 1_000)
+    for place in range(before):
+        trace.kernel(-25_000 + place * 600, 500)
     for number in range(19):
         trace.host("user_annotation", "Optimizer.step#Adam.step", number * 10_000 - 500, 400)
         for place in range(8 if number < 18 else 0):
@@ -195,6 +196,7 @@ TRACES = {
     "an odd step of four": partial(odd_step, 4),
     "an odd step that copies": partial(odd_step, 8, 10),
     "a start-up": start_up,
+    "a rollout": partial(start_up, 40),
     "a set-up": set_up,
     "a hole": hole,
 }

@@ -388,7 +388,9 @@ def _named_rank(
     return WaitedFor(
         rank=job.numbers[place],
         late_ns=late_ns,
-        others_wait_ns=late_ns if known else float(np.median(others)),
+        others_wait_ns=late_ns
+        if known
+        else min(float(np.median(others)), most_late_ns(job, place)),
         cause=cause,
         is_slow=True,
         per_step=job.steps is not None and job.steps >= 1,
