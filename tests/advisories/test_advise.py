@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise, cause_first, rank
+from brrrtop.advisories.advise import Advice, advise, leading, rank
 from brrrtop.advisories.context import context_of
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
@@ -38,8 +38,8 @@ def test_lost_records_silence_everything_else() -> None:
 def test_what_no_edit_helps_leads_where_it_is_the_verdict() -> None:
     graphs = Advisory("cuda-graphs", "says", 0.9, 0.53, {}, "try", "", saves=0.53)
     frees = Advisory("allocation-churn", "says", 0.8, 0.4, {}, "try", "")
-    assert cause_first([graphs, frees], "allocator") == [frees, graphs]
-    assert cause_first([graphs, frees], "launch") == [graphs, frees]
+    assert leading([graphs, frees], "allocator") == [frees, graphs]
+    assert leading([graphs, frees], "launch") == [graphs, frees]
 
 
 def test_no_activity_no_advice() -> None:
@@ -65,7 +65,9 @@ def test_a_bigger_batch_is_an_offer_after_all_that_wins() -> None:
     by_kind = {one.kind: one for one in given}
     assert (by_kind["bigger-batch"].saves or 0) > (by_kind["sync-point"].saves or 0) > 0.05
     assert [one.kind for one in given][:2] == ["sync-point", "bigger-batch"]
-    assert by_kind["bigger-batch"].says.startswith("an offer, it changes the training")
+    assert by_kind["bigger-batch"].says.startswith(
+        "it changes the training: twice the batch takes 1.08×"
+    )
 
 
 def test_an_edit_that_more_than_doubles_a_step_is_told_in_times() -> None:
@@ -188,7 +190,7 @@ def test_geforce_is_told_of_16_bit_and_not_of_tf32() -> None:
 def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
     given = memory(looped(small), used=0.3).advice()["bigger-batch"]
     assert given.saves == pytest.approx(1 - given.evidence["predicted_step_ratio"] / 2, abs=0.006)
-    assert "twice the batch takes 1.00 times as long; 70% of the memory is free" in given.says
+    assert "twice the batch takes 1.00× as long; 70% of the memory is free" in given.says
 
 
 @pytest.mark.parametrize(
