@@ -117,12 +117,11 @@ def _compile_is_worth_it(context: Context) -> bool:
 
 @edit(
     "cuda-graphs", OVERHEAD, "The same launches every step", "compile-reduce-overhead",
-    when=", 3 points more than `compile` alone, or where that alone may lose; 3 % idle before launches",
+    when=", 3 points more than `compile` alone, or where that alone may lose",
     unless="a run that replays graphs already; kernels that compiling fuses, or that the host is ahead of",
 )  # fmt: skip
 def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
-    waits = context.idle("launch") >= BEYOND or context.host_sets_the_pace
-    if not waits or not _graphs_beat_compile(context, row):
+    if not _graphs_beat_compile(context, row):
         return None
     if context.compiled:
         return _launching(context, context.with_line(row).line, "the model is compiled, and still ")
