@@ -10,8 +10,8 @@ from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, headline, phrases, units
 from brrrtop.text import ranks as words
+from brrrtop.views import code, host_tables, tables
 from brrrtop.views import comparison as compare_text
-from brrrtop.views import host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import WIDTH, text_lines, wrap
 from collectors.vocabulary import Metric
@@ -238,7 +238,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield ""
         yield "What to try"
     wasted: set[str] = set()
-    for place, advisory in enumerate(snapshot.advisories, 1):
+    for place, advisory in enumerate(code.with_places(snapshot), 1):
         yield from _advisory(
             place, advisory, advisory.waste if advisory.waste not in wasted else ""
         )
