@@ -70,15 +70,18 @@ class Bursts:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[tuple[object, ...], Burst | None]] = {}
 
-    def within(self, timeline: Timeline, span: Span, device_id: int, cuts: I8) -> list[Burst]:
+    def within(
+        self, timeline: Timeline, span: Span, device_id: int, cuts: I8, apart: tuple[I8, I8]
+    ) -> list[Burst]:
         """Those that begin in the span, in order.
 
         Args:
             cuts: Where the program begins to do something else.
+            apart: From step end to step end, what holds something beside the step.
         """
         learned = timeline.shapes.learned_ns
         result = []
-        for piece in _pieces(timeline, span, cuts):
+        for piece in _pieces(timeline, span, cuts, apart):
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
@@ -97,7 +100,8 @@ class Bursts:
         self._known = {key: one for key, one in self._known.items() if key[0] >= before_ns}
 
 
-def _pieces(timeline: Timeline, span: Span, cuts: I8) -> list[Span]:
+def _pieces(timeline: Timeline, span: Span, cuts: I8, apart: tuple[I8, I8]) -> list[Span]:
+    """Long bursts cut where the program begins something else, short ones without what is apart of steps."""
     result = []
     for traced in timeline.observed or ():
         if not span.t0_ns <= traced.t0_ns < span.t1_ns:
@@ -107,6 +111,12 @@ def _pieces(timeline: Timeline, span: Span, cuts: I8) -> list[Span]:
         if 2 * traced.duration_ns > PIECE_NS:
             low, high = np.searchsorted(cuts, (traced.t0_ns + SHORT_NS, traced.t1_ns - SHORT_NS))
             bounds.update(cuts[low:high].tolist())
+        elif len(apart[0]):
+            middle = np.array([(traced.t0_ns + traced.t1_ns) // 2])
+            starts, ends = intervals.subtract(*edges((traced,)), apart)
+            if len(starts) and intervals.holders(*apart, middle)[0] < 0:
+                result += [Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+                continue
         result += [Span(a, b) for a, b in itertools.pairwise(sorted(bounds))]
     return result
 
