@@ -149,6 +149,8 @@ class Metric(IntEnum):
     """Of the last looks at them: running, or ready to."""
     LOADER_DISK_SHARE = 48
     """Of the same looks: waiting for a disk, or a network file system."""
+    TRAINER_CORES = 49
+    """Cores that the trainer may run on."""
 
 
 PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (

@@ -1,6 +1,6 @@
-"""Draws every picture in this folder anew, from recordings of real runs: the demos.
+"""Draws every picture in this folder anew, from recordings of real runs: a session, and a demo.
 
-    python screenshots/make.py            all of them, beside this file, and demo.svg of some in turn
+    python screenshots/make.py            all of them, beside this file, and demo.svg of a session
     python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
 
 Each recording is played at a fixed pace by a clock of its own up to a fixed place, so that the
@@ -74,22 +74,21 @@ class Picture:
 PICTURES = (Picture("ranks-120x40", "straggler", (120, 40), place=1.0),)
 """Kept beside this file: those that README and docs show."""
 
-FIXED = Path(__file__).parents[1] / "tests" / "recordings" / "promises"
-WIDE = (110, 36)
+SESSION = Path(__file__).parent / "session"
+"""A trainer watched live on an H100, and again with the patch that brrrtop made: README.md there."""
+BEFORE, AFTER, WIDE = SESSION / "before.brrr", SESSION / "after.brrr", (112, 36)
 IN_TURN = (
-    Picture("", "input-bound", WIDE, DARK, (), 0.3),
-    Picture("", "input-bound", WIDE),
-    Picture("", "input-bound", WIDE, DARK, ("p", "g")),
-    Picture("", "input-bound", WIDE, DARK, ("C",)),
-    Picture("", "input-bound", WIDE, DARK, ("C", "e")),
-    Picture("", "input-bound", WIDE, DARK, ("w",)),
-    Picture(
-        "", FIXED / "dataloader-stall.after.brrr", WIDE, DARK, ("b",), 1.0,
-        FIXED / "dataloader-stall.brrr",
-    ),
-)  # fmt: skip
-"""What the README shows first: a session from the verdict to the line, the edit, and what it won."""
-SHOWN_S = 4
+    *((Picture("", BEFORE, WIDE, DARK, (), at / 100), 1) for at in (8, 12, 16, 20, 25)),
+    (Picture("", BEFORE, WIDE, DARK, ("p",), 0.3), 4),
+    (Picture("", BEFORE, WIDE, DARK, ("C",), 0.4), 3),
+    (Picture("", BEFORE, WIDE, DARK, ("C", "e"), 0.45), 5),
+    (Picture("", BEFORE, WIDE, DARK, ("w",), 0.55), 4),
+    *((Picture("", AFTER, WIDE, DARK, (), at / 100, BEFORE), 1) for at in (15, 25, 35)),
+    (Picture("", AFTER, WIDE, DARK, ("b",), 0.6, BEFORE), 3),
+    (Picture("", AFTER, WIDE, DARK, ("b",), 1.0, BEFORE), 3),
+)
+"""What the README shows first, and for how many seconds: a session from the verdict to the line, the edit,
+and what it won."""
 
 
 def extras() -> list[Picture]:
@@ -193,22 +192,26 @@ def slim(drawn: str) -> str:
     )
 
 
-def in_turn(frames: list[str]) -> str:
-    """One SVG that shows one after the other; the first alone where nothing moves."""
-    head = re.match(r"<svg [^>]*>", frames[0])
+def in_turn(frames: list[tuple[str, int]]) -> str:
+    """One SVG that shows one after the other, each so many seconds; the first alone where nothing moves."""
+    head = re.match(r"<svg [^>]*>", frames[0][0])
     assert head is not None
-    share = 100 / len(frames)
+    whole, at = sum(seconds for _, seconds in frames), 0
     style = (
-        f".frame {{ visibility: hidden; animation: turn {SHOWN_S * len(frames)}s step-end infinite }}\n"
-        ".frame:first-of-type { visibility: visible }\n"
-        f"@keyframes turn {{ 0% {{ visibility: visible }} {share:.4g}% {{ visibility: hidden }} }}\n"
-        "@media (prefers-reduced-motion: reduce) { .frame { animation: none } }\n"
+        ".frame { visibility: hidden }\n.frame:first-of-type { visibility: visible }\n"
+        "@media (prefers-reduced-motion: reduce) { .frame { animation: none !important } }\n"
     )
-    parts = [head[0], f"<style>\n{style}</style>"]
-    for number, frame in enumerate(frames):
-        delay = f"animation-delay: {number * SHOWN_S - SHOWN_S * len(frames) * (number > 0)}s"
-        parts.append(f'<g class="frame" style="{delay}">{frame}</g>')
-    return "\n".join([*parts, "</svg>\n"])
+    parts = []
+    for number, (frame, seconds) in enumerate(frames):
+        begin, end = (f"{100 * second / whole:.4g}%" for second in (at, at + seconds))
+        style += (
+            f"@keyframes f{number} {{ 0% {{ visibility: {'visible' if not number else 'hidden'} }} "
+            f"{begin} {{ visibility: visible }} {end} {{ visibility: hidden }} }}\n"
+        )
+        turn = f"animation: f{number} {whole}s step-end infinite"
+        parts.append(f'<g class="frame" style="{turn}">{frame}</g>')
+        at += seconds
+    return "\n".join([head[0], f"<style>\n{style}</style>", *parts, "</svg>\n"])
 
 
 def main() -> int:
@@ -222,13 +225,16 @@ def main() -> int:
     time.tzset()
     folder = elsewhere or Path(__file__).parent
     folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
     wanted = [*PICTURES, *extras()] if elsewhere else PICTURES
     for picture in wanted:
         path = folder / f"{picture.name}.svg"
         path.write_text(asyncio.run(draw(picture)), "utf-8")
         print(path.name, path.stat().st_size)
     demo = folder / "demo.svg"
-    demo.write_text(in_turn([asyncio.run(draw(picture)) for picture in IN_TURN]), "utf-8")
+    os.chdir(SESSION)  # where the trainer's file is
+    frames = [(asyncio.run(draw(picture)), seconds) for picture, seconds in IN_TURN]
+    demo.write_text(in_turn(frames), "utf-8")
     print(demo.name, demo.stat().st_size)
     return 0
 

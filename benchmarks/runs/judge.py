@@ -35,7 +35,6 @@ HOST = {
     "host-stall",
     "python-overhead",
     "logging-stall",
-    "evaluation-idle",
 }
 LAUNCHES = {"launch-bound-compile", "cuda-graphs", "fuse-pointwise", "fused-optimizer", "bigger-batch", "underfilled-kernels",
             "sync-point", "graph-breaks", "none-healthy"}  # fmt: skip

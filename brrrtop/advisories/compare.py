@@ -57,7 +57,6 @@ _BUCKETS_OF = {
     "gc-pause": ("idle: gc",),
     "checkpoint-stall": ("idle: checkpoint",),
     "logging-stall": ("idle: logging",),
-    "evaluation-idle": ("idle: evaluation",),
     "allocator-retries": ("idle: allocator",),
     "allocation-churn": ("idle: allocator",),
     "recompilation": ("idle: compile",),
@@ -66,7 +65,6 @@ _BUCKETS_OF = {
     "readback-traffic": ("exposed copy", "idle: sync"),
     "dataloader-stall": ("idle: input",),
     "sync-point": ("idle: sync",),
-    "tiny-collectives": ("exposed comm",),
     "straggler": ("exposed comm",),
 }
 """What advice without a simulated edit is about, as in `Comparison.buckets`."""

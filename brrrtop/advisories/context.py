@@ -32,7 +32,7 @@ from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
-from brrrtop.whatif.risks import COMPILED_FUNCTION
+from brrrtop.whatif.risks import COMPILED_FUNCTION, unrest
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -92,6 +92,8 @@ class Context(Struct, frozen=True):
     recomputed_ns: int | None
     loaders: tuple[LoaderRow, ...] = ()
     """Most waited for first, with the workers that each needs."""
+    loaders_shown: tuple[LoaderRow, ...] = ()
+    """As the last advice had them, of this window or an earlier one."""
     sampled_run: Sampled | None = None
     """The run that the window is a sample of; None: the window is all there is."""
 
@@ -122,8 +124,10 @@ class Context(Struct, frozen=True):
         """With as many workers as its loader needs; where that is not known, twice those that it has."""
         row = self.loaders[0] if self.loaders else None
         if row is not None and row.needed is not None:
-            return loader.line(row.needed.count)
-        return loader.line(2 * row.workers if row is not None and row.workers else 4)
+            return loader.line(row.needed.cores or row.needed.count)
+        most = int(self.readings.means.get(Metric.TRAINER_CORES, 1024))
+        workers = row.workers if row is not None else None
+        return loader.line(max(min(2 * workers, most), workers) if workers else min(4, most))
 
     @property
     def _words(self) -> dict[str, str]:
@@ -155,8 +159,9 @@ class Context(Struct, frozen=True):
         return f"by simulation: {listed}" if listed else ""
 
     def _is_waste(self, row: WhatIf) -> bool:
-        """What takes time as recorded is not called a win of nothing, whatever the simulation says."""
-        if row.saves >= NO_GAIN or row.saves_high >= NO_HOPE:
+        """What takes time as recorded is not called a win of nothing, whatever the simulation says; nor what
+        may win where the run's own pace strays as far."""
+        if row.saves >= NO_GAIN or row.saves_high + unrest(self.facts.window) >= NO_HOPE:
             return False
         if row.saves_high < 0:
             return True
@@ -373,6 +378,7 @@ def context_of(
         optimizer=optimizer(seen),
         readings=seen.readings,
         recomputed_ns=recomputed_ns(seen, analysis.estimate.steps_covered),
+        loaders_shown=earlier.loaders_shown if earlier is not None else (),
     )
     return within(known, None)
 
@@ -393,4 +399,5 @@ def within(seen: Context, run: Run | None) -> Context:
         samples = samples_of(run, seen.facts.stack_samples)
         estimate = replace(seen.estimate, stack_samples=samples)
         seen = replace(seen, sampled_run=sampled(run, rows, seen.facts.window), estimate=estimate)
-    return replace(seen, loaders=with_workers(rows, seen.price("loader-ready"), means))
+    ready = seen.price("loader-ready")
+    return replace(seen, loaders=with_workers(rows, ready, means, seen.loaders_shown))

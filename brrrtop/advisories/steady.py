@@ -22,10 +22,10 @@ DISAPPEARS_AFTER = 3
 ALONE = frozenset({"warming-up", "records-lost"})
 """These silence everything else at once: what was advised before no longer stands on facts."""
 HEALTHY = "none-healthy"
-NEWEST = 0.25
+NEWEST = 0.5
 """Weight of the newest window in what advice is ordered by: two of like gain do not swap places with
 every window."""
-OVERTAKES = 1.15
+OVERTAKES = 1.05
 """So much more must it be worth than what is before it."""
 LINES = "lines"
 """Evidence that comes with a sample now and then: it stays, with its age."""
@@ -69,14 +69,14 @@ class Steady:
             again: It is the newest window once more, judged anew: counted once, by this verdict.
             t_ns: Its end.
         """
+        latest = {advisory.kind: advisory for advisory in given}
+        alone = bool(ALONE & latest.keys())
         if again:
             self._take_back()
         else:
             self._before = self._seen
-            self._windows += 1
-        latest = {advisory.kind: advisory for advisory in given}
-        alone = bool(ALONE & latest.keys())
-        every = {kind: s for kind, s in self._seen.items() if kind in ALONE or not alone}
+            self._windows += not alone
+        every = {kind: s for kind, s in self._seen.items() if (kind in ALONE) == alone}
         for kind, advisory in latest.items():
             seen = _with_lines(every.get(kind, _Seen(advisory)), advisory, t_ns)
             won = worth(advisory)
@@ -117,12 +117,13 @@ class Steady:
         return self._seen[kind].worth or 0.0
 
     def _take_back(self) -> None:
-        """Uncounts the newest window; what is shown since is shown, or it would flicker."""
-        shown = {kind: seen.advisory for kind, seen in self._seen.items() if seen.shown}
-        self._seen = {kind: replace(s, shown=kind in shown) for kind, s in self._before.items()}
-        for kind, advisory in shown.items():
-            seen = self._seen.get(kind, _Seen(advisory, shown=True))
-            self._seen[kind] = replace(seen, advisory=advisory)
+        """Uncounts the newest window; what is shown since is shown, or it would flicker. What this window
+        alone said goes when it denies that often enough: the next may be minutes away."""
+        now = {kind: seen for kind, seen in self._seen.items() if seen.shown}
+        self._seen = {kind: replace(s, shown=kind in now) for kind, s in self._before.items()}
+        for kind, one in now.items():
+            seen = self._seen.get(kind) or _Seen(one.advisory, negatives=one.negatives, shown=True)
+            self._seen[kind] = replace(seen, advisory=one.advisory)
 
     @property
     def shown(self) -> list[Advisory]:

@@ -50,7 +50,7 @@ LEGEND = '<p class="muted">' + " ".join(
     f'<svg style="display:inline;width:12px" viewBox="0 0 12 12">'
     f'<rect class="{hue}" width="12" height="12"/></svg> {words}'
     for hue, words in (
-        ("compute", "compute"), ("memory", "memory"), ("underfilled", "small kernels"),
+        ("compute", "compute"), ("memory", "moves tensors"), ("underfilled", "small kernels"),
         ("comm", "communication"), ("copy", "copies"), ("idle", "idle: the pointer tells why"),
     )
 ) + "</p>"  # fmt: skip

@@ -34,7 +34,7 @@ JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")
 _OF_VERDICTS = {
     "brrrtop_up": "1: the training process is watched; 0: it ended or does not answer.",
     "brrrtop_step_seconds": "Median duration of a training step in the judged window.",
-    "brrrtop_split_ratio": "Share of wall time that is compute-bound, memory-bound, overhead or unknown.",
+    "brrrtop_split_ratio": "Share of wall time that is compute-bound, bandwidth-bound, overhead or unknown.",
     "brrrtop_account_ratio": "Share of wall time by bucket of the account; idle time by its cause.",
     "brrrtop_waits_for_peers_ratio": "Share of the time in collectives for later ranks of this host, beside "
     "no kernel of its own.",

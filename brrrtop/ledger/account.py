@@ -8,6 +8,7 @@ no burst has seen stays unknown: active by the GPU's counter, or idle. (Stratifi
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ PIECE_NS = 2_000_000_000
 """What is traced without pauses is taken in pieces of so much, or less: each belongs to one phase."""
 SHORT_NS = 200_000_000
 """Shorter stretches are no piece of their own: samples know their ends no better, and the GPU is behind."""
+SAME_CUT_NS = 40_000_000
+"""Between two samples of the training thread."""
 QUIET_NS = 700_000_000
 """So long after a burst all of it has come: an agent drains for half a second at most."""
 SETTLED_NS = NEAR_STEPS_NS + 3_000_000_000
@@ -69,6 +72,8 @@ class Bursts:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[tuple[object, ...], Burst | None]] = {}
+        self._cuts: list[int] = []
+        """Of bursts, in order, as they were first told."""
 
     def within(
         self, timeline: Timeline, span: Span, device_id: int, cuts: I8, apart: tuple[I8, I8]
@@ -81,7 +86,7 @@ class Bursts:
         """
         learned = timeline.shapes.learned_ns
         result = []
-        for piece in _pieces(timeline, span, cuts, apart):
+        for piece in self._pieces(timeline, span, cuts, apart):
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
@@ -98,27 +103,37 @@ class Bursts:
     def forget(self, before_ns: int) -> None:
         """What ends before: it is in somebody's sums."""
         self._known = {key: one for key, one in self._known.items() if key[0] >= before_ns}
+        self._cuts = [cut_ns for cut_ns in self._cuts if cut_ns >= before_ns]
 
-
-def _pieces(timeline: Timeline, span: Span, cuts: I8, apart: tuple[I8, I8]) -> list[Span]:
-    """Long bursts cut where the program begins something else, short ones without what is apart of steps."""
-    result = []
-    for traced in timeline.observed or ():
-        if not span.t0_ns <= traced.t0_ns < span.t1_ns:
-            continue
-        count = max(1, traced.duration_ns // PIECE_NS)
-        bounds = {traced.t0_ns + PIECE_NS * i for i in range(count)} | {traced.t1_ns}
-        if 2 * traced.duration_ns > PIECE_NS:
-            low, high = np.searchsorted(cuts, (traced.t0_ns + SHORT_NS, traced.t1_ns - SHORT_NS))
-            bounds.update(cuts[low:high].tolist())
-        elif len(apart[0]):
-            middle = np.array([(traced.t0_ns + traced.t1_ns) // 2])
-            starts, ends = intervals.subtract(*edges((traced,)), apart)
-            if len(starts) and intervals.holders(*apart, middle)[0] < 0:
-                result += [Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    def _pieces(self, timeline: Timeline, span: Span, cuts: I8, apart: tuple[I8, I8]) -> list[Span]:
+        """Long bursts cut where the program begins something else, short ones without what is apart of steps."""
+        result = []
+        for traced in timeline.observed or ():
+            if not span.t0_ns <= traced.t0_ns < span.t1_ns:
                 continue
-        result += [Span(a, b) for a, b in itertools.pairwise(sorted(bounds))]
-    return result
+            count = max(1, traced.duration_ns // PIECE_NS)
+            bounds = {traced.t0_ns + PIECE_NS * i for i in range(count)} | {traced.t1_ns}
+            if 2 * traced.duration_ns > PIECE_NS:
+                ends = traced.t0_ns + SHORT_NS, traced.t1_ns - SHORT_NS
+                low, high = np.searchsorted(cuts, ends)
+                bounds.update(map(self._first_told, cuts[low:high].tolist()))
+            elif len(apart[0]):
+                middle = np.array([(traced.t0_ns + traced.t1_ns) // 2])
+                steps = list(zip(*intervals.subtract(*edges((traced,)), apart), strict=True))
+                if steps and intervals.holders(*apart, middle)[0] < 0:
+                    result += [Span(int(a), int(b)) for a, b in steps]
+                    continue
+            result += [Span(a, b) for a, b in itertools.pairwise(sorted(bounds))]
+        return result
+
+    def _first_told(self, cut_ns: int) -> int:
+        """The cut as it was when it was new: looks differ by less than samples know, and a piece that begins
+        elsewhere would be judged again."""
+        at = bisect.bisect(self._cuts, cut_ns - SAME_CUT_NS)
+        if at < len(self._cuts) and self._cuts[at] < cut_ns + SAME_CUT_NS:
+            return self._cuts[at]
+        self._cuts.insert(at, cut_ns)
+        return cut_ns
 
 
 def _burst(timeline: Timeline, span: Span, device_id: int) -> Burst | None:

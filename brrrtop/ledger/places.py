@@ -113,7 +113,9 @@ _LEARNS = re.compile(
 )
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
+    r"|^(?!transforms/|v2/)\S+ \S*[._]forward$"
 )
+"""Transforms of pictures have a `forward`, too."""
 _SAVES = re.compile(r"torch\.save\(|save_(state|checkpoint|model|pretrained)")
 MOST_SILENT = 3
 """So many samples that no word speaks for go with one of a save."""

@@ -147,6 +147,8 @@ class WorkersNeeded(Struct, frozen=True):
     """What one of them takes for a batch."""
     step_ns: int
     """What a step takes without the wait."""
+    cores: int | None = None
+    """That the trainer may run on, where they are fewer than that."""
 
 
 class LoaderRow(Struct, frozen=True):

@@ -70,7 +70,8 @@ class Governor:
         self._triggered_ns: int | None = None
         self.continuous = False
         """Everything is to be traced."""
-        self._continuous_sent = False
+        self._continuous_ns: int | None = None
+        """Since when everything is."""
         self._able = True
         self._first_burst = FirstBurst(self.limits, self.cost)
         self.follows = False
@@ -93,7 +94,7 @@ class Governor:
         self._slack.add_waits(starts_ns, ends_ns)
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
-        if self.continuous or self._continuous_sent or end_ns <= start_ns:
+        if self.continuous or self._continuous_ns is not None or end_ns <= start_ns:
             return
         if self._last is None or self._last.over:
             self.cost.add_foreign(start_ns, end_ns)
@@ -188,8 +189,7 @@ class Governor:
         self.pace.on_burst(now_ns)
         self._ended_ns = None if self._ended_ns is None else now_ns
         self._first_burst = FirstBurst(self.limits, self.cost)
-        if self._continuous_sent:
-            self.cost.continuous_since(now_ns)
+        self._continuous_ns = None if self._continuous_ns is None else now_ns
 
     def want_continuous(self, on: bool) -> None:
         """Trace everything from now on, and let the budget be the user's business."""
@@ -202,7 +202,7 @@ class Governor:
     def decide(self, now_ns: int) -> Decision | None:
         self._earn(now_ns)
         self.watch.tick(now_ns)
-        if self.continuous != self._continuous_sent:
+        if self.continuous != (self._continuous_ns is not None):
             return self._switch(now_ns)
         by_hand = self._wanted is Why.ASKED
         if self.continuous or (self.limits.max_overhead <= 0 and not by_hand):
@@ -219,7 +219,9 @@ class Governor:
         return self._burst(now_ns, why) if why else None
 
     def estimate(self, now_ns: int) -> CostEstimate | None:
-        """What watching has cost of late; None until it could be measured."""
+        """What watching has cost of late; None until it could be measured, and where everything is traced."""
+        if self._continuous_ns is not None:
+            return None
         bursts = self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
         if bursts is None:
             return None
@@ -284,7 +286,7 @@ class Governor:
 
     @property
     def tracing(self) -> bool:
-        return self._under_way or self._continuous_sent
+        return self._under_way or self._continuous_ns is not None
 
     @property
     def _under_way(self) -> bool:
@@ -478,10 +480,10 @@ class Governor:
         return since_ns is None or now_ns - since_ns >= rest_ns
 
     def _switch(self, now_ns: int) -> Decision:
-        self._continuous_sent = self.continuous
-        self.cost.continuous_since(now_ns if self.continuous else None)
-        if self.continuous:
+        began_ns, self._continuous_ns = self._continuous_ns, now_ns if self.continuous else None
+        if began_ns is None:
             self._last, self._wanted = None, None
             return Decision(Act.CONTINUOUS_ON, "asked for")
+        self.cost.add_foreign(began_ns, now_ns)
         self._ended_ns = now_ns
         return Decision(Act.CONTINUOUS_OFF, "asked for")

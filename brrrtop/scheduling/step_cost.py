@@ -50,8 +50,8 @@ class CostEstimate(Struct, frozen=True):
     error_share: float
     """Half width of the 95 % interval."""
     bursts: int
-    worst_step_ns: int | None
-    """The longest step that a burst touched; None in continuous mode."""
+    worst_step_ns: int
+    """The longest step that a burst touched."""
 
 
 class StepCost:
@@ -62,7 +62,6 @@ class StepCost:
         self._open: list[tuple[int, int]] = []
         self._touched: list[tuple[int, int]] = []
         self.measured: list[BurstCost] = []
-        self._continuous_ns: int | None = None
 
     # --- in -------------------------------------------------------------------
 
@@ -84,13 +83,6 @@ class StepCost:
         """A span traced on somebody else's order: no baseline, and none of our cost."""
         self._touched = [*self._touched, (start_ns, end_ns)][-4 * KEPT_BURSTS :]
 
-    def continuous_since(self, start_ns: int | None) -> None:
-        """Everything from here on is traced; None: no longer."""
-        if start_ns is None and self._continuous_ns is not None:
-            last = int(self._ends[-1]) if len(self._ends) else self._continuous_ns
-            self._touched.append((self._continuous_ns, max(last, self._continuous_ns)))
-        self._continuous_ns = start_ns
-
     # --- out ------------------------------------------------------------------
 
     @property
@@ -99,7 +91,7 @@ class StepCost:
         durations = np.diff(self._ends[-2 * NEIGHBOURS :])
         if not len(durations):
             return None
-        off = durations[~self._is_traced(self._ends[-2 * NEIGHBOURS :])]
+        off = durations[~self._touched_by(self._ends[-2 * NEIGHBOURS :])]
         return int(np.median(off if len(off) else durations))
 
     @property
@@ -123,7 +115,7 @@ class StepCost:
 
     def untraced(self, most: int) -> I8:
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
-        return np.diff(ends)[~self._is_traced(ends)][-most:]
+        return np.diff(ends)[~self._touched_by(ends)][-most:]
 
     def book_costs(self, now_ns: int) -> list[BurstCost]:
         """The bursts that could be measured since the call before."""
@@ -148,8 +140,6 @@ class StepCost:
             now_ns: On the steps' clock.
             cycle_ns: How long a burst and its pause are planned to last; used for a lone burst.
         """
-        if self._continuous_ns is not None:
-            return self._continuous(self._continuous_ns)
         if not self.measured:
             return None
         starts = [cost.start_ns for cost in self.measured]
@@ -184,22 +174,16 @@ class StepCost:
 
     # --- arithmetic -----------------------------------------------------------
 
-    def _touched_by(self, ends: I8, spans: list[tuple[int, int]]) -> Bool:
-        """Which of the steps between consecutive `ends` the spans may have slowed."""
+    def _touched_by(self, ends: I8) -> Bool:
+        """Which of the steps between consecutive `ends` tracing may have slowed."""
         starts, stops = ends[:-1], ends[1:]
         hit = np.zeros(max(len(ends) - 1, 0), np.bool_)
         first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
-        for start_ns, end_ns in spans:
+        for start_ns, end_ns in self._touched:
             low, high = start_ns - MARGIN_BEFORE_NS, end_ns + MARGIN_AFTER_NS
             if low < last and first < high:
                 hit |= (stops > low) & (starts < high)
         return hit
-
-    def _is_traced(self, ends: I8) -> Bool:
-        spans = list(self._touched)
-        if self._continuous_ns is not None:
-            spans.append((self._continuous_ns, 1 << 62))
-        return self._touched_by(ends, spans)
 
     def _measure(self, start_ns: int, end_ns: int) -> BurstCost | None:
         low = int(np.searchsorted(self._ends, start_ns - MARGIN_BEFORE_NS, "right"))
@@ -207,7 +191,7 @@ class StepCost:
         ends = self._ends[max(low - NEIGHBOURS - 1, 0) : high + NEIGHBOURS + 1]
         durations = np.diff(ends)
         on = (ends[1:] > start_ns - MARGIN_BEFORE_NS) & (ends[:-1] < end_ns + MARGIN_AFTER_NS)
-        off = durations[~self._touched_by(ends, self._touched)]
+        off = durations[~self._touched_by(ends)]
         traced = durations[on]
         if len(off) < 3 or not len(traced):
             return None
@@ -218,21 +202,6 @@ class StepCost:
         spread = float(plain.std(ddof=1))
         error = spread * math.sqrt(len(slowed) * (1 + len(slowed) / len(plain)))
         return BurstCost(start_ns, end_ns, len(slowed), extra, error, int(traced.max()))
-
-    def _continuous(self, since_ns: int) -> CostEstimate | None:
-        """All of the newest steps against the untraced ones before."""
-        traced_from = int(np.searchsorted(self._ends, since_ns, "right"))
-        traced = np.diff(self._ends[traced_from + 1 :])[-10 * NEIGHBOURS :]
-        before = self._ends[max(traced_from - 5 * NEIGHBOURS, 0) : traced_from]
-        off = np.diff(before)[~self._touched_by(before, self._touched)]
-        if len(off) < 3 or len(traced) < 3:
-            return None
-        cut = _CUT_FACTOR * float(np.median(off))
-        plain, slowed = np.minimum(off, cut), np.minimum(traced, cut)
-        share = float(slowed.mean() / plain.mean()) - 1
-        variance = slowed.var(ddof=1) / len(slowed) + plain.var(ddof=1) / len(plain)
-        error = _t95(min(len(off), len(traced))) * math.sqrt(float(variance)) / float(plain.mean())
-        return CostEstimate(share, error, 0, None)
 
 
 def _t95(count: int) -> float:

@@ -19,6 +19,8 @@ Part = Callable[[Span, int], Estimate]
 LEAST_STEPS = 2
 ENOUGH_NS = 8_000_000_000
 """With so much judged and still no steps, shares are compared."""
+GREW = 0.1
+"""Part of a run's steps from which it is compared again."""
 EPOCH_NS = 10**18
 """Smaller times do not count from 1970: the source has a clock of its own."""
 
@@ -52,13 +54,29 @@ class BaselineTracker:
     def __init__(self, baseline: Baseline | None = None) -> None:
         self.baseline = baseline
         self.comparison: Comparison | None = None
+        """By traced steps."""
+        self._of_run: Comparison | None = None
+        self._of_run_steps = 0
+
+    def of_run(self, now: Estimate) -> Comparison | None:
+        """The same of all steps of the run where it is another than the baseline's: a burst's are few."""
+        base, run = self.baseline, now.run
+        if base is None or base.here or self.comparison is None or run is None:
+            return self.comparison
+        if self._of_run is None or not 0 <= run.steps - self._of_run_steps <= GREW * run.steps:
+            self._of_run_steps = run.steps
+            promised = (
+                base.advisories if now.device.device_id == base.estimate.device.device_id else ()
+            )
+            self._of_run = compare(base.of(now.device.device_id), now, promised)
+        return self._of_run if self._of_run.per_step else self.comparison
 
     def mark(self, snapshot: Snapshot, part: Part, label: str | None = None) -> str:
         """Makes what is shown the baseline, by its whole steps; says so."""
         baseline = baseline_of(snapshot, label or _mark_label(snapshot), here=True)
         devices = tuple(trimmed(one, part) for one in baseline.devices)
         kept = replace(baseline, estimate=trimmed(baseline.estimate, part), devices=devices)
-        self.baseline, self.comparison = kept, None
+        self.baseline, self.comparison, self._of_run = kept, None, None
         steps = baseline.estimate.steps
         pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
         return f"baseline {baseline.label}: {phrases.cause_badge(baseline.estimate)}{pace}"
@@ -73,7 +91,7 @@ class BaselineTracker:
         base = self.baseline
         if base is None:
             return
-        self.comparison = None
+        self.comparison = self._of_run = None
         span = after_baseline(now.span, base)
         if span is None:
             return

@@ -210,7 +210,7 @@ class Controller:
             status["sampling"] = self.governor.describe()
             stage = self._agent_state.stage or self.governor.stage(now_ns)
             status["stage"] = None if stage is None else stage.value
-            if estimate is not None and estimate.worst_step_ns is not None:
+            if estimate is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
             self.requests.on_tick(now_ns, self.governor)
             if source.feeds.replace_agent:

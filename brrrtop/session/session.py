@@ -373,13 +373,14 @@ class Session:
         span = self.source.span
         newest, rss = self.timeline.newest_ns, latest.get(Metric.MONITOR_RSS_BYTES)
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
+        shown = self._estimates()
         return Snapshot(
             source=self.source.info,
             freshness=self._freshness(age, now),
             now_ns=now,
             age_ns=age,
             progress=_progress(span, now),
-            **self._estimates(),
+            **shown,
             run=self._run,
             left_out=self._left_out,
             lost_records=self.timeline.losses.get("records", 0),
@@ -396,7 +397,7 @@ class Session:
                 None if rss is None else int(rss),
             ),
             baseline=self._marking.baseline,
-            comparison=self._marking.comparison if self.analysis else None,
+            comparison=self._marking.of_run(shown["estimate"]) if self.analysis else None,
         )
 
     def _gauges(self, now: int) -> Gauges:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise, cause_first, split_silenced
+from brrrtop.advisories.advise import Advice, advise, leading, split_silenced
 from brrrtop.advisories.context import Context
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
@@ -100,10 +100,10 @@ def _at_usual_pace(timeline: Timeline, sample: Analysis, run: Run | None) -> Ana
 def showing(
     at: Snapshot, verdict: Verdict, given: Sequence[Advisory], silenced: Collection[str]
 ) -> Snapshot:
-    """A judged snapshot with what follows from its verdict: of advice that wins alike, what answers the
-    cause that it names leads. Steps of what-ifs are those of the run now."""
+    """A judged snapshot with what follows from its verdict: its advice in the order to make it,
+    by the cause that it names. Steps of what-ifs are those of the run now."""
     step_ns = at.run.step_ns if at.run is not None else None
-    ordered = cause_first(given, at.estimate.cause if at.estimate is not None else None)
+    ordered = leading(given, at.estimate.cause if at.estimate is not None else None)
     shown, quiet = split_silenced(ordered, silenced)
     return replace(
         at,

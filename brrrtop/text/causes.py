@@ -21,7 +21,7 @@ CAUSES: Mapping[str, Words] = {
         "COMPUTE-BOUND", ("compute",), "computes", "arithmetic units set the pace"
     ),
     "memory": Words(
-        "MEMORY-BOUND", ("memory", "mem"), "moves tensors", "memory bandwidth sets the pace"
+        "BANDWIDTH-BOUND", ("moves tensors", "moves"), "moves tensors", "memory bandwidth sets the pace"
     ),
     "underfilled": Words(
         "KERNELS TOO SMALL", ("small kernels",), "runs kernels too small to fill it",

@@ -100,6 +100,7 @@ def enough(row: LoaderRow) -> str:
     return (
         f"at least {count} worker{'s' * (count != 1)}, a core each: a batch takes one of them "
         f"{units.duration(row.needed.batch_ns)}"
+        + (f"; the trainer has {row.needed.cores} cores" if row.needed.cores else "")
     )
 
 

@@ -35,7 +35,7 @@ SIDE_LETTERS = {
 
 BOUNDS = {
     Side.COMPUTE: "compute",
-    Side.MEMORY: "memory",
+    Side.MEMORY: "bandwidth",
     Side.UNDERFILLED: "too small",
     Side.COMM: "network",
     Side.COPY: "copy",
@@ -45,7 +45,7 @@ BOUNDS = {
 
 SIDES = {
     Side.COMPUTE: "compute-bound",
-    Side.MEMORY: "memory-bound",
+    Side.MEMORY: "bandwidth-bound",
     Side.UNDERFILLED: "too small to fill the GPU",
     Side.COMM: "a collective",
     Side.COPY: "a copy from or to the host",
@@ -78,16 +78,18 @@ def labels(key: str, part: float) -> tuple[str, ...]:
 
 RISKS = {
     "kernels-differ": "steps launch other kernels each time (dropped layers, control flow), and each kind of "
-    "step is compiled and captured again",
+    "step is compiled and captured again: compile each layer by itself, without graphs",
     "shapes-differ": "sizes differ from step to step, and each new one is compiled again: dynamic=True, or "
     "pad to a few sizes",
-    "solvers": "factorizations run here, which no compiler takes",
-    "own-functions": "compiled code may break at the program's own autograd functions",
+    "solvers": "factorizations run here, which no compiler takes: compile what comes before them",
+    "own-functions": "compiled code may break at the program's own autograd functions: "
+    "TORCH_LOGS=graph_breaks names the lines",
     "two-updates": "a model that runs twice in a step has its outputs overwritten: "
     "torch.compiler.cudagraph_mark_step_begin() before each pass",
-    "biased-attention": "attention has a mask or a bias here, whose layout torch.compile may refuse",
+    "biased-attention": "attention has a mask or a bias here, whose layout torch.compile may refuse: "
+    "@torch.compiler.disable on that forward, if so",
     "few-steps": "too few steps were traced to rule out that they differ, and each kind of step is compiled "
-    "and captured again",
+    "and captured again: wait for the next burst",
 }
 """Why an edit may cost more than it saves, by `whatif.risks.Risk`."""
 
@@ -164,7 +166,8 @@ def badge_of(regime: Regime, cause: str | None) -> str:
     """`WAITS FOR DATA`: the cause of an overhead, else the regime."""
     if cause and regime is Regime.OVERHEAD:
         return causes.words_of(cause).badge
-    return HEADLINES[regime]
+    known = causes.CAUSES.get(regime.value)
+    return known.badge if known is not None else HEADLINES[regime]
 
 
 def because(estimate: Estimate) -> str:

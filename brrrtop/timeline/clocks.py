@@ -45,7 +45,7 @@ UNEVEN = 10
 MOST_INTERVALS = 1 << 14
 """From the first sample to the last: a burst has a few thousand."""
 PIECE_NS = 1_000_000_000
-"""What is traced without pauses is placed in pieces of this length."""
+"""So much of a traced span tells the offset of all of it."""
 _MOST_KEPT = 512
 _RIDGE = 1e-3
 _TINY = 1e-4
@@ -222,12 +222,8 @@ class SampleClock:
             return samples
         guess = samples.starts_ns + samples.offsets_ns
         offsets, errors = samples.offsets_ns.copy(), samples.errors_ns.copy()
-        pieces = [piece for span in traced for piece in _pieces(span, guess)]
-        rows = [_rows(guess, piece) for piece in pieces]
-        shifts = [
-            self._shift(samples.take(group_rows), acts, piece)
-            for group_rows, piece in zip(rows, pieces, strict=True)
-        ]
+        firsts = [Span(span.t0_ns, min(span.t1_ns, span.t0_ns + PIECE_NS)) for span in traced]
+        shifts = [self._shift(samples.take(_rows(guess, one)), acts, one) for one in firsts]
         known = [shift for shift in shifts if shift is not None]
         if (
             known
@@ -235,9 +231,10 @@ class SampleClock:
             found = np.array([shift.offset_ns for shift in known])
             offset = int(np.median(found))
             error = float(np.median([shift.error_ns for shift in known]))
-            for group_rows in rows:
-                offsets[group_rows] = offset
-                errors[group_rows] = max(error, 1.5 * float(np.median(np.abs(found - offset))))
+            for span in traced:
+                rows = _rows(guess, span)
+                offsets[rows] = offset
+                errors[rows] = max(error, 1.5 * float(np.median(np.abs(found - offset))))
         return replace(samples, offsets_ns=offsets, errors_ns=errors)
 
     def _shift(self, samples: Samples, acts: Activities, piece: Span) -> Shift | None:
@@ -253,17 +250,6 @@ class SampleClock:
                 self._shifts.pop(next(iter(self._shifts)))
             self._shifts[key] = find_shift(acts.take(near), samples, piece)
         return self._shifts[key]
-
-
-def _pieces(span: Span, times: I8) -> list[Span]:
-    """The span in parts whose cuts do not move when it grows: those near one of the times."""
-    cuts = range(span.t0_ns + PIECE_NS, span.t1_ns - PIECE_NS // 4, PIECE_NS)
-    edges = np.concatenate([times - NEAR_NS, times + NEAR_NS])
-    edges = edges[(edges >= span.t0_ns - 2 * NEAR_NS) & (edges <= span.t1_ns + 2 * NEAR_NS)]
-    near = np.unique(np.clip((edges - span.t0_ns) // PIECE_NS, 0, len(cuts)))
-    starts = [span.t0_ns + int(k) * PIECE_NS for k in near]
-    ends = [cuts[int(k)] if k < len(cuts) else span.t1_ns for k in near]
-    return [Span(*piece) for piece in zip(starts, ends, strict=True)]
 
 
 def _rows(guess: I8, piece: Span) -> slice:

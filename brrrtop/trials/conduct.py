@@ -1,11 +1,13 @@
 """Which runs are made, in which order, within which time, and what is made of them.
 
 The program as it is runs first, after each third edit and last, so that an edit is compared with base runs
-before and after it.
+before and after it. An edit whose gain is not sure within a few points runs twice, the second time in the
+reverse order: two runs of a loop that the host paces differ more than the blocks of one.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from typing import Protocol
 
 from msgspec import Struct
@@ -16,12 +18,14 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Facts, Header, Pace, TrialReport, TriedEdit
 from brrrtop.trials.edits import CHANGES_TRAINING, EDITS, NEEDS_WORKERS, line_of, reasons_against
-from brrrtop.trials.pace import loss_difference, saving
+from brrrtop.trials.pace import joint, loss_difference, saving
 from brrrtop.trials.program import Outcome
 
 SCHEMA = "brrrtop.try/1"
 EACH_BASE = 3
 """Edits between two base runs."""
+WIDE = 0.04
+"""A gain that is less sure is measured once more."""
 START_LIMIT_S, COMPILE_LIMIT_S = 180.0, 300.0
 """How much longer than the base run an edit may take; a compiler is slow."""
 OUT_OF_TIME = "out of the time of --budget"
@@ -63,7 +67,9 @@ class Trials:
         self._bases: list[Pace] = []
         self._pending: list[tuple[tuple[str, ...], Outcome]] = []
         """Edits since the last base run, and what came of them."""
-        self._rows: list[TriedEdit] = []
+        self._runs: dict[tuple[str, ...], list[tuple[Outcome, Pace, Pace | None]]] = {}
+        """Of each edit, with the base runs before and after."""
+        self._rows: dict[tuple[str, ...], TriedEdit] = {}
         self._base_s = 0.0
         self._predicted: Mapping[str, WhatIf] = {}
         self._header: Header | None = None
@@ -77,15 +83,9 @@ class Trials:
             BrrrtopError: The program as it is has no steady steps.
         """
         try:
-            names = self._begin()
-            for name in names:
-                self._try((name,))
-                if len(self._pending) == EACH_BASE:
-                    self._run_base()
-            self._run_base()
-            for pair in self._pairs():
-                self._try(pair)
-            self._run_base()
+            self._turn([(name,) for name in self._begin()])
+            self._turn(self._pairs())
+            self._turn(self._unsure())
         except KeyboardInterrupt:
             if not self._pending and not self._rows:
                 raise
@@ -120,6 +120,24 @@ class Trials:
         # Foretold losses come after what nothing is foretold of.
         return sorted(names, key=lambda n: -foretold.get(n, 0.0)) if asked is None else names
 
+    def _turn(self, edits: Sequence[tuple[str, ...]]) -> None:
+        for one in edits:
+            self._try(one)
+            if len(self._pending) == EACH_BASE:
+                self._run_base()
+        self._run_base()
+
+    def _unsure(self) -> list[tuple[str, ...]]:
+        """What ran once, may win, and is not sure; and a pair that loses though each of it wins."""
+        return [
+            edits
+            for edits, row in reversed(self._rows.items())
+            if len(self._runs[edits]) == 1 and row.measured_low is not None
+            and row.measured_high is not None
+            and (len(edits) > 1 if row.stopped_early else
+                 row.measured_high > max(0.0, row.measured_low + WIDE))
+        ]  # fmt: skip
+
     def _foretold(self, edits: tuple[str, ...]) -> WhatIf | None:
         names = [EDITS[name].foretold_by or "-" for name in edits]
         return self._predicted.get("+".join(names)) or self._predicted.get("+".join(names[::-1]))
@@ -140,55 +158,65 @@ class Trials:
         if after is not None:
             self._bases.append(after)
         for edits, outcome in self._pending:
-            self._rows.append(self._row(edits, outcome, before, after))
-            self._report(self._rows[-1])
+            self._runs.setdefault(edits, []).append((outcome, before, after))
+            self._rows[edits] = self._row(edits)
+            self._report(self._rows[edits])
         self._pending.clear()
 
     def _try(self, edits: tuple[str, ...]) -> None:
         if not self._time_for(2):
-            self._skipped["+".join(edits)] = OUT_OF_TIME
+            if edits not in self._runs:
+                self._skipped["+".join(edits)] = OUT_OF_TIME
             return
         compiles = any(EDITS[name].family == "compile" for name in edits)
         limit_s = self._base_s + (COMPILE_LIMIT_S if compiles else START_LIMIT_S)
         left_s = self._ends_s - self._clock() - self._base_s
-        base = self._bases[-1]
-        self._say(f"trying {'+'.join(edits)}")
-        outcome = self._program.run(edits, self._plan.seconds, min(limit_s, left_s), base)
-        if outcome.stopped_early and len(edits) > 1 and self._time_for(2):
-            # Each of them wins: that they lose together may be the machine's doing.
-            self._say(f"trying {'+'.join(edits)} again")
-            outcome = self._program.run(edits, self._plan.seconds, min(limit_s, left_s), base)
+        self._say(f"trying {'+'.join(edits)}{' again' if edits in self._runs else ''}")
+        outcome = self._program.run(
+            edits, self._plan.seconds, min(limit_s, left_s), self._bases[-1]
+        )
         self._pending.append((edits, outcome))
 
-    def _row(
-        self, edits: tuple[str, ...], outcome: Outcome, base: Pace, after: Pace | None
-    ) -> TriedEdit:
+    def _row(self, edits: tuple[str, ...]) -> TriedEdit:
+        """What all runs with these edits say; of one that was stopped early nothing, if another was not."""
+        runs = [run for run in self._runs[edits] if run[0].pace is not None] or self._runs[edits]
+        runs = [run for run in runs if not run[0].stopped_early] or runs
         foretold = self._foretold(edits)
+        outcome, base, _ = runs[0]
         row = TriedEdit("+".join(edits), fault=outcome.fault, stopped_early=outcome.stopped_early)
         if foretold is not None:
             row = replace(
                 row, predicted=foretold.saves, low=foretold.saves_low, high=foretold.saves_high
             )
-        pace = outcome.pace
-        if pace is None:
+        paces = [run[0].pace for run in runs if run[0].pace is not None]
+        if not paces:
             return row
-        saves, low, high = saving(pace, base, after)
+        pace = paces[0]
+        saves, low, high = joint([
+            saving(one, before, after) for one, (_, before, after) in zip(paces, runs, strict=True)
+        ])  # fmt: skip
         compile_s = pays_back = None
         if any(EDITS[name].family == "compile" for name in edits):
             compile_s = max(pace.startup_ns - base.startup_ns, 0.0) / 1e9
             if low > 0:
                 pays_back = round(compile_s * 1e9 / (base.step_ns * saves))
         difference, changes = loss_difference(pace.losses, [one.losses for one in self._bases])
+        samples = [one.samples_per_s for one in paces if one.samples_per_s]
         return replace(
-            row, measured=saves, measured_low=low, measured_high=high, step_ms=pace.step_ns / 1e6,
-            samples_per_s=pace.samples_per_s, peak_bytes=pace.peak_bytes, compile_s=compile_s,
-            pays_back_steps=pays_back, loss_difference=difference,
+            row, measured=saves, measured_low=low, measured_high=high,
+            step_ms=mean(one.step_ns for one in paces) / 1e6,
+            samples_per_s=mean(samples) if samples else None, peak_bytes=pace.peak_bytes,
+            compile_s=compile_s, pays_back_steps=pays_back, loss_difference=difference,
             changes_numbers=changes or CHANGES_TRAINING in edits,
         )  # fmt: skip
 
     def _winners(self) -> list[str]:
         """Single edits that are faster for certain, best first, at most one of a family."""
-        rows = [row for row in self._rows if "+" not in row.edit and (row.measured_low or 0) > 0]
+        rows = [
+            row
+            for row in self._rows.values()
+            if "+" not in row.edit and (row.measured_low or 0) > 0
+        ]
         names: list[str] = []
         for row in sorted(rows, key=lambda row: -(row.measured or 0)):
             family = EDITS[row.edit].family
@@ -206,7 +234,8 @@ class Trials:
 
     def result(self) -> TrialReport:
         rows = sorted(
-            self._rows, key=lambda row: -(row.measured if row.measured is not None else -99)
+            self._rows.values(),
+            key=lambda row: -(row.measured if row.measured is not None else -99),
         )
         winners = [
             row for row in rows if (row.measured_low or 0) > 0 and row.edit != CHANGES_TRAINING
@@ -235,17 +264,15 @@ class Trials:
         if not self._bases or self._header is None:
             return None
         paces = [base.step_ns for base in self._bases]
-        mean = sum(paces) / len(paces)
-        errors = [base.error_ns for base in self._bases]
         samples = [base.samples_per_s for base in self._bases if base.samples_per_s]
         return BasePace(
-            step_ms=mean / 1e6,
-            step_ms_error=sum(errors) / len(errors) / 1e6,
-            samples_per_s=sum(samples) / len(samples) if samples else None,
+            step_ms=mean(paces) / 1e6,
+            step_ms_error=mean(base.error_ns for base in self._bases) / 1e6,
+            samples_per_s=mean(samples) if samples else None,
             peak_bytes=self._bases[0].peak_bytes,
-            waits=sum(base.waits for base in self._bases) / len(self._bases),
+            waits=mean(base.waits for base in self._bases),
             runs=len(paces),
-            drift=(max(paces) - min(paces)) / mean,
+            drift=(max(paces) - min(paces)) / mean(paces),
             unit=self._header.unit,
             gpu=self._header.gpu,
         )

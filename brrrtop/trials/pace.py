@@ -208,6 +208,15 @@ def saving(edited: Pace, base: Pace, after: Pace | None = None) -> tuple[float, 
     return 1 - mean, 1 - slowest, 1 - quickest
 
 
+def joint(gains: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Of one run, or of two: as far as these are apart, so far may their mean be from the truth."""
+    values, lows, highs = zip(*gains, strict=True)
+    middle, apart = sum(values) / len(values), max(values) - min(values)
+    down = math.hypot(*(v - low for v, low in zip(values, lows, strict=True))) / len(values)
+    up = math.hypot(*(high - v for v, high in zip(values, highs, strict=True))) / len(values)
+    return middle, middle - math.hypot(down, apart), middle + math.hypot(up, apart)
+
+
 def loss_difference(
     edited: Mapping[int, float], bases: Sequence[Mapping[int, float]]
 ) -> tuple[float | None, bool]:

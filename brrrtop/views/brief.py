@@ -64,7 +64,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
         yield phrases.not_judged(snapshot)
     split = estimate.split
     shares = (
-        f"{name} {units.share(getattr(split, name))}"
+        f"{causes.name(name)} {units.share(getattr(split, name))}"
         for name in ("compute", "memory", "overhead", "unknown")
     )
     yield f"split of wall time: {', '.join(shares)}"

@@ -26,7 +26,7 @@ SCHEMA = "brrrtop.report/2"
 _EVENTS = 50
 """Newest lines of the log in a report."""
 _NOT_OF_A_GPU = {
-    Metric.TRAINER_CPU_SHARE, Metric.MONITOR_CPU_SHARE, Metric.MONITOR_RSS_BYTES,
+    Metric.TRAINER_CPU_SHARE, Metric.TRAINER_CORES, Metric.MONITOR_CPU_SHARE, Metric.MONITOR_RSS_BYTES,
     Metric.STEP_COST_SHARE, Metric.STEP_COST_ERROR_SHARE,
 }  # fmt: skip
 _OF_LOADER_WORKERS = {

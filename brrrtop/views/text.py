@@ -8,7 +8,7 @@ from brrrtop.model.estimate import CounterSamples, Estimate, Regime
 from brrrtop.model.ranks import JobSnapshot
 from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import headline, phrases, units
+from brrrtop.text import causes, headline, phrases, units
 from brrrtop.text import ranks as words
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import host_tables, tables
@@ -168,7 +168,9 @@ def _judged(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
 def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     yield ""
     if estimate.regime is Regime.UNKNOWN:
-        near = f"; nearest: {estimate.runner_up}" if estimate.runner_up else ""
+        near = (
+            f"; nearest: {phrases.badge_of(estimate.runner_up, None)}" if estimate.runner_up else ""
+        )
         yield from wrap(f"{phrases.badge(snapshot)}: {phrases.because(estimate)}{near}", "")
     else:
         sure = f"{phrases.badge(snapshot)}, {units.share(estimate.confidence)} sure"
@@ -180,7 +182,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
     yield "  " + "   ".join(
-        f"{sign} {name} {units.share(getattr(estimate.split, name))}"
+        f"{sign} {causes.name(name)} {units.share(getattr(estimate.split, name))}"
         for name, sign in signs.items()
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.advice import OFFER, Advisory, WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 
@@ -77,6 +77,11 @@ def following(snapshot: Snapshot) -> tuple[str, str]:
     return best.edit, ", ".join(f"{last(pair)} {more(pair, best)}" for pair in pairs)
 
 
+def is_offer(advisory: Advisory) -> bool:
+    """Whether it changes the training: for the user to decide."""
+    return advisory.evidence.get("edit") == OFFER
+
+
 def gain(advisory: Advisory, most: str = "at most ") -> str | None:
     """`1.5× faster (1.39–1.7×)` where it was simulated, uncertain where it may lose, else `at most 1.7×
     faster`; None: no gain of its own. Of an edit that `brrrtop try` has measured `1.31× faster, tried`.
@@ -92,7 +97,7 @@ def gain(advisory: Advisory, most: str = "at most ") -> str | None:
         return f"{most}{units.times_as_fast(advisory.saves_at_most)} faster"
     low = advisory.saves if advisory.saves_low is None else advisory.saves_low
     speed = units.times_as_fast(advisory.saves)
-    sure = ", uncertain" if advisory.may_lose else ""
+    sure = ", uncertain" if advisory.may_lose else ", offered" if is_offer(advisory) else ""
     return f"{speed} faster{sure} ({span(low, advisory.saves_at_most)})"
 
 

@@ -180,13 +180,30 @@ def risk_of_run(phase: Phase, window: Window) -> Risk | None:
 
 def _are_steady(window: Window) -> bool:
     """Whether the steps of the last minute, traced or not, take the same time."""
+    paces = _paces(window)
+    if not len(paces):
+        return False
+    return bool(np.median(np.abs(np.diff(paces))) < STEADY * np.median(paces))
+
+
+def unrest(window: Window) -> float:
+    """How far the run's own pace strays, as a share: half of what lies between the 10th and the 90th
+    percentile. 0: too few steps are known."""
+    paces = _paces(window)
+    if not len(paces):
+        return 0.0
+    low, middle, high = np.percentile(paces, (10, 50, 90))
+    return float((high - low) / 2 / middle)
+
+
+def _paces(window: Window) -> F8:
+    """Lengths of the steps of the last minute, averaged over a few in turn; empty where they are few."""
     marks = window.watched if window.watched is not None else window.marks
     lengths = np.diff(np.sort(marks.ends_ns[marks.classes == MarkClass.STEP]))
     if len(lengths) < TIMED_STEPS:
-        return False
+        return np.empty(0)
     size = min(BLOCK, len(lengths) // 10)
-    paces = lengths[: len(lengths) // size * size].reshape(-1, size).mean(axis=1)
-    return bool(np.median(np.abs(np.diff(paces))) < STEADY * np.median(paces))
+    return np.asarray(lengths[: len(lengths) // size * size].reshape(-1, size).mean(axis=1))
 
 
 def _model_rows(window: Window, rows: I8) -> I8:

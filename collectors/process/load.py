@@ -118,6 +118,7 @@ class HostLoad:
         figures = [
             *self._monitor((os.getpid(), *helpers)),
             (Metric.TRAINER_CPU_SHARE, self._trainer.share()),
+            (Metric.TRAINER_CORES, _cores(self._pid)),
         ]
         if self._workers is not None:
             self._workers.sample()
@@ -142,6 +143,13 @@ class HostLoad:
             for metric, values in amounts.items()
             if values[0] is not None
         ]
+
+
+def _cores(pid: int | None) -> int | None:
+    try:
+        return None if pid is None else len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
 
 
 LOOKS = 8

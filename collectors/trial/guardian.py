@@ -20,6 +20,7 @@ TEMPORARY = "tmp"
 """In the folder: a link to what stands in for /tmp, where killed programs leave their sockets and queues."""
 INTERRUPT_S, TERMINATE_S, KILL_S = 10.0, 3.0, 5.0
 """How long a program may take to leave by each signal; writing a last checkpoint takes seconds."""
+_SHARED = "/dev/shm"
 _LOOK_EVERY_S, _LOOKS = 0.05, 10
 """None is left when so many looks found none: a program that is being started has no environment yet."""
 
@@ -50,6 +51,7 @@ def end(folder: str, first: Callable[[], None] | None = None) -> bool:
         Whether none is left.
     """
     sessions: set[bytes] = set()
+    met: set[int] = set()
     for number, limit_s in (
         (signal.SIGINT, INTERRUPT_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILL_S),
     ):  # fmt: skip
@@ -59,10 +61,12 @@ def end(folder: str, first: Callable[[], None] | None = None) -> bool:
         else:
             _send(left, number)
         while time.monotonic() < deadline:
+            met.update(left)
             time.sleep(_LOOK_EVERY_S)
             left = processes(folder, sessions)
             looks = 0 if left else looks + 1
             if looks == _LOOKS:
+                _remove_shared_memory(met)
                 return True
             if number == signal.SIGKILL:  # what was started meanwhile
                 _send(left, number)
@@ -73,6 +77,15 @@ def _send(pids: list[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, number)
+
+
+def _remove_shared_memory(pids: set[int]) -> None:
+    """Batches that a loader worker of torch was handing over when it was killed."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_SHARED):
+            kind, _, rest = name.partition("_")
+            if kind == "torch" and rest.partition("_")[0] in map(str, pids):
+                os.unlink(os.path.join(_SHARED, name))
 
 
 def main(folder: str) -> None:

@@ -58,7 +58,9 @@ def test_a_bigger_batch_is_an_offer_after_all_that_wins() -> None:
     by_kind = {one.kind: one for one in given}
     assert (by_kind["bigger-batch"].saves or 0) > (by_kind["sync-point"].saves or 0) > 0.05
     assert [one.kind for one in given][:2] == ["sync-point", "bigger-batch"]
-    assert by_kind["bigger-batch"].says.startswith("an offer, it changes the training")
+    assert by_kind["bigger-batch"].says.startswith(
+        "it changes the training: twice the batch takes 1.08×"
+    )
 
 
 def test_an_edit_that_more_than_doubles_a_step_is_told_in_times() -> None:
@@ -181,7 +183,7 @@ def test_geforce_is_told_of_16_bit_and_not_of_tf32() -> None:
 def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
     given = memory(looped(small), used=0.3).advice()["bigger-batch"]
     assert given.saves == pytest.approx(1 - given.evidence["predicted_step_ratio"] / 2, abs=0.006)
-    assert "twice the batch takes 1.00 times as long; 70% of the memory is free" in given.says
+    assert "twice the batch takes 1.00× as long; 70% of the memory is free" in given.says
 
 
 @pytest.mark.parametrize(

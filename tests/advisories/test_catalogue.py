@@ -13,14 +13,14 @@ RULES = registry.all_rules()
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 PUBLISHED = """
-activation-checkpointing allocation-churn allocator-retries bigger-batch cast-churn channels-last
+allocation-churn allocator-retries bigger-batch cast-churn channels-last
 checkpoint-stall cuda-graphs cudnn-benchmark dataloader-stall double-precision embedding-sort
-enable-tf32-or-amp evaluation-idle evaluation-share exposed-communication few-blocks flash-attention
+enable-tf32-or-amp evaluation-share exposed-communication few-blocks flash-attention
 fuse-pointwise fused-optimizer fusion-ceiling gc-pause generation-share gpu-faults graph-breaks
-host-stall idle-clocks inefficient-kernel launch-bound-compile logging-stall misleading-util
+host-stall idle-clocks launch-bound-compile logging-stall misleading-util
 monitor-cost needless-copies none-healthy other-share overlap-copies pin-memory python-overhead
 readback-traffic recompilation records-lost remove-checkpointing rollout-share shared-gpu
-skinny-products straggler sync-point tensor-core-alignment throttled tiny-collectives underfilled-kernels
+skinny-products straggler sync-point tensor-core-alignment throttled underfilled-kernels
 unified-memory unknown-kernel use-bf16 warming-up zero-grad-fill
 """
 TOPICS = [

@@ -13,7 +13,7 @@ FAILED = ("lightning_demo", "pyg_gat")
 """Nothing in their records tells that compiled code fails."""
 MODELS = [
     (folder, path.stem)
-    for folder in ("measured", "h100", "h100-4")
+    for folder in ("measured", "h100", "h100-4", "h100-5")
     for path in sorted((GAINS / folder).glob("*.brrr"))
 ]
 MEASURED = {folder: report.measured(sorted((GAINS / folder).glob("*.xz"))) for folder, _ in MODELS}
@@ -33,4 +33,5 @@ def test_no_advice_does_harm_and_nothing_that_wins_is_denied(folder, name):
     for edit, won in gains.items():
         if won >= WINS:
             assert f"{edit} (" not in waste
+            assert edit != "compile" or not {"fusing", "compile:"} & set(waste.split())
             assert all(one.kind != "none-healthy" for one in shown.advisories)

@@ -212,16 +212,6 @@ def a_save_in_the_background() -> Scene:
     return looped(lambda s: (s.mark(MarkClass.CHECKPOINT, 3_000, "async_save"), large(s)))
 
 
-@calls_for("evaluation-idle")
-def an_evaluation_that_waits() -> Scene:
-    return healthy(healthy().idle(30_000, MarkClass.EVALUATION, "evaluate"))
-
-
-@silent("evaluation-idle")
-def an_evaluation_that_keeps_the_gpu_busy() -> Scene:
-    return looped(lambda s: (s.mark(MarkClass.EVALUATION, 6_000, "evaluate"), large(s)))
-
-
 calls_for(
     "dataloader-stall",
     a_loader_that_is_late=lambda s: (s.idle(20_000, MarkClass.INPUT, "next"), large(s)),

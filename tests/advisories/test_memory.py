@@ -2,23 +2,18 @@
 
 from .cases import Cases, large, looped, memory
 from .scenarios import (
-    ADD,
     ADD_CASTING,
-    BN_NCHW,
     CAST,
     COPY,
     COPY_CASTING,
     FLASH,
     FLASH_BACK,
     FUSED_ADAM,
-    MUL,
     ROWS_ADDED,
     SCAN,
     SORT,
-    TRITON,
     ZEROS,
     Scene,
-    healthy,
 )
 
 CASES = Cases()
@@ -47,25 +42,6 @@ def conversions_of_strided_tensors(s: Scene) -> None:
 def the_copies_attention_needs() -> Scene:
     return looped(
         lambda s: [(large(s, 2), s.kernel(FLASH, 90.0), s.kernel(COPY, 30.0)) for _ in range(20)]
-    )
-
-
-@calls_for("inefficient-kernel")
-def a_softmax_far_under_its_roof() -> Scene:
-    """64 MiB in and out at 4.8 TB/s take 28 us; it takes 400, in a model that is compiled."""
-
-    def layer(s: Scene) -> None:
-        large(s, 2)
-        s.kernel(TRITON, 450.0)
-        s.kernel(MUL, 400.0, blocks=5460)
-
-    return looped(lambda s: [layer(s) for _ in range(10)])
-
-
-@calls_for("activation-checkpointing")
-def bandwidth_bound_and_full() -> Scene:
-    return memory(
-        looped(lambda s: [(large(s, 1), s.kernel(ADD, 900.0)) for _ in range(10)]), used=0.95
     )
 
 
@@ -170,11 +146,6 @@ def buffers_of_zeros_that_no_embedding_asked_for() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(ZEROS, 120.0)) for _ in range(8)])
 
 
-@silent("inefficient-kernel")
-def a_batch_norm_far_under_its_roof() -> Scene:
-    return looped(lambda s: [(large(s, 2), s.kernel(BN_NCHW, 300.0)) for _ in range(10)])
-
-
 calls_for(
     "cast-churn",
     conversions_all_over=lambda s: [(large(s, 1), s.kernel(CAST, 80.0)) for _ in range(20)],
@@ -183,11 +154,6 @@ calls_for(
     "needless-copies",
     copies_between_products=lambda s: [(large(s, 1), s.kernel(COPY, 90.0)) for _ in range(20)],
 )
-silent(
-    "inefficient-kernel",
-    a_kernel_at_its_roof=lambda s: [(large(s, 2), s.kernel(MUL, 400.0)) for _ in range(10)],
-)
-silent("activation-checkpointing", compute_bound_and_full=lambda: memory(healthy(), used=0.95))
 silent("embedding-sort", one_embedding=lambda s: (large(s, 20), s.kernel(SORT, 60.0)))
 calls_for(
     "zero-grad-fill", gradients_filled_with_zeros=lambda s: (large(s), s.fill(2 << 30, 500.0))

@@ -104,6 +104,20 @@ def test_advice_that_a_second_verdict_takes_back_does_not_flicker() -> None:
     assert shown(steady) == [], "three windows without it, the one that was judged anew among them"
 
 
+def test_what_a_window_says_only_at_first_goes_before_the_next_window() -> None:
+    """Of a loop that only trains, an evaluation was shown for 12 s, by what the first second looked like."""
+    steady = after([advice("evaluation-share", 0.9)])
+    for number in range(DISAPPEARS_AFTER):
+        assert shown(steady) == ["evaluation-share"], number
+        steady.update([], again=True)
+    assert shown(steady) == []
+
+
+def test_after_a_warm_up_all_that_the_next_window_says_is_shown_and_not_the_warm_up() -> None:
+    steady = after([advice("warming-up", 0.95, None)], [advice("launch-bound-compile", 0.6)])
+    assert shown(steady) == ["launch-bound-compile"]
+
+
 def test_a_second_verdict_that_warms_up_takes_everything_off() -> None:
     steady = after([advice("gc-pause", 0.9)], [advice("gc-pause", 0.9)])
     steady.update([advice("warming-up", 0.95, None)], again=True)

@@ -16,18 +16,6 @@ def collectives_behind_products(s: Scene) -> None:
     large(s)
 
 
-@calls_for("tiny-collectives")
-def many_short_collectives() -> Scene:
-    return looped(
-        lambda s: [(large(s, 1, 60.0), s.kernel(NCCL, 30.0, blocks=8)) for _ in range(80)]
-    )
-
-
-@silent("tiny-collectives")
-def a_few_large_collectives() -> Scene:
-    return looped(lambda s: (large(s), [s.kernel(NCCL, 900.0, blocks=24) for _ in range(4)]))
-
-
 @calls_for("warming-up")
 def a_first_compile() -> Scene:
     return healthy(Scene().mark(MarkClass.COMPILE, 50_000, "forward")).mark(MarkClass.STEP)

@@ -113,29 +113,6 @@ def test_the_order_of_records_does_not_matter(w, random):
     assert abs(a.compute_ns - b.compute_ns) <= 1
 
 
-@given(windows())
-@settings(deadline=None, max_examples=60)
-def test_renaming_streams_and_adding_an_idle_one_changes_nothing(w):
-    renamed = replace(w.activities, stream_ids=w.activities.stream_ids * 17 + 3)
-    assert booked(w) == booked(replace(w, activities=renamed))
-
-
-@given(windows(), st.integers(0, 10**15))
-@settings(deadline=None, max_examples=60)
-def test_shifting_the_clock_changes_nothing(w, shift):
-    """Within times that a clock gives: below 0 stands for one that is not known."""
-
-    def moved(table: object) -> object:
-        return replace(table, starts_ns=table.starts_ns + shift, ends_ns=table.ends_ns + shift)  # type: ignore[attr-defined,type-var]
-
-    other = replace(
-        w, span=Span(w.span.t0_ns + shift, w.span.t1_ns + shift), activities=moved(w.activities),
-        calls=moved(w.calls), marks=moved(w.marks),
-        gauges=replace(w.gauges, times_ns=w.gauges.times_ns + shift),
-    )  # fmt: skip
-    assert booked(w) == booked(other)
-
-
 def test_a_collective_beside_compute_is_hidden():
     a = booked(window([K(0, 50_000), K(10_000, 80_000, NCCL, stream=9)]))
     assert a.exposed_comm_ns == 30_000

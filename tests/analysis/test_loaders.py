@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.host_tables import LoaderRow, WorkersDo
+from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.text import loader
-from collectors.vocabulary import MarkClass
+from collectors.vocabulary import MarkClass, Metric
 from tests.analysis.build import K, M, window
 from tests.recorded import analyzed
 
@@ -47,6 +47,19 @@ def test_waits_what_lay_ready_and_where_the_loop_stood() -> None:
     assert [(line.place, line.source, line.count) for line in row.lines] == [
         ("train.py:8", "for images in loader:", 8)
     ]
+
+
+def test_the_line_that_waits_is_the_trainings_where_an_evaluation_waits_longer() -> None:
+    steps = [M(t * MS, t * MS, MarkClass.STEP) for t in (15, 25)]
+    (row,) = rows(
+        *(wait(t, t + 4, 0) for t in (10, 20)),
+        *(sample(t, "train.py:8 train | for x in loader:") for t in (12, 22)),
+        *steps,
+        *(wait(t, t + 9, 0) for t in range(30, 90, 10)),
+        *(sample(t, "train.py:20 evaluate | for x in loader:") for t in range(31, 89, 2)),
+    )
+    assert (row.count, row.samples) == (8, 2), "all waits are counted"
+    assert [line.place for line in row.lines] == ["train.py:8"]
 
 
 def test_the_loader_waited_for_most_comes_first_and_a_thread_that_fetches_ahead_is_none() -> None:
@@ -137,3 +150,21 @@ def test_nothing_is_counted_where_no_step_was_replayed_or_the_batch_may_win_noth
     assert judged(FOUR, BUSY, None).needed is None
     assert judged(FOUR, BUSY, replace(READY, saves_low=-0.1)).needed is None
     assert judged(replace(FOUR, workers=None), BUSY).needed is None
+
+
+def test_the_number_of_workers_stays_while_its_range_holds_it_and_is_never_above_the_cores() -> (
+    None
+):
+    def needed(saves: float, low: float, high: float, shown: int | None, cores: int = 64):  # type: ignore[no-untyped-def]
+        ready = WhatIf("loader-ready", 100e6 * (1 - saves), saves, low, high, None, "")
+        before = [replace(FOUR, needed=WorkersNeeded(shown, 1, 1))] if shown else []
+        (row,) = with_workers([FOUR], ready, {**BUSY, Metric.TRAINER_CORES: cores}, before)
+        assert row.needed is not None
+        return row.needed.count, row.needed.cores
+
+    assert needed(0.76, 0.7, 0.8, None) == (20, None)
+    assert needed(0.81, 0.7, 0.84, 20) == (20, None), "21.05 by itself, rounded to 24"
+    assert needed(0.81, 0.7, 0.84, None) == (24, None)
+    assert needed(0.895, 0.87, 0.91, 20) == (40, None), "its range begins at 31"
+    assert needed(0.50, 0.48, 0.52, 20) == (8, None)
+    assert needed(0.81, 0.7, 0.84, 20, cores=16) == (20, 16)

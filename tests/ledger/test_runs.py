@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.ledger.account import SHORT_NS, Bursts
 from brrrtop.ledger.ledger import CLOSED_NS, OPEN_NS, Ledger
 from brrrtop.ledger.verdict import UNSURE, of_run
 from brrrtop.model.run import PhaseKind
@@ -56,6 +57,18 @@ def test_time_that_bursts_measured_is_sure_beside_few_samples():
         seen = replace(shown.run.witness, step_ns_traced=part * step_ns)
         judged = of_run(analysis, replace(shown.run, witness=seen))
         assert (judged.confidence > UNSURE) is sure
+
+
+def test_a_burst_whose_change_of_phase_is_told_a_moment_later_is_not_judged_again():
+    timeline = read(open_source(RUNS / "resnet18_slow4.brrr"))
+    span = max(timeline.observed, key=lambda one: one.duration_ns)
+    cut, bursts = np.array([(span.t0_ns + span.t1_ns) // 2]), Bursts()
+    first, again, later = (
+        bursts.within(timeline, span, 0, cut + at) for at in (0, 3_000_000, SHORT_NS)
+    )
+    assert len(first) == len(again) == len(later) > 1
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    assert first[1].span != later[1].span
 
 
 def test_live_and_after_say_the_same():

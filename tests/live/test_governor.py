@@ -104,15 +104,6 @@ def test_a_loop_is_looked_at_as_often_as_it_can_pay(loop, most_s):
     assert done.true_share() < 0.006
 
 
-def test_the_pause_shrinks_when_the_cost_vanishes():
-    loop = Loop(0.1, 0.02, cost_share=0.3, stall_s=0.1, cost_until_s=300)
-    done = run(loop, Governor(), 900)
-    before = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if b < 300]
-    after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 780]
-    assert float(np.median(before[2:])) > 8
-    assert float(np.median(after)) < 4
-
-
 @pytest.mark.parametrize(
     ("extra_ms", "free", "owed_ms"),
     [(100, False, 50), (60, False, 10), (45, False, 0), (0, False, 0),
@@ -274,11 +265,11 @@ def test_continuous_mode_is_switched_once_each_way():
     assert governor.decide(now + SECOND) is None
     assert "does not apply" in governor.describe()
     governor.add_steps(np.arange(now, now + 20 * SECOND, 7_000_000))
-    estimate = governor.estimate(now + 20 * SECOND)
-    assert estimate.share == pytest.approx(7 / 6 - 1, abs=0.05)
+    assert governor.estimate(now + 20 * SECOND) is None
     governor.want_continuous(False)
     last = governor.decide(now + 20 * SECOND)
     assert last is not None and last.act is Act.CONTINUOUS_OFF
+    assert not len(governor.cost.untraced(10)), "steps of that time are no baseline"
 
 
 def test_steps_may_arrive_in_any_batches():

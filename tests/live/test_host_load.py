@@ -36,11 +36,13 @@ def test_the_hosts_load_is_measured():
     result = {Metric(row["metric"]): float(row["value"]) for row in rows}
     assert result[Metric.MONITOR_RSS_BYTES] > 1 << 20
     assert result[Metric.TRAINER_CPU_SHARE] > 0.0, "however little a loaded host leaves it"
+    assert result[Metric.TRAINER_CORES] == len(os.sched_getaffinity(0))
     assert set(rows["device"].tolist()) == {-1}
     assert load.trainer_running is True
     gone = HostLoad(2**22 - 1)
     assert gone.trainer_running is False
-    assert Metric.TRAINER_CPU_SHARE not in {int(m) for m in gone.sample()["metric"]}
+    left = {int(m) for m in gone.sample()["metric"]}
+    assert not left & {Metric.TRAINER_CPU_SHARE, Metric.TRAINER_CORES}
     assert np.isfinite(rows["value"]).all()
 
 

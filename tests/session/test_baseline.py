@@ -1,5 +1,7 @@
 """A baseline is marked or loaded, and what comes after it is compared with it."""
 
+from pathlib import Path
+
 import pytest
 
 from brrrtop.errors import BrrrtopError
@@ -9,6 +11,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
+from brrrtop.sources.registry import open_source
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 MS = 1_000_000
@@ -106,6 +109,19 @@ def test_a_run_is_compared_with_an_earlier_run_of_another_process():
     session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
     last = session.advance(run.now_ns)
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
+
+
+def test_a_restarted_run_is_compared_by_all_its_steps_and_not_by_those_of_a_burst():
+    folder = Path(__file__).parents[2] / "screenshots" / "session"
+    before = analyze(open_source(str(folder / "before.brrr")))
+    source = open_source(str(folder / "after.brrr"))
+    session = Session(source, keep_ns=None, baseline=baseline_of(before, "before.brrr"))
+    at_ns = source.span.t0_ns
+    while at_ns < source.span.t1_ns:
+        at_ns += 1_000_000_000
+        last = session.advance(at_ns)
+    assert last.comparison.speedup == pytest.approx(277 / 50.4, rel=0.05)
+    assert last.comparison.steps[1] > 400, "3 of them were traced, of 36.9 ms"
 
 
 def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones():

@@ -66,20 +66,6 @@ def test_text_without_events_is_given_up_after_a_bounded_part(start, filler):
     assert taken <= reader.MOST_HEAD_BYTES + 2 * MB
 
 
-def test_each_part_of_the_head_is_searched_once(monkeypatch):
-    searched: list[int] = []
-
-    class Pattern:
-        def search(self, text: bytearray, at: int) -> Any:
-            searched.append(len(text) - at)
-            return real.search(text, at)
-
-    real = reader._EVENTS
-    monkeypatch.setattr(reader, "_EVENTS", Pattern())
-    taken, _ = started(b'{"a": "', b"x" * MB)
-    assert sum(searched) <= taken + 300 * len(searched)
-
-
 def test_the_events_are_found_wherever_blocks_are_cut():
     text = b' \n{"a": 1, "traceEvents" : [{"ph": "X"}]}'
     for size in range(1, len(text)):
@@ -89,7 +75,8 @@ def test_the_events_are_found_wherever_blocks_are_cut():
         assert runs.head == b'{"a": 1, "traceEvents" : ['
 
 
-def test_an_event_with_a_list_without_end_is_given_up():
+def test_an_event_with_a_list_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(reader, "MOST_RUN_BYTES", 2 * MB)
     start = b'[{"ph":"X","cat":"kernel","args":{"a":['
     blocks = Counted(itertools.chain([start], itertools.repeat(b'{"a":1},' * (MB // 8), 4096)))
     runs = reader.Runs(iter(blocks), "x")
@@ -119,15 +106,6 @@ def test_what_is_read_to_save_a_damaged_run_is_bounded(event):
     events = reader.Events(counted, lambda: 0)
     events.read(runs, reader.Inflater(io.BytesIO(), 0))
     assert read <= 10 * MB and events.are_torn
-
-
-def test_thread_names_are_told_apart_without_a_walk_over_all():
-    threads = columns.Threads()
-    names = [f"t {number % 2}{number}" for number in range(40_000)]
-    result = [threads[name] for name in [*range(100), *names]]
-    assert len(set(result)) == len(result)
-    assert all(0 <= number < 1 << 32 for number in result)
-    assert "values" not in columns.Threads.__missing__.__code__.co_names  # a walk each
 
 
 def bomb(path: Path, packed: bytes, megabytes: int) -> Path:
@@ -194,11 +172,6 @@ def test_a_file_that_fills_the_memory_is_told(monkeypatch):
     assert one.text_bytes <= 512 * MB
     forced = Budget("x", Large(), force=True)
     assert sum(map(len, forced.counted(itertools.repeat(bytes(MB), 600)))) == 600 * MB
-
-
-def test_memory_is_what_this_process_has_and_may_have():
-    resident, free = files._memory()
-    assert resident > 10 * MB and free > 0
 
 
 def zstd_recording(path: Path, pieces: Iterable[bytes]) -> Path:
@@ -296,23 +269,23 @@ def entry(number: int) -> bytes:
 
 DEVICE = tagged(2, b"/device:GPU:0")
 SMALL = {
-    "events": DEVICE + tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x02\x18\x01" * 250_000),
-    "lines": DEVICE + b"\x1a\x00" * 500_000,
-    "facts": DEVICE + b"\x32\x00" * 500_000,
-    "names": DEVICE + b"".join(map(entry, range(150_000))),
+    "events": DEVICE + tagged(3, tagged(2, b"Stream #1(Kernel)") + b"\x22\x02\x18\x01" * 60_000),
+    "lines": DEVICE + b"\x1a\x00" * 125_000,
+    "facts": DEVICE + b"\x32\x00" * 125_000,
+    "names": DEVICE + b"".join(map(entry, range(40_000))),
 }
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_profile_of_jax_takes_no_more_memory_than_it_may(kind, tmp_path, monkeypatch):
     (tmp_path / "bomb.xplane.pb").write_bytes(tagged(1, SMALL[kind]))
-    monkeypatch.setattr(files, "_memory", lambda: (tracemalloc.get_traced_memory()[0], 16 * MB))
+    monkeypatch.setattr(files, "_memory", lambda: (tracemalloc.get_traced_memory()[0], 4 * MB))
     monkeypatch.setattr(xplane, "LOOK_EVERY", 1 << 12)
     tracemalloc.start()
     try:
         with pytest.raises(BadInput, match="half of the free memory"):
             list(open_source(tmp_path / "bomb.xplane.pb").frames())
-        assert tracemalloc.get_traced_memory()[1] < 16 * MB
+        assert tracemalloc.get_traced_memory()[1] < 4 * MB
     finally:
         tracemalloc.stop()
 

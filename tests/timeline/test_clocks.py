@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.model.tables import Activities, Samples, Span
-from brrrtop.timeline.clocks import FAR_NS, SampleClock, _pieces, find_shift
+from brrrtop.timeline.clocks import FAR_NS, SampleClock, find_shift
 from tests.analysis.build import ADD, GEMM, K, window
 
 US, MS = 1_000, 1_000_000
@@ -174,18 +174,3 @@ def test_samples_that_no_counter_gives_show_nothing_and_cost_nothing(case):
     finally:
         tracemalloc.stop()
     assert peak < 64 << 20
-
-
-def test_a_traced_span_of_a_month_has_pieces_only_where_there_are_samples():
-    month = Span(0, 30 * 86_400_000 * MS)
-    times = np.array([5 * MS, 1_000_500 * MS, 86_400_000 * MS])
-    assert [piece.t0_ns // (1000 * MS) for piece in _pieces(month, times)] == [
-        0,
-        1000,
-        86399,
-        86400,
-    ]
-    short = Span(7, 7 + 3_100 * MS)
-    whole = _pieces(short, np.arange(7, short.t1_ns, 10 * MS))
-    assert [p.t0_ns for p in whole] == [7, 7 + 1000 * MS, 7 + 2000 * MS]
-    assert whole[-1].t1_ns == short.t1_ns

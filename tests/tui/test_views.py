@@ -134,7 +134,7 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("down", "enter")
     assert "CUDAFunctor_add<float>" in text
-    assert "memory-bound, " in text
+    assert "bandwidth-bound, " in text
     assert "L1.5: bytes from the op's name and grid" in text
     assert "number 2 of 8 by time" in text
     assert "81% of the memory bandwidth" in text

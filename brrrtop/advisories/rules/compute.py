@@ -148,7 +148,7 @@ def _odd_sizes(facts: Facts, rows: Bool) -> list[int]:
 @edit(
     "flash-attention", COMPUTE, "Attention written out", "sdpa",
     unless="losses, routing and sampling between products; fused attention",
-    covers=("inefficient-kernel", "needless-copies", "fusion-ceiling"),
+    covers=("needless-copies", "fusion-ceiling"),
 )  # fmt: skip
 def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     written = context.attention
@@ -183,7 +183,6 @@ def fusion_ceiling(context: Context) -> Finding | None:
         f"{units.share(context.share(spent))} of the time is fused attention written for Ampere: on this "
         "GPU it reaches about a third of the peak, where matmuls reach 80 %",
         "with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): — or FlashAttention 3",
-        waste="fusing more around it: a kernel of the last generation has its own ceiling",
         confidence=0.5,
         saves=context.device_side(spent / 2),
         attention_share=context.share(spent),

@@ -15,8 +15,6 @@ from brrrtop.whatif.price import doubt_of
 
 MOSTLY = 0.5
 """Of exposed communication: more of it in exchanges of activations has a remedy of its own."""
-SHORT_A_STEP = 50
-"""Collectives under 50 us."""
 ALONE = "; one rank alone cannot tell a slow link from a late peer"
 _MANY_STEPS = 3
 _LINE = "find what makes the last rank late"
@@ -46,28 +44,6 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
         line,
         exposed_share=exposed,
         exchanged_share=seen.exchanged_share,
-        collectives_a_step=context.a_step(len(seen)),
-    )
-
-
-@rule(
-    "tiny-collectives", RANKS, "Many collectives that are all latency",
-    when="at least 50 collectives a step under 50 us",
-    unless="collectives hidden behind compute",
-)  # fmt: skip
-def tiny_collectives(context: Context) -> Finding | None:
-    seen = collectives_of(context.facts.window)
-    if context.a_step(seen.short) < SHORT_A_STEP:
-        return None
-    exposed = context.estimate.account.exposed_comm_ns
-    return finding(
-        f"{context.a_step(seen.short):.0f} collectives {context.per} last under 50 us: their "
-        "price is latency",
-        "bucket_cap_mb=25 or more, model.no_sync() while accumulating, or coalesce them",
-        waste="a faster link: latency stays",
-        confidence=0.55,
-        saves=context.share(min(exposed, 20_000 * seen.short)),
-        short_a_step=context.a_step(seen.short),
         collectives_a_step=context.a_step(len(seen)),
     )
 

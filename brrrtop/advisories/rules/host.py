@@ -65,7 +65,7 @@ def host_stall(context: Context) -> Finding | None:
     return finding(
         message,
         instead,
-        waste="a faster GPU or compile: it would wait as long",
+        waste="a faster GPU: it would wait as long",
         confidence=min(max(sure, 0.6), 0.9),
         saves=min(lost, most),
         host_idle_share=lost,
@@ -286,21 +286,4 @@ def logging_stall(context: Context) -> Finding | None:
         confidence=0.65 if lost == guessed else 0.85, saves=lost,
         logging_idle_share=lost, calls_a_step=context.a_step(seen.count),
         where=[name for name, _, _ in seen.names],
-    )  # fmt: skip
-
-
-@rule(
-    "evaluation-idle", OVERHEAD, "Evaluation waits for the host",
-    when="at least 2 % idle inside an evaluation phase",
-    unless="evaluation that keeps the GPU busy",
-)  # fmt: skip
-def evaluation_idle(context: Context) -> Finding | None:
-    lost = context.idle("evaluation")
-    if lost < FELT:
-        return None
-    return finding(
-        f"an evaluation phase idles the GPU {units.share(lost)} of this window: its loop "
-        "waits for the host",
-        "collect predictions on the device and read them once at the end",
-        confidence=0.6, saves=lost, evaluation_idle_share=lost,
     )  # fmt: skip

@@ -16,11 +16,6 @@ thousand words into the loss (4.5 %) and what fp32 norms read (3 %) it is 12 % i
 H200 in which nothing is wrong."""
 COPYING = 0.12
 """Attention layouts need some copies: 7 % was seen in a healthy GPT."""
-WEAK_ROOF, WEAK_SHARE = 0.3, 0.1
-"""Share of the memory roof below which a full-grid kernel is inefficient; kernels with less of the wall
-than the second cannot win 5 % by being padded."""
-FULL = 0.9
-"""Device memory in use: the batch cannot grow."""
 RECOMPUTED = 0.03
 """Recomputing less buys memory for nothing."""
 INDEXING = 0.15
@@ -38,7 +33,6 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
     "fuse-pointwise", MEMORY, "Runs of unfused kernels", "compile",
     when=", and the GPU is at work most of the step",
     unless="norms with one pointwise kernel between products; runs beside the critical path; compiled runs",
-    covers=("inefficient-kernel",),
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     runs, line = context.chains, compile_line(context)
@@ -133,60 +127,6 @@ def needless_copies(context: Context) -> Finding | None:
         confidence=0.75 if share >= 2 * COPYING else 0.55,
         saves=context.removed(seen.total_ns(moving), int(moving.sum())),
         copying_share=share,
-    )
-
-
-@rule(
-    "inefficient-kernel", MEMORY, "Far under the memory roof",
-    when="a full-grid pointwise or softmax kernel with 10 % of the time under 30 % of the "
-    "bandwidth, by bytes that are known",
-    unless="norms, gathers and sorts, bound by latency; bytes guessed from names alone",
-)  # fmt: skip
-def inefficient_kernel(context: Context) -> Finding | None:
-    """Norms and reductions are left out: their shapes are the model's, and nobody can pad a batch norm."""
-    roof = context.ceilings.bytes_per_s if context.ceilings else None
-    for row in context.estimate.kernels[:20]:
-        share = context.share(row.total_ns)
-        if share < WEAK_SHARE or not roof:
-            return None
-        known = row.bytes_per_s and row.evidence not in ("L0", "L1") and row.underfilled_share < 0.1
-        reached = (row.bytes_per_s or 0.0) / roof
-        if known and row.family in ("softmax", "elementwise", "activation") and reached < WEAK_ROOF:
-            return finding(
-                f"{row.family} kernels take {units.share(share)} of the time at "
-                f"{units.share(reached)} of the memory bandwidth",
-                "pad the innermost size to a multiple of 16 bytes, or use the fused op "
-                "that PyTorch has for this",
-                waste="fusing its neighbours first",
-                confidence=0.55,
-                saves=context.device_side(row.total_ns * (1 - reached / 0.9)),
-                kernel=row.name,
-                bandwidth_share=reached,
-            )
-    return None
-
-
-@rule(
-    "activation-checkpointing", MEMORY, "Bandwidth-bound and out of memory",
-    when="over 90 % of the memory in use and more time on the memory side than in compute",
-    unless="a compute-bound run, where recomputing costs real time; one that recomputes already",
-)  # fmt: skip
-def activation_checkpointing(context: Context) -> Finding | None:
-    used, account = context.memory_used, context.estimate.account
-    if used is None or used < FULL or context.recomputed_ns:
-        return None
-    if account.memory_ns < account.compute_ns:
-        return None
-    return finding(
-        f"{units.share(used)} of the device memory is in use and bytes set the pace: "
-        "recomputing cheap activations buys memory for little time",
-        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around "
-        "pointwise-heavy blocks",
-        waste="offloading activations to the host: PCIe is slower still",
-        confidence=0.6,
-        memory_used_share=used,
-        memory_share=context.share(account.memory_ns),
-        compute_share=context.share(account.compute_ns),
     )
 
 

@@ -59,6 +59,11 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         then = f"make batches ahead of the step: in a thread, or in {context.loader_line}"
     if needed is not None:
         then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
+        if needed.cores is not None:
+            then = (
+                f"make decoding cheaper: {needed.count} workers would keep up, and the trainer "
+                f"has {needed.cores} cores; {context.loader_line}"
+            )
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,
@@ -275,7 +280,7 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     rescale = " (rescale the learning rate)" if context.trains else ""
     line = f"double the batch{'' if room else ', if memory allows'}{rescale}"
     return finding(
-        f"an offer, {price}: twice the batch takes {2 - fixed:.2f} times as long{room}",
+        f"{price}: twice the batch takes {2 - fixed:.2f}× as long{room}",
         SERVING["double-batch"] if context.serves else line,
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip

@@ -239,7 +239,7 @@ def idle_clocks(context: Context) -> Finding | None:
     when="other compute processes, and kernels that were stopped for them, or 15 points more "
     "utilisation than this trainer's",
     unless="display servers and monitors, which use nothing; kernels long by nature",
-    covers=("misleading-util", "inefficient-kernel"),
+    covers=("misleading-util",),
 )  # fmt: skip
 def shared_gpu(context: Context) -> Finding | None:
     readings, account = context.readings, context.estimate.account

@@ -14,7 +14,6 @@ from brrrtop.model.intervals import Cover
 from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
 
 UNKNOWN_SIZE = -1
-SHORT_NS = 50_000
 _MOST_BYTES = 1 << 48
 """More than any GPU's memory: larger shapes come of a damaged file, and their sums would not fit a column."""
 TYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -69,11 +68,6 @@ class Collectives(Struct, frozen=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.ends_ns)
-
-    @property
-    def short(self) -> int:
-        """Too little to be worth a launch of its own."""
-        return int((self.ends_ns - self.starts_ns < SHORT_NS).sum())
 
     @property
     def exchanged_share(self) -> float | None:

@@ -63,9 +63,9 @@ def _row(window: Window, marks: Marks, rows: I8, of_ns: int) -> LoaderRow:
     workers = 0 if _IN_THE_LOOP in name else options.get("num_workers")
     ready = marks.values[rows] if workers else np.zeros(0, np.int64)
     ready = ready[ready >= 0]
-    waits = intervals.Cover(*intervals.merge_unsorted(starts, ends))
-    at = np.flatnonzero(marks.classes == MarkClass.STACK)
-    inside = at[waits.between(marks.starts_ns[at], marks.starts_ns[at] + 1) > 0]
+    inside = _samples_in(marks, rows[_of_training(marks, rows)])
+    if not len(inside):
+        inside = _samples_in(marks, rows)
     return LoaderRow(
         name=name,
         count=len(rows),
@@ -86,6 +86,21 @@ def _row(window: Window, marks: Marks, rows: I8, of_ns: int) -> LoaderRow:
     )
 
 
+def _of_training(marks: Marks, rows: I8) -> Bool:
+    """Waits after which a step ends before the loop draws again: an evaluation's have none."""
+    ends = marks.ends_ns[rows]
+    steps = np.sort(marks.ends_ns[marks.classes == MarkClass.STEP])
+    draws = np.sort(marks.starts_ns[rows])
+    after = np.append(draws, np.iinfo(np.int64).max)[np.searchsorted(draws, ends, "left")]
+    return np.asarray(np.searchsorted(steps, after) > np.searchsorted(steps, ends))
+
+
+def _samples_in(marks: Marks, rows: I8) -> I8:
+    waits = intervals.Cover(*intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
+    at = np.flatnonzero(marks.classes == MarkClass.STACK)
+    return at[waits.between(marks.starts_ns[at], marks.starts_ns[at] + 1) > 0]
+
+
 def _lines(window: Window, name_ids: I8) -> tuple[Line, ...]:
     at, inside = by_line(window.names, name_ids)
     return tuple(
@@ -94,16 +109,25 @@ def _lines(window: Window, name_ids: I8) -> tuple[Line, ...]:
 
 
 def with_workers(
-    rows: Sequence[LoaderRow], ready: WhatIf | None, means: Mapping[int, float]
+    rows: Sequence[LoaderRow],
+    ready: WhatIf | None,
+    means: Mapping[int, float],
+    shown: Sequence[LoaderRow] = (),
 ) -> tuple[LoaderRow, ...]:
     """Loaders with what their workers do and how many would be enough.
 
     Args:
         ready: The price of having the next batch always there; None: no step could be replayed.
         means: Mean reading of each `Metric`; the workers' are of all loaders together.
+        shown: With the numbers that were given last: one that is still possible stays.
     """
+    last = {row.name: row.needed.count for row in shown if row.needed is not None}
     return tuple(
-        replace(row, workers_do=workers_do(row, means), needed=workers_needed(row, ready, means))
+        replace(
+            row,
+            workers_do=workers_do(row, means),
+            needed=workers_needed(row, ready, means, last.get(row.name)),
+        )
         for row in rows
     )
 
@@ -123,7 +147,7 @@ def workers_do(row: LoaderRow, means: Mapping[int, float]) -> WorkersDo | None:
 
 
 def workers_needed(
-    row: LoaderRow, ready: WhatIf | None, means: Mapping[int, float]
+    row: LoaderRow, ready: WhatIf | None, means: Mapping[int, float], last: int | None = None
 ) -> WorkersNeeded | None:
     """How many would keep up; None where they are not what is short, or nobody knows."""
     if ready is None or ready.saves_low <= 0 or row.workers is None or not ready.step_ns > 0:
@@ -135,7 +159,21 @@ def workers_needed(
         batch_ns = row.workers * ready.present_ns
     count = math.ceil(batch_ns / ready.step_ns)
     count += -count % 2 ** max(0, count.bit_length() - 3)  # both times are known to a tenth at best
-    return WorkersNeeded(count, round(batch_ns), round(ready.step_ns))
+    if last is not None and _is_possible(last, batch_ns, ready):
+        count = last
+    cores = means.get(Metric.TRAINER_CORES)
+    short = int(cores) if cores is not None and cores < count else None
+    return WorkersNeeded(count, round(batch_ns), round(ready.step_ns), short)
+
+
+def _is_possible(count: int, batch_ns: float, ready: WhatIf) -> bool:
+    """Whether so many are within the range of the gain, or within a tenth."""
+    least, most = (
+        batch_ns / max(ready.present_ns * (1 - saves), 1)
+        for saves in (ready.saves_low, ready.saves_high)
+    )
+    now = batch_ns / ready.step_ns
+    return min(least, 0.9 * now) <= count <= math.ceil(1.1 * max(most, now))
 
 
 def _cores_each(means: Mapping[int, float]) -> float | None:

@@ -26,7 +26,7 @@ REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
         "less Python, fusing pointwise kernels",
     ),
     (
-        "memory",
+        "bandwidth",
         "moving tensors between memory and chip sets the pace",
         "fusion (torch.compile, Triton), activation checkpointing, lower precision, channels-last",
         "a GPU with more FLOPS, TF32 for matmuls that are not there",
@@ -63,7 +63,7 @@ TERMS: tuple[tuple[str, str], ...] = (
      "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective, or a copy off the GPU or onto it, with no compute kernel beside it"),
     ("underfilled", "kernels too small for the GPU: under 20 us and a wave, or on few of its SMs"),
-    ("of roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
+    ("of roof", "of a bandwidth one its bytes a second over the peak, of a compute one its FLOPs over "
      "the peak; Enter on a kernel says why there is none"),
     ("per step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
      "are known `total` and `count` of the window"),
@@ -131,10 +131,13 @@ def _entries(
     return lines
 
 
+_HUES = {"bandwidth": "memory"}
+
+
 def _regimes(palette: Palette, width: int) -> list[Text]:
     lines = []
     for regime, means, helps, wastes in REGIME_TABLE:
-        head = Text(no_wrap=True).append(f" {regime} ", palette.filled(regime))
+        head = Text(no_wrap=True).append(f" {regime} ", palette.filled(_HUES.get(regime, regime)))
         lines.append(head.append(f"  {means}", palette.style("text")))
         lines += _entries((("  helps", helps), ("  waste", wastes)), palette, width, 10)
     return lines

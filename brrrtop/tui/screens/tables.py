@@ -121,6 +121,18 @@ class RankTable(TableView):
                 lines += hanging(f"  {word:<8}", message or "", width, muted, plain)
         return lines
 
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        """In lines that are left: a step of the rank that is open."""
+        lines = super().draw(snapshot, width, height)
+        job, picture = snapshot.job, snapshot.picture
+        row = job.row(job.shown) if job is not None else None
+        room = height - len(lines) - 2
+        if picture is None or row is None or room < PICTURE_FROM:
+            return lines
+        title = f"{words.name(row)}: {step_title(picture, snapshot)}"
+        head = rule(title, "p: larger", self.palette, width)
+        return [*lines, Text(), head, *drawn(picture, picture.span, self.palette, width, room)]
+
     def action_open(self) -> None:
         if self.rows:
             self.app.action_show_rank(self.rows[self.at].key)
@@ -130,8 +142,8 @@ class RankTable(TableView):
 LABEL = 6
 FRAME_S = 0.5
 """Between two pictures of the ghost lap."""
-PICTURE_FROM, PICTURE_MOST = 7, 12
-"""Lines that are left from which a step is drawn, and the most that it takes."""
+PICTURE_FROM = 7
+"""Lines that are left from which a step is drawn in them."""
 NO_EDITS = (
     "No edit was simulated: that needs whole steps, judged after warming up, of a GPU that this "
     "trainer has for itself."
@@ -173,7 +185,7 @@ class EditTable(TableView):
         lines += [Text(), rule(step_title(picture, snapshot), "p: larger", palette, width)]
         return [
             *lines,
-            *drawn(picture, picture.span, palette, width, min(left - 2, PICTURE_MOST)),
+            *drawn(picture, picture.span, palette, width, left - 2),
             ghost_line(one, palette, width, GUTTER, picture.span.duration_ns),
         ]
 

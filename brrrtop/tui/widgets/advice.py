@@ -158,13 +158,15 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
         return palette.text("to know    ", "muted")
-    role = "muted" if advisory.may_lose else "good"
+    role = "muted" if advisory.may_lose or whatif.is_offer(advisory) else "good"
     return palette.text(f"{gain.split(' (')[0]:<10} ", role, bold=True)
 
 
 def _range(advisory: Advisory, palette: Palette, width: int) -> Text:
     gain = whatif.gain(advisory) or ""
     words = gain.split("(")[1].removesuffix(")") if width >= RANGED and "(" in gain else ""
+    if words and (advisory.saves_low or 0.0) > 0:  # what it is ordered by
+        words = f"at least {units.times_as_fast(advisory.saves_low or 0.0)}"
     return palette.text(words, "muted")
 
 

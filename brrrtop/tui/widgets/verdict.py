@@ -95,7 +95,9 @@ def confidence(snapshot: Snapshot, palette: Palette, room: int) -> Text:
     text.append(units.share(sure), palette.style("text", bold=True))
     text.append(" sure", palette.style("muted"))
     if estimate.runner_up is not None and sure < 0.7 and room >= WORDY:
-        text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
+        text.append(
+            f", or {phrases.badge_of(estimate.runner_up, None).lower()}", palette.style("muted")
+        )
     return text
 
 

@@ -166,8 +166,6 @@ def _on_units(
     new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
     # Short and in less than a wave, it takes its time for latency, which no unit changes.
     rows = rows & ~((kernels.waves < 1.0) & (step.device_ns < LATENCY_NS))
-    # Short and in less than a wave, it takes its time for latency, which no unit changes.
-    rows = rows & ~((kernels.waves < 1.0) & (step.device_ns < LATENCY_NS))
     return np.where(rows, np.minimum(new, step.device_ns), step.device_ns)
 
 
