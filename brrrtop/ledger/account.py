@@ -106,7 +106,7 @@ class Bursts:
         self._cuts = [cut_ns for cut_ns in self._cuts if cut_ns >= before_ns]
 
     def _pieces(self, timeline: Timeline, span: Span, cuts: I8, apart: tuple[I8, I8]) -> list[Span]:
-        """Long bursts cut where the program begins something else, short ones without what is apart of steps."""
+        """Long bursts cut where something else begins, short ones without what is apart of steps."""
         result = []
         for traced in timeline.observed or ():
             if not span.t0_ns <= traced.t0_ns < span.t1_ns:
