@@ -76,7 +76,12 @@ class Bursts:
         """Of bursts, in order, as they were first told."""
 
     def within(
-        self, timeline: Timeline, span: Span, device_id: int, cuts: I8, apart: tuple[I8, I8]
+        self,
+        timeline: Timeline,
+        span: Span,
+        device_id: int,
+        cuts: I8,
+        apart: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY),
     ) -> list[Burst]:
         """Those that begin in the span, in order.
 
