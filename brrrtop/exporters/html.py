@@ -137,7 +137,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
 def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.advisories:
         yield "<h2>What to try</h2>"
-    for advisory in snapshot.advisories:
+    for advisory in code.with_places(snapshot):
         gain = whatif_text.gain(advisory)
         head = advisory.kind + (f": {gain}" if gain else "")
         yield f'<div class="advice"><p><b>{_text(head)}</b></p><p>{_text(advisory.says)}</p>'

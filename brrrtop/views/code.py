@@ -35,6 +35,8 @@ _DOES = (
 
 _WORDS = {"pin-memory": "copies", "overlap-copies": "copies", "checkpoint-stall": "saves"}
 """What the line does that advice is about."""
+_SCORES = "softmax"
+"""In the name of an op of attention that is written out."""
 
 
 class CodeFile(Struct, frozen=True):
@@ -99,17 +101,36 @@ def does(line: CodeLine) -> tuple[str, tuple[str, ...]]:
 
 
 def with_places(snapshot: Snapshot) -> tuple[Advisory, ...]:
-    """Advice, with the line that it is about where samples found one: a copy, or a save."""
+    """Advice with the line of the program that it is about: of the samples, of the recorded op, else of the
+    edit."""
+    run, among = snapshot.run, files(snapshot)
     known: dict[str, str] = {}
-    for line in snapshot.run.lines if snapshot.run is not None else ():
+    for line in run.lines if run is not None else ():
         known.setdefault(does(line)[0], line.place)
     places = {kind: known[word] for kind, word in _WORDS.items() if word in known}
+    if at := next(
+        (op.place for op in snapshot.tables.ops if op.place and _SCORES in op.name), None
+    ):
+        places["flash-attention"] = at
     return tuple(
-        replace(one, suggests=f"{one.suggests}, at {places[one.kind]}")
-        if one.kind in places
-        else one
+        _at(one, places.get(one.kind) or _edited(one, snapshot, among))
         for one in snapshot.advisories
     )
+
+
+def _at(advisory: Advisory, place: str) -> Advisory:
+    if not place or not advisory.suggests or ".py:" in advisory.suggests:
+        return advisory
+    return replace(advisory, suggests=f"{advisory.suggests}, at {place}")
+
+
+def _edited(advisory: Advisory, snapshot: Snapshot, among: list[CodeFile]) -> str:
+    """The line that the edit of advice changes; empty where it is not known."""
+    for row in snapshot.whatif:
+        if row.advisory == advisory.kind:
+            change = _change(row.edit, "", row.line, among)
+            return f"{change.path}:{change.patch.line}" if change.patch is not None else ""
+    return ""
 
 
 def changes(snapshot: Snapshot, among: list[CodeFile]) -> list[Change]:
@@ -125,15 +146,20 @@ def _change(edit: str, speed: str, line: str, among: list[CodeFile]) -> Change:
     for file in among:
         if file.source:
             near = max(file.hot, key=lambda number: file.hot[number].share)
-            try:
-                made = _patch(file.source, file.name, edit, line, near)
+            made = _patch(file.source, file.name, edit, line, near)
+            if isinstance(made, Patch):
                 return Change(edit, speed, line, file.name, made)
-            except CannotEdit as fault:
-                reason = reason or str(fault)
+            reason = reason or made
     return Change(edit, speed, line, reason=reason or "the program's file is not to be read here")
 
 
-_patch = lru_cache(64)(patch)
+@lru_cache(64)
+def _patch(source: str, name: str, edit: str, line: str, near: int) -> Patch | str:
+    """The patch, or why there is none."""
+    try:
+        return patch(source, name, edit, line, near)
+    except CannotEdit as fault:
+        return str(fault)
 
 
 def _around(number: int, count: int) -> range:

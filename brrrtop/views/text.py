@@ -10,8 +10,8 @@ from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, headline, phrases, units
 from brrrtop.text import ranks as words
+from brrrtop.views import code, host_tables, tables
 from brrrtop.views import comparison as compare_text
-from brrrtop.views import host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import WIDTH, text_lines, wrap
 from collectors.vocabulary import Metric
@@ -66,6 +66,8 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _judged(snapshot, estimate)
         yield from _verdict(snapshot, estimate, signs)
         yield from _advice(snapshot)
+        if snapshot.job is not None:
+            yield from text_lines(tables.meetings(snapshot.job))
         yield from _account(estimate)
         yield from text_lines(tables.phases(snapshot.run))
         yield from _launching(estimate)
@@ -104,7 +106,6 @@ def job_lines(job: JobSnapshot) -> Iterator[str]:
     sentence = words.sentence(job)
     yield from wrap(sentence[0].upper() + sentence[1:], "", "  ")
     yield from text_lines(tables.ranks(job))
-    yield from text_lines(tables.meetings(job))
     notes = [note for note in job.notes if note != sentence]
     if notes:
         yield ""
@@ -237,7 +238,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
         yield ""
         yield "What to try"
     wasted: set[str] = set()
-    for place, advisory in enumerate(snapshot.advisories, 1):
+    for place, advisory in enumerate(code.with_places(snapshot), 1):
         yield from _advisory(
             place, advisory, advisory.waste if advisory.waste not in wasted else ""
         )

@@ -4,8 +4,11 @@ import re
 
 from msgspec.structs import replace
 
+from brrrtop.model.advice import Advisory
+from brrrtop.model.host_tables import OpRow
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.views.code import with_places
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -56,6 +59,26 @@ async def test_an_edit_is_a_diff_of_the_file_and_goes_to_the_clipboard_as_a_patc
             and "+loader = DataLoader(data, num_workers=7" in patch
         )
         assert "num_workers=2" not in await screen.press("e")
+
+
+def test_advice_names_the_line_of_its_edit_and_the_op_of_written_attention(tmp_path, monkeypatch):
+    model = "import torch\nmodel = Net()\nopt = torch.optim.SGD(model.parameters(), 0.1)\n"
+    (tmp_path / "train.py").write_text(f"{model}for x in data:\n    loss = model(x)\n")
+    monkeypatch.chdir(tmp_path)
+    advice = tuple(
+        Advisory(kind, "", 0.9, 0.3, {}, "model = torch.compile(model)", "", 0.3, 0.2)
+        for kind in ("fuse-pointwise", "flash-attention", "gc-pause")
+    )
+    edit = replace(snapshots.WHATIF[0], edit="compile", advisory="fuse-pointwise")
+    one = sampled(CodeLine("train.py:5", "loss = model(x)", 0.7, 0.0))
+    op = OpRow("aten::_softmax", 1, 1, 1, 1, 1, 1, place="net.py(88): attend")
+    one = replace(
+        one, advisories=advice, whatif=(edit,), source=snapshots.replayed().source,
+        tables=replace(one.tables, ops=(op,)),
+    )  # fmt: skip
+    assert [a.suggests.removeprefix("model = torch.compile(model)") for a in with_places(one)] == [
+        ", at train.py:3", ", at net.py(88): attend", "",
+    ]  # fmt: skip
 
 
 async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own():

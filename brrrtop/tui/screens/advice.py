@@ -15,7 +15,7 @@ from brrrtop.tui.parts import sureness
 from brrrtop.tui.renderables.line import clipped, facts, hanging
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
-from brrrtop.views import whatif
+from brrrtop.views import code, whatif
 
 CLOSING = "  Change one thing at a time: otherwise you cannot tell which one helped."
 
@@ -41,12 +41,13 @@ class AllAdvice(Chooser, Scrolled):
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         muted = self.palette.style("muted")
-        self._advisories = {one.kind: one for one in (*snapshot.advisories, *snapshot.silenced)}
+        placed = code.with_places(snapshot)
+        self._advisories = {one.kind: one for one in (*placed, *snapshot.silenced)}
         if self._chosen not in self._advisories:
             self._chosen = next(iter(self._advisories), None)
         self._places = []
         lines: list[Text] = []
-        for advisory in snapshot.advisories:
+        for advisory in placed:
             self._put(lines, advisory_lines(advisory, self.palette, width - 2))
             lines.append(Text())
         message = CLOSING if snapshot.advisories else why_none(snapshot)
