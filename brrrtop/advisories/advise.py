@@ -30,6 +30,8 @@ MOSTLY_WAITING = 0.5
 """A step that is twice as fast once its data is there waits for nothing else."""
 BESIDE_WAITING = 0.1
 """Such a step has a larger cause: what wins less than a tenth comes after it."""
+NO_EDIT_FOR = {"allocation-churn": "allocator", "checkpoint-stall": "checkpoint"}
+"""Advice on causes of a verdict that compiling leaves in the loop."""
 ALIKE, COMPARABLE = 0.9, 0.8
 """Of the best gain: what wins as much is as good a beginning; so is four fifths, if it cannot fail."""
 MAY_FAIL = frozenset({"compile", "compile-reduce-overhead"})
@@ -228,6 +230,9 @@ def leading(given: Sequence[Advisory], cause: str | None) -> list[Advisory]:
     """Advice, best first, in the order to make it: of what wins about as much as the first, what answers the
     verdict leads; before what may fail, what cannot and wins nearly as much, at worst too."""
     buckets = {cause, f"idle_{cause}"}
+    for at, one in enumerate(given):
+        if NO_EDIT_FOR.get(one.kind, "") == cause:
+            return [one, *given[:at], *given[at + 1 :]]
     ordered = _ahead(given, ALIKE, lambda edit: not buckets.isdisjoint(EDITS[edit].empties))
     if not ordered or ordered[0].evidence.get("edit") not in MAY_FAIL:
         return ordered

@@ -70,7 +70,8 @@ class Steady:
             self._take_back()
         else:
             self._before = self._seen
-            self._windows += not alone
+        if not alone and (not again or not self._windows):
+            self._windows += 1
         every = {kind: s for kind, s in self._seen.items() if (kind in ALONE) == alone}
         for kind, advisory in latest.items():
             seen = _with_lines(every.get(kind, _Seen(advisory)), advisory, t_ns)

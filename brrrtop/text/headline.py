@@ -140,7 +140,12 @@ def _waits(bucket: str, snapshot: Snapshot) -> str:
     if bucket == INPUT and loaders and (workers := loaders[0].workers) is not None:
         return f"waits for your DataLoader ({workers} worker{'s' * (workers != 1)})"
     python = snapshot.source.kind not in ("nsys", "jax")  # whose launches are of any program
-    return CAUSES[bucket].gpu_does.replace("Python", "Python" if python else "the host")
+    does = CAUSES[bucket].gpu_does.replace("Python", "Python" if python else "the host")
+    estimate = snapshot.estimate
+    line = phrases.away_at(estimate, bucket.removeprefix("idle_")) if estimate else None
+    if line is not None and line.reads_as == "input":
+        return does.replace("is busy with something else", "waits for its input")
+    return does
 
 
 def _at(estimate: Estimate, bucket: str) -> str:

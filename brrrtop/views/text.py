@@ -66,6 +66,8 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _judged(snapshot, estimate)
         yield from _verdict(snapshot, estimate, signs)
         yield from _advice(snapshot)
+        if snapshot.job is not None:
+            yield from text_lines(tables.meetings(snapshot.job))
         yield from _account(estimate)
         yield from text_lines(tables.phases(snapshot.run))
         yield from _launching(estimate)
@@ -104,7 +106,6 @@ def job_lines(job: JobSnapshot) -> Iterator[str]:
     sentence = words.sentence(job)
     yield from wrap(sentence[0].upper() + sentence[1:], "", "  ")
     yield from text_lines(tables.ranks(job))
-    yield from text_lines(tables.meetings(job))
     notes = [note for note in job.notes if note != sentence]
     if notes:
         yield ""

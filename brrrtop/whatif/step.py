@@ -25,6 +25,7 @@ from brrrtop.analysis.facts.table import (
     of_sequences,
     rows_of_ops,
 )
+from brrrtop.analysis.facts.training import has_fused_form
 from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.kernel_names.traits import Role, Trait, used
 from brrrtop.model import intervals
@@ -81,6 +82,8 @@ class Kernels(Struct, frozen=True, eq=False):
     rates: F8
     """FLOP/s of the units that it runs on."""
     optimizer: Bool
+    fusable: Bool
+    """Of an optimizer that may have a fused form."""
     backward: Bool
     """Launched by another thread than the one that began the step, or backward by name."""
     uploads: Bool
@@ -354,6 +357,7 @@ def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
         waves=known(lambda group: group.waves),
         rates=known(rate),
         optimizer=launch & seen.in_optimizer[place],
+        fusable=launch & has_fused_form(seen)[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=uploads,
         pageable=launch & (acts.src_kinds == MemoryKind.PAGEABLE)[place],

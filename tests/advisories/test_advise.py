@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.advisories.advise import Advice, advise, rank
+from brrrtop.advisories.advise import Advice, advise, leading, rank
 from brrrtop.advisories.context import context_of
 from brrrtop.analysis.facts.stack_samples import place
 from brrrtop.model.advice import Advisory, WhatIf
@@ -33,6 +33,13 @@ def test_warming_up_silences_everything_else() -> None:
 
 def test_lost_records_silence_everything_else() -> None:
     assert list(many_records_lost().advice()) == ["records-lost"]
+
+
+def test_what_no_edit_helps_leads_where_it_is_the_verdict() -> None:
+    graphs = Advisory("cuda-graphs", "says", 0.9, 0.53, {}, "try", "", saves=0.53)
+    frees = Advisory("allocation-churn", "says", 0.8, 0.4, {}, "try", "")
+    assert leading([graphs, frees], "allocator") == [frees, graphs]
+    assert leading([graphs, frees], "launch") == [graphs, frees]
 
 
 def test_no_activity_no_advice() -> None:

@@ -103,6 +103,15 @@ def an_update_of_an_optimizer_that_has_no_fused_form(s: Scene) -> None:
 
 
 @silent("fused-optimizer")
+def a_sparse_update_beside_a_small_one_of_adam(s: Scene) -> None:
+    small(s, 100)
+    s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#SparseAdam.step")
+    small(s, 120, name=MUL)
+    s.mark(MarkClass.OPTIMIZER, 4 * 14.0, "Optimizer.step#Adam.step")
+    small(s, 4, name=MUL)
+
+
+@silent("fused-optimizer")
 def a_fused_update_beside_gradient_norms(s: Scene) -> None:
     small(s, 100)
     s.kernel(ADD, 2.0, late=12.0, blocks=4, tid=2)

@@ -187,6 +187,14 @@ def written(s: Scene, tensors: int = 16) -> None:
         s.idle(4_000.0)
 
 
+@calls_for("checkpoint-stall")
+@silent("readback-traffic", "sync-point")
+def a_save_that_nothing_marks() -> Scene:
+    saved = looped(large, steps=2)
+    written(saved)
+    return looped(large, steps=2, scene=saved)
+
+
 @calls_for("readback-traffic")
 @silent("checkpoint-stall")
 def as_much_copied_back_every_step(s: Scene) -> None:

@@ -67,6 +67,16 @@ def a_forward_that_runs_twice_with_memory_unknown() -> Scene:
     return scene
 
 
+@calls_for("remove-checkpointing")
+def a_forward_that_runs_twice_where_the_host_sets_the_pace() -> Scene:
+    def body(s: Scene) -> None:
+        for name in [FLASH] * 10 + [FLASH, FLASH_BACK] * 10:
+            s.kernel(COPY, 10.0, late=60.0)
+            s.kernel(name, 20.0, late=60.0)
+
+    return memory(looped(body), used=0.3)
+
+
 @silent("remove-checkpointing")
 def a_forward_that_runs_twice_in_full_memory() -> Scene:
     scene = a_forward_that_runs_twice()

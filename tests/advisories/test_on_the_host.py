@@ -179,3 +179,12 @@ def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early, text):
 def test_a_warm_up_without_uploads_tells_of_none():
     given = first_launches(Scene().kernel(MUL, 5.0)).advice()
     assert "uploads" not in given["warming-up"].says
+
+
+def test_an_op_that_sets_itself_up_is_named():
+    """On its first launch in an evaluation: a library loads, or looks for an algorithm."""
+    scene = healthy()
+    scene.mark(MarkClass.OP, 120_000.0, "aten::_cudnn_attention_forward").idle(119_000.0)
+    result = healthy(scene).advice()["host-stall"]
+    assert "in aten::_cudnn_attention_forward, which takes" in result.says
+    assert "before the profiler records" in str(result.suggests)

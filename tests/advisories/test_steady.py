@@ -113,8 +113,10 @@ def test_what_a_window_says_only_at_first_goes_before_the_next_window() -> None:
     assert shown(steady) == []
 
 
-def test_after_a_warm_up_all_that_the_next_window_says_is_shown_and_not_the_warm_up() -> None:
-    steady = after([advice("warming-up", 0.95, None)], [advice("launch-bound-compile", 0.6)])
+@pytest.mark.parametrize("again", [False, True])
+def test_after_a_warm_up_all_that_is_said_next_is_shown_and_not_the_warm_up(again) -> None:
+    steady = after([advice("warming-up", 0.95, None)])
+    steady.update([advice("launch-bound-compile", 0.6)], again=again)
     assert shown(steady) == ["launch-bound-compile"]
 
 

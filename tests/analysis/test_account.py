@@ -306,6 +306,7 @@ def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest():
         ("train.py:8 main | loss.backward()", None),
         ("train.py:8 main | dist.recv(tensor, src=0)", None),
         ("train.py:8 reopen | self.reopen(x)", None),
+        ("serve.py:479 serve > <built-in method acquire of _thread.lock>", "input"),
     ],
 )  # fmt: skip
 def test_a_line_reads_as_what_it_names_whoever_called_it(line, cause):

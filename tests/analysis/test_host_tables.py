@@ -157,8 +157,8 @@ def test_the_verdict_names_the_line_that_the_host_was_at():
     estimate = snapshot.estimate
     line = estimate.stack_samples.lines[0]
     assert line.place == "rec.py:18 fetch"
-    # 2 of 3 pauses of 4 ms, and as long in making the batch, of 39 ms of idle time.
-    assert 0.4 < line.count / estimate.stack_samples.count < 0.5
+    # 2 of 3 pauses of 4 ms, and as long in making the batch, of 24 ms in which nothing is launched.
+    assert 0.7 < line.count / estimate.stack_samples.count < 0.85
     advice = next(one for one in snapshot.advisories if one.kind == "python-overhead")
     assert "rec.py:18 fetch" in advice.suggests
     assert "the main thread is at rec.py:18 fetch" in to_text(snapshot).replace("\n  ", " ")

@@ -277,3 +277,33 @@ def test_equal_layers_are_one_row_and_what_they_hold_too():
         line for one in of_host(HostTables(modules=tuple(rows)), 1) for line in text_lines(one)
     )
     assert "24 × Layer" in text and "Layer_7" not in text and " 50 ns" in text
+
+
+def test_updates_after_a_rollout_are_no_steps_and_it_is_no_start_up(tmp_path):
+    trace = Trace()
+    for place in range(200):
+        trace.kernel(place * 1_000, 100)
+    for number in range(4):
+        trace.host("user_annotation", "Optimizer.step#Adam.step", 200_000 + number * STEP_US, 400)
+        for place in range(8):
+            trace.kernel(200_500 + number * STEP_US + place * 1_150, 1_000)
+    shown = trace.judged(tmp_path)
+    assert not shown.left_out and shown.estimate.steps.source != "annotations"
+
+
+def test_a_line_is_that_of_the_loop_where_it_launches_nothing_and_not_of_a_backward_pass(tmp_path):
+    """Samples while the device idles are mostly at `backward()` of a launch-bound loop, whose ops run elsewhere."""
+    trace = Trace()
+    frame = "python_function"
+    for number in range(6):
+        start = number * 30_000
+        trace.host("user_annotation", f"ProfilerStep#{number}", start, 30_000)
+        trace.host(frame, "train.py(9): tokenise", start + 10, 9_000)
+        trace.host(frame, "train.py(20): step", start + 9_100, 20_000)
+        for place in range(20):
+            begun = start + 9_200 + place * 950
+            trace.host("cpu_op", "aten::mm", begun - 800, 810)
+            trace.kernel(begun + 20, 60, launched=begun)
+    samples = trace.judged(tmp_path).estimate.stack_samples
+    first = samples.lines[0]
+    assert first.place == "train.py:9 tokenise" and first.count > 0.6 * samples.count

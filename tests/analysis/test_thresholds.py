@@ -147,10 +147,11 @@ def odd_step(steps: int, copies: int = 0) -> Trace:
     return trace
 
 
-def start_up() -> Trace:
-    """2.5 steps before the first one of 18."""
+def start_up(before: int = 1) -> Trace:
+    """2.5 steps before the first one of 18, in which so many kernels ran."""
     trace = Trace()
-    trace.kernel(-25_000, 1_000)
+    for place in range(before):
+        trace.kernel(-25_000 + place * 600, 500)
     for number in range(19):
         trace.host("user_annotation", "Optimizer.step#Adam.step", number * 10_000 - 500, 400)
         for place in range(8 if number < 18 else 0):
@@ -195,6 +196,7 @@ TRACES = {
     "an odd step of four": partial(odd_step, 4),
     "an odd step that copies": partial(odd_step, 8, 10),
     "a start-up": start_up,
+    "a rollout": partial(start_up, 40),
     "a set-up": set_up,
     "a hole": hole,
 }
@@ -276,7 +278,7 @@ DILUTED = {
     "rows_of_odd_length": 16, "convolutions_of_the_past_in_a_mix": 8, "a_logger_that_writes": 8,
     "gradients_of_whole_embedding_tables": 2,
     "samples_in_a_hand_made_loader": 4, "samples_in_a_read_back": 8, "a_long_kernel_on_a_few_sms": 0.1,
-    "pages_that_the_host_reads_one_by_one": 2, "as_much_copied_back_every_step": 16,
+    "pages_that_the_host_reads_one_by_one": 2, "results_copied_back_between_kernels": 24,
     "a_neighbour_at_work": 0.6,
 }  # fmt: skip
 """By scene of advice: so many times as much of a healthy run behind it, and its share is near a number."""

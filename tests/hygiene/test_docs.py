@@ -104,7 +104,7 @@ FIGURES = {
     "attaches": (r"([\d,]+) attaches (?:and detaches and|were)",),
     "an attach holds, ms": (r"holds? a thread for some ([\d.]+) ms", r"of the trainer for ([\d.]+) ms in the med"),
     "ranks measured": (r"A DDP job on (\w+) H100s", r"more than (\w+) ranks have not", r"all (\w+) ranks of a DDP"),
-    "models of the last round": (r"edits on (\d+) models chosen", r"\| 3 \| (\d+) \|"),
+    "models of the last round": (r"edits on (\d+) models chosen", r"\| 3 \| (\d+) \| 111 "),
     "edits": (r"(\d+) edits on \d+ models", r"17 of 19 \((\d+) edits", r"\| 3 \| \d+ \| (\d+) "),
     "median miss": (r"differ by ([\d.]+) points in the median, 15", r"before: ([\d.]+) points", r"\| 111 \| ([\d.]+)"),
     "its 90th percentile": (r"median, ([\d.]+) at the 90th", r"before: [\d.]+ points, ([\d.]+)", r"111 \| 2.4 \| ([\d.]+)"),

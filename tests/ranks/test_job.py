@@ -15,12 +15,14 @@ it keeps pace, but for steps that tracing slows, and it more than others.
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
-from brrrtop.analysis.ranks.lateness import own_line
+from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP, AlignedRanks
+from brrrtop.analysis.ranks.lateness import most_late_ns, own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from brrrtop.text import ranks as words
 from brrrtop.views.text import job_lines
+from collectors.vocabulary import CallClass, MarkClass
+from tests.analysis.build import C, K, M, window
 from tests.ranks.reads import job, moved, row, views
 
 JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work")
@@ -73,6 +75,17 @@ def test_a_line_that_only_the_late_rank_is_at_is_named():
     assert own_line(windows, 0, **late) is None  # it does what the other one does too
     assert own_line([windows[1], windows[1]], 1, **late) is None
     assert own_line(windows, 1, late_ns=60e6, step_ns=70e6) is None  # too short to be why
+
+
+def test_a_late_rank_costs_no_more_than_its_peers_hosts_leave_it():
+    """Recorded of FSDP on two H100s: hosts of 138 and 152 ms a step, the first far ahead, its GPU in collectives all along."""
+    marks = [M(at, at + 10_000_000, MarkClass.STEP) for at in (0, 10_000_000)]
+    peer = window([K(0, 20_000_000)], [C(1_000_000, 5_000_000, kind=CallClass.SYNC)], marks)
+    given = AlignedRanks(
+        (), (peer, peer), (), (), None, (), (), 2.0, 12e6, False, 24_000_000, *[None] * 3
+    )  # type: ignore[arg-type]
+    assert most_late_ns(given, 1) == 12e6 - 8e6
+    assert most_late_ns(replace(given, in_bursts=True), 1) == float("inf")
 
 
 def test_of_a_part_of_a_step_no_cause_is_told():

@@ -6,7 +6,7 @@ import numpy as np
 
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
-from brrrtop.analysis.facts.host_activity import cpu_work, recompiles, retries
+from brrrtop.analysis.facts.host_activity import cpu_work, recompiles, retries, set_up_op
 from brrrtop.analysis.facts.stack_samples import LEAST_SAMPLES
 from brrrtop.model.run import Line, PhaseKind
 from brrrtop.text import phrases, units
@@ -77,11 +77,8 @@ def host_stall(context: Context) -> Finding | None:
 def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     """What an absence of the host is likely spent in, and what to do: by stack samples in file work, by
     the op on CPU tensors or the large copies to the host that most of it follows."""
-    samples, work, down = (
-        context.estimate.stack_samples,
-        cpu_work(context.facts),
-        context.transfers,
-    )
+    samples, down = context.estimate.stack_samples, context.transfers
+    work, begun = cpu_work(context.facts), set_up_op(context.facts)
     if reading is not None:
         what = reading.source or reading.place
         if reading.is_reading:
@@ -96,6 +93,9 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     instead = "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles"
     if work is not None and context.share(work.total_ns) >= mostly:
         where, instead = f"{work.name} on the CPU", f"keep the tensors of {work.name} on the device"
+    elif begun is not None and context.share(begun.total_ns) >= mostly:
+        where = f"{begun.name}, which takes {units.duration(begun.total_ns)} to its launch: it sets itself up"
+        instead = "run a few steps of each kind (training, evaluation) before the profiler records"
     elif (
         copies and context.share(down.pageable_down.after_ns + down.pinned_down.after_ns) >= mostly
     ):

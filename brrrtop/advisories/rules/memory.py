@@ -139,13 +139,17 @@ def remove_checkpointing(context: Context) -> Finding | None:
     spent, used = context.recomputed_ns or 0, context.memory_used
     if context.share(spent) < RECOMPUTED or (used is not None and used > ROOMY):
         return None
+    kernels = context.facts.kernels
+    part = min(spent, 0.33 * context.wall_ns) / max(context.facts.total_ns(kernels), 1)
     free = f" although {units.share(1 - used)} of the memory is free" if used is not None else ""
     return finding(
         f"the backward pass runs forward kernels again{free}",
         "if memory allows, switch activation checkpointing off, or keep it for the "
         "largest blocks only",
         confidence=0.65 if used is not None else 0.5,
-        saves=context.device_side(min(spent, 0.33 * context.wall_ns)),
+        saves=context.removed(
+            round(part * context.facts.total_ns(kernels)), round(part * kernels.sum())
+        ),
         recomputed_share=context.share(spent),
         memory_used_share=used,
     )

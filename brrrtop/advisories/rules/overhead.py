@@ -5,6 +5,7 @@ from brrrtop.advisories.context import A_LOSS, FORWARD, NAMES_LINES, SERVING, Co
 from brrrtop.advisories.of_run import LEAST_ROW
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
 from brrrtop.analysis.facts.stack_samples import place
+from brrrtop.analysis.facts.training import FUSED_OPTIMIZERS
 from brrrtop.analysis.kernels.roofline import LAUNCH_SCALE_NS
 from brrrtop.kernel_names.readable import fitted, short_name
 from brrrtop.model.advice import WhatIf
@@ -17,8 +18,6 @@ BEYOND = 0.03
 """What CUDA graphs must win beside compiling alone to be named beside it."""
 WAITS_FIRST = 4
 """Waits a step from which a compiled model falls into pieces: each is a graph break."""
-FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")
-"""Of torch.optim with `fused` on CUDA (its documentation, 2.11)."""
 INPUT_IDLE = 0.05
 """Of the wall, by stack samples; TensorBoard's profiler plugin draws the same line for loader time."""
 SYNC_IDLE = 0.03
@@ -45,10 +44,12 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         stalled = context.sampled("input")
         if stalled < INPUT_IDLE:
             return None
+        what, then = "the next batch", loader.line()
+        if not context.trains:
+            what, then = "requests or another thread", "more load, or several requests a batch"
         return finding(
-            "while the GPU idled, the main thread waited for the next batch: "
-            f"{units.share(stalled)} of the time",
-            loader.line(),
+            f"while the GPU idled, the main thread waited for {what}: {units.share(stalled)} of the time",
+            then,
             confidence=0.65, saves=stalled, input_idle_share=stalled,
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")

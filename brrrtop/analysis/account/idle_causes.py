@@ -49,10 +49,10 @@ TWIN = 0.02
 most of their like, in each step: 4 of 68 recordings of `benchmarks/gains`."""
 
 
-def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
-    layers = []
+def _layers(facts: Facts) -> list[tuple[I8, I8]]:
+    layers, calls, marks = [], facts.window.calls, facts.window.marks
     for cause, classes in PAINT:
-        starts, ends = marks.union(*classes)
+        starts, ends = facts.saves if cause == "checkpoint" else marks.union(*classes)
         if cause in _CALLS:
             rows = calls.classes == _CALLS[cause]
             starts, ends = intervals.merge_unsorted(
@@ -112,7 +112,7 @@ def by_gap(
         busy: Merged, and clipped to the span.
         others: When another process was on the device, merged.
     """
-    calls, marks = facts.window.calls, facts.window.marks
+    marks = facts.window.marks
     starts, ends = gaps_of(busy, *span)
     causes: Causes = defaultdict(lambda: np.zeros(len(starts), np.int64))
     if not len(starts):
@@ -138,7 +138,7 @@ def by_gap(
     # Without a launch record the whole gap may be the host's: marks can still name it.
     host_ends = np.where(known, host_ends, ends)
     rest = host_ends - starts
-    for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
+    for (cause, _), layer in zip(PAINT, _layers(facts), strict=True):
         covered = Cover(*layer).between(starts, host_ends)
         causes[cause] += covered
         rest = rest - covered

@@ -10,8 +10,8 @@ from brrrtop.analysis.facts.launches import loads
 from brrrtop.analysis.facts.table import Facts
 from brrrtop.model.intervals import Cover
 from brrrtop.model.snapshot import LeftOut, Once
-from brrrtop.model.tables import I8, Bool, Span, Window
-from collectors.vocabulary import PAINT, CopyKind, MemoryKind
+from brrrtop.model.tables import Span, Window
+from collectors.vocabulary import PAINT, CopyKind
 
 STARTUP_STEPS = 2.0
 """Median steps before the first whole one: less may be a part of a step."""
@@ -30,8 +30,6 @@ HOLE_PART, HOLE_TIMES, HOLE_NS = 0.25, 5.0, 5_000_000
 LEAST_ACTIVITIES = 8
 COVERED = 0.5
 """Of a hole, that a mark or a call must cover to be its cause."""
-SAVED_COPIES, SAVED_BYTES = 8, 1 << 20
-"""To pageable memory in one step, that are a checkpoint: state_dict's tensors one by one."""
 RECURRING = ("input", "logging", "evaluation", "gc")
 """Causes that come again: a trace that holds one such wait is a sample of them."""
 
@@ -96,7 +94,8 @@ def _without_odd_step(facts: Facts, span: Span) -> tuple[Span, tuple[LeftOut, ..
     cause = _cause(window, odd, excess)
     if cause in RECURRING:
         return span, ()
-    what = Once.CHECKPOINT if cause == "checkpoint" or _saves(facts, at) else Once.ODD_STEP
+    saved = Cover(*facts.saves).between(np.array([odd.t0_ns]), np.array([odd.t1_ns]))[0] > 0
+    what = Once.CHECKPOINT if saved else Once.ODD_STEP
     if at == 0 and what is Once.ODD_STEP:
         what = Once.START_UP
     left = LeftOut(odd, what, cause, at + 1)
@@ -135,20 +134,6 @@ def _cause(window: Window, span: Span, least_ns: float) -> str | None:
         if int(Cover(*window.marks.union(*classes)).between(low, high)[0]) >= COVERED * least_ns:
             return cause
     return None
-
-
-def _saves(facts: Facts, at: int) -> bool:
-    """Whether a step copies tensor after tensor to pageable memory, as no other one does."""
-    acts = facts.window.activities
-    down = (acts.copy_kinds == CopyKind.DTOH) & (acts.dst_kinds == MemoryKind.PAGEABLE)
-    counts = [_rows_in(acts.starts_ns[down], one) for one in facts.steps.spans]
-    sizes = acts.size_bytes[down][counts[at]]
-    usual = float(np.median([int(rows.sum()) for i, rows in enumerate(counts) if i != at]))
-    return len(sizes) >= usual + SAVED_COPIES and int(sizes.sum()) >= SAVED_BYTES
-
-
-def _rows_in(times: I8, span: Span) -> Bool:
-    return np.asarray((times >= span.t0_ns) & (times < span.t1_ns))
 
 
 def _call_in(window: Window, hole: Span) -> str | None:

@@ -103,6 +103,20 @@ def cpu_work(facts: Facts) -> CpuWork | None:
     return CpuWork(int((marks.ends_ns[ops] - marks.starts_ns[ops]).sum()), name)
 
 
+def set_up_op(facts: Facts) -> CpuWork | None:
+    """The outermost op that most of the longest gap went by in before it launched anything: on its way to a
+    first launch it loads a library, or looks for an algorithm."""
+    marks, (_, begins, ends) = facts.window.marks, facts.gaps
+    at = int(np.argmax(ends - begins)) if len(begins) else 0
+    ops = np.flatnonzero(marks.classes == MarkClass.OP)
+    if not len(begins) or not len(ops):
+        return None
+    low = np.maximum(marks.starts_ns[ops], begins[at])
+    inside = np.minimum(marks.ends_ns[ops], ends[at]) - low
+    op = ops[int(np.argmax(inside))]
+    return CpuWork(int(inside.max()), facts.window.names[int(marks.name_ids[op])])
+
+
 class Syncs(Struct, frozen=True):
     """Waits of threads that launch work, less those for an upload or within a save."""
 
@@ -120,7 +134,7 @@ def syncs(facts: Facts) -> Syncs | None:
     if not len(calls):
         return None
     waits = _waits(facts)
-    waits &= intervals.holders(*window.marks.union(MarkClass.CHECKPOINT), calls.ends_ns - 1) < 0
+    waits &= intervals.holders(*facts.saves, calls.ends_ns - 1) < 0
     last_launch = int(facts.launched_ns.max()) if len(facts.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(facts)

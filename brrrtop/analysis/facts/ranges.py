@@ -22,6 +22,8 @@ ALIKE = 0.1
 """By how much the launches of a step may differ from the median's, in four of five steps."""
 _MOST_OPTIMIZERS = 4
 """Optimizers of one class in a step: their ranges share a name."""
+MOST_BEFORE = 3.0
+"""Median steps' launches before the first update: of a first step twice as many."""
 WARM_UP = 2.0
 """Times the median step that the first one of a run lasts at least."""
 _DIGITS = re.compile(r"\d+")
@@ -90,7 +92,8 @@ def lies_within_ranges(window: Window, times: I8) -> bool:
 def _between_updates(marks: Marks, rows: I8, launches: I8) -> HostSteps:
     """From update to update of the rarest optimizer whose updates are as much work apart.
 
-    What came before the first update is a part of a step, or a run's warm-up. Beside other optimizers two
+    What came before the first update is a part of a step, or a run's warm-up; if more, work of another kind,
+    as a rollout, of which updates are no steps. Beside other optimizers two
     updates are too few to tell a step.
     """
     names = [rows[marks.name_ids[rows] == name] for name in np.unique(marks.name_ids[rows])]
@@ -98,8 +101,11 @@ def _between_updates(marks: Marks, rows: I8, launches: I8) -> HostSteps:
         ends = np.sort(marks.ends_ns[own])
         for each in range(1, _MOST_OPTIMIZERS + 1):
             times = ends[each - 1 :: each]
-            counts = np.diff(np.searchsorted(launches, times))
+            at = np.searchsorted(launches, times)
+            counts = np.diff(at)
             if len(counts) >= min(2, len(names)) and _are_alike(counts):
+                if at[0] > MOST_BEFORE * np.median(counts):
+                    return NONE
                 return HostSteps(times[:-1], times[1:], 0.95)
     return NONE
 

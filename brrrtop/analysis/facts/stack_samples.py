@@ -169,6 +169,7 @@ _READS_AS = tuple(
         (
             "input",
             r"utils/data/|[dD]ata_?[lL]oader(?!\()|\b(in|next|iter|enumerate)\W[\w.]*DataLoader|__next__|\bnext\(|\biter\([\w.]*[lL]oader|\biter\([\w.]*[lL]oader|__getitem__|collate|tokeniz|decode"
+            r"|> <built-in method acquire of _thread"
             r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b",
         ),
         ("io", f"{_READING.pattern}|{_FILES}|{_NETWORK}|{_LIBRARY}"),

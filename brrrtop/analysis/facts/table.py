@@ -18,12 +18,12 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.facts import stack_samples
 from brrrtop.kernel_names.facts import NameFacts
 from brrrtop.kernel_names.families import Family
-from brrrtop.kernel_names.traits import by_name, role_of, traits_of
+from brrrtop.kernel_names.traits import Role, by_name, role_of, traits_of
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Side, Steps
 from brrrtop.model.run import StackSamples
 from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges, picked
-from collectors.vocabulary import MarkClass, MemoryKind, Metric
+from collectors.vocabulary import CopyKind, MarkClass, MemoryKind, Metric
 
 READ_BACK_BYTES = 4096
 """A value, a flag or a few of them: a larger copy to the host is traffic."""
@@ -39,6 +39,8 @@ REASONS: Mapping[str, int] = {
     "power brake": 0x80,
 }
 """Bits of NVML's clocks-event reasons (docs.nvidia.com/deploy/nvml-api)."""
+SAVED_COPIES, SAVED_BYTES = 8, 1 << 20
+"""To pageable memory with no kernel between, that are a save: state_dict's tensors one by one."""
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
 NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
 """Into `EVIDENCE`."""
@@ -219,9 +221,17 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return np.asarray((self.call_rows >= 0) & _in_optimizer(self))
 
     @cached_property
+    def saves(self) -> tuple[I8, I8]:
+        """Saves of the training state, merged: of marks, and tensor after tensor copied to pageable memory,
+        with no kernel between, in half of the steps at most."""
+        starts, ends = self.window.marks.union(MarkClass.CHECKPOINT)
+        low, high = _copied_states(self)
+        return intervals.merge_unsorted(np.concatenate((starts, low)), np.concatenate((ends, high)))
+
+    @cached_property
     def in_save(self) -> Bool:
         """Launched within a save of the training state."""
-        return _within(self, MarkClass.CHECKPOINT)
+        return np.asarray(intervals.holders(*self.saves, self.launched_ns) >= 0)
 
     @cached_property
     def gaps(self) -> tuple[I8, I8, I8]:
@@ -276,8 +286,26 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def stack_samples(self) -> StackSamples | None:
-        """Where stack samples found the training thread outside waits that have a name."""
-        return stack_samples.read_samples(self.window.names, self.window.marks, True)
+        """Where stack samples found the training thread outside waits that have a name, and outside ops on
+        the way to a launch, where a launch-bound loop is most of the time."""
+        marks = self.window.marks
+        on_way = intervals.holders(*self.dispatch, marks.starts_ns) >= 0
+        idle = marks.take(~on_way | (marks.classes != MarkClass.STACK))
+        return stack_samples.read_samples(self.window.names, idle, True)
+
+    @cached_property
+    def dispatch(self) -> tuple[I8, I8]:
+        """Ops and updates, merged, but for ops that began and ended in one gap before its launch: those ran
+        on the CPU."""
+        marks, (rows, begins, _) = self.window.marks, self.gaps
+        ops = marks.classes == MarkClass.OP
+        if len(rows) and ops.any():
+            at = np.maximum(np.searchsorted(begins, marks.starts_ns, "right") - 1, 0)
+            within = marks.starts_ns >= begins[at]
+            ops &= ~(within & (marks.ends_ns <= self.launched_ns[rows][at]))
+        updates = marks.classes == MarkClass.OPTIMIZER
+        starts, ends = marks.take(ops | updates).union(MarkClass.OP, MarkClass.OPTIMIZER)
+        return starts, ends
 
     @property
     def clock_ratio(self) -> float:
@@ -302,9 +330,25 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         return int(self.durations_ns[rows].sum())
 
 
-def _within(facts: Facts, mark_class: int) -> Bool:
-    union = facts.window.marks.union(mark_class)
-    return np.asarray(intervals.holders(*union, facts.launched_ns) >= 0)
+def _copied_states(facts: Facts) -> tuple[I8, I8]:
+    """Copies of a state_dict in turn: from the call of each row's first one to the last one's end."""
+    acts, spans = facts.window.activities, facts.steps.spans
+    down = (acts.copy_kinds == CopyKind.DTOH) & (acts.dst_kinds == MemoryKind.PAGEABLE)
+    rows = np.flatnonzero(down)
+    rows = rows[np.argsort(acts.starts_ns[rows], kind="stable")]
+    kernels = np.sort(acts.starts_ns[facts.kernels])
+    _, first, counts = np.unique(
+        np.searchsorted(kernels, acts.starts_ns[rows]), return_index=True, return_counts=True
+    )
+    if not len(rows) or len(spans) < 2:
+        return intervals.EMPTY, intervals.EMPTY
+    size_bytes = np.add.reduceat(acts.size_bytes[rows], first)
+    long = (counts >= SAVED_COPIES) & (size_bytes >= SAVED_BYTES)
+    starts = facts.launched_ns[rows[first[long]]]
+    ends = np.maximum.accumulate(acts.ends_ns[rows])[(first + counts - 1)[long]]
+    in_steps = sum(bool(((starts < one.t1_ns) & (ends > one.t0_ns)).any()) for one in spans)
+    seldom = 2 * in_steps <= len(spans)
+    return (starts, ends) if seldom else (intervals.EMPTY, intervals.EMPTY)
 
 
 def _in_optimizer(facts: Facts) -> Bool:
@@ -317,7 +361,8 @@ def _in_optimizer(facts: Facts) -> Bool:
     marks, calls = facts.window.marks, facts.window.calls
     call_rows, launched = facts.call_rows, facts.launched_ns
     if ((marks.classes == MarkClass.OPTIMIZER) & (marks.ends_ns > marks.starts_ns)).any():
-        return _within(facts, MarkClass.OPTIMIZER)
+        union = marks.union(MarkClass.OPTIMIZER)
+        return np.asarray(intervals.holders(*union, launched) >= 0)
     in_optimizer = np.zeros(len(launched), np.bool_)
     point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
     point &= marks.starts_ns == marks.ends_ns
@@ -340,16 +385,20 @@ def _in_optimizer(facts: Facts) -> Bool:
 
 
 def _is_no_image(op: OpSignature) -> bool:
-    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
+    """Whether its first tensor is no batch of images: a volume, or a sequence, 1 high for cuDNN."""
     first = op.dims[0] if op.dims else ()
     if not isinstance(first, tuple) or not first:
         return False
-    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+    return len(first) != IMAGE_AXES or 1 in first[2:]
 
 
 def of_sequences(facts: Facts) -> Bool:
-    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
-    return rows_of_ops(facts, _is_no_image)
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown. Rows whose
+    op began before the trace are as all convolutions of known shapes are."""
+    known = figures_of_ops(facts, _is_no_image)
+    convolutions = known[facts.is_role(Role.CONV)]
+    none = (convolutions == 1).any() and not (convolutions == 0).any()
+    return np.asarray((known == 1) | (np.isnan(known) & none))
 
 
 def rows_of_ops(facts: Facts, wanted: Callable[[OpSignature], bool]) -> Bool:

@@ -22,6 +22,8 @@ from collectors.vocabulary import MarkClass
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 """torch.optim names the range of an update after the optimizer's class."""
+FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Of torch.optim with `fused` on CUDA (its documentation, 2.11)."""
 NEAR_KERNELS = 12
 """From the fill to the kernel that adds rows, at most; memsets of the sort not counted."""
 _FILL = r"FillFunctor<"
@@ -66,7 +68,18 @@ def _kind(facts: Facts) -> str | None:
     window = facts.window
     ids = used(window.marks.name_ids, window.marks.classes == MarkClass.OPTIMIZER)
     kinds = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
+    kinds = kinds & {*FUSED_OPTIMIZERS} or kinds
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def has_fused_form(facts: Facts) -> Bool:
+    """Rows of updates, but for those of an optimizer that is known by name and has no fused form."""
+    marks, names = facts.window.marks, facts.window.names
+    ids = used(marks.name_ids, marks.classes == MarkClass.OPTIMIZER)
+    named = {i: hit[1] for i in ids if (hit := _STEP.match(names[i]))}
+    without = [i for i, kind in named.items() if kind not in FUSED_OPTIMIZERS]
+    starts, ends = marks.take(np.isin(marks.name_ids, without)).union(MarkClass.OPTIMIZER)
+    return facts.in_optimizer & (intervals.holders(starts, ends, facts.launched_ns) < 0)
 
 
 def _believable(facts: Facts, rows: Bool) -> bool:

@@ -211,7 +211,13 @@ def _rows(job: AlignedRanks) -> list[RankRow]:
                 exposed_wait_ns=int(alone[place]),
                 waits_for_peers=inside[place] / job.together_ns if job.together_ns else None,
                 waits_for={numbers[p]: int(ns) for p, ns in enumerate(blame) if ns and p != place},
-                late_ns=max(float(late[place]) - by_tracing, 0.0) if job.spans else None,
+                late_ns=(
+                    max(
+                        min(float(late[place]) - by_tracing, lateness.most_late_ns(job, place)), 0.0
+                    )
+                    if job.spans
+                    else None
+                ),
                 carried_in_ns=began[place],
                 excess_by_cause_ns={bucket: ns / per for bucket, ns in more.items() if ns},
                 clock_offset_ns=job.offsets[place],

@@ -195,6 +195,26 @@ def later_than_peers(values: F8) -> F8:
     return out
 
 
+def most_late_ns(job: AlignedRanks, place: int) -> float:
+    """What of a step this rank can cost the others in a trace: their own hosts take the rest. They run ahead,
+    so that their GPUs show nothing but waits."""
+    paces = [_host_pace_ns(window) for at, window in enumerate(job.windows) if at != place]
+    known = [pace for pace in paces if pace is not None]
+    return job.step_ns - max(known) if known and not job.in_bursts else np.inf
+
+
+def _host_pace_ns(window: Window) -> float | None:
+    """The host's own time of a step, without long calls, in which it waits; None where no ranges tell."""
+    marks, calls = window.marks, window.calls
+    starts, ends = marks.take(marks.starts_ns < marks.ends_ns).union(MarkClass.STEP)
+    count = int(((marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)).sum())
+    if count < 2 or not len(calls):
+        return None
+    long = calls.ends_ns - calls.starts_ns > LONG_CALL_NS
+    waits = Cover(*intervals.merge_unsorted(calls.starts_ns[long], calls.ends_ns[long]))
+    return float((ends - starts - waits.between(starts, ends)).sum()) / count
+
+
 def excess_by_cause_ns(every: Sequence[RankActivity | None], place: int) -> dict[str, float]:
     """By bucket: what this rank takes more than the median of its peers, ns; negative where less."""
     late = every[place]
@@ -248,6 +268,8 @@ def _is_throttled(place: int, rows: Sequence[RankRow]) -> bool:
     return bool(slower) and bool(reasons & HELD_DOWN)
 
 
+LONG_CALL_NS = 1_000_000
+"""A CUDA call that takes so long waits for the GPU, or for room in its queue."""
 LEAST_SHARE = 0.03
 """Of a step, that a rank must be late to be named."""
 LEAST_NS = 100_000
@@ -344,6 +366,7 @@ def _hidden_wait(job: AlignedRanks, rows: Sequence[RankRow]) -> WaitedFor | None
     part, for_rank = _parts(job)[1], job.matched.last[job.matched.collective] == place
     longest = [waits[for_rank & (part == one)].max(initial=0.0) for one in _numbers(part)]
     late_ns = float(np.median(longest)) - max(job.apart_ns, 0.0)  # of who waited longest
+    late_ns = min(late_ns, most_late_ns(job, place))
     if late_ns < max(LEAST_SHARE * step_ns, LEAST_NS, -job.apart_ns):
         return None
     return _named_rank(job, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
@@ -365,7 +388,9 @@ def _named_rank(
     return WaitedFor(
         rank=job.numbers[place],
         late_ns=late_ns,
-        others_wait_ns=late_ns if known else float(np.median(others)),
+        others_wait_ns=late_ns
+        if known
+        else min(float(np.median(others)), most_late_ns(job, place)),
         cause=cause,
         is_slow=True,
         per_step=job.steps is not None and job.steps >= 1,

@@ -191,7 +191,7 @@ def fused_optimizer(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None
     """The step with `fused=True`; None where the update is fused, or none is seen."""
     kernels = step.kernels
     fused = kernels.has(Trait.FUSED_STEP)
-    update = kernels.optimizer & step.launches & kernels.is_role(Role.OPTIMIZER, Role.POINTWISE)
+    update = kernels.fusable & step.launches & kernels.is_role(Role.OPTIMIZER, Role.POINTWISE)
     many = int(update.sum()) / step.count > UPDATE_LAUNCHES
     if fused.any() or not many:
         return None
