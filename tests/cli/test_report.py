@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.cli import output
 from brrrtop.cli.commands import replay
 from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
@@ -185,7 +186,7 @@ def test_each_kernel_tells_its_share_of_the_roof_and_what_bounds_it(make_snapsho
     rows = (row, replace(row, name="two", side=Side.COMPUTE, roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
     message = [line.split()[-3:-1] for line in text.splitlines() if line.endswith((" one", " two"))]
-    assert message == [["81%", "memory"], ["–", "compute"]]
+    assert message == [["81%", "bandwidth"], ["–", "compute"]]
 
 
 def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot):
@@ -365,3 +366,16 @@ def test_kernel_names_cannot_write_to_the_terminal(make_snapshot):
     assert "\x1b" not in text
     text.encode()
     to_json(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,)))).encode()
+
+
+@pytest.mark.parametrize(("variable", "bold"), [("", True), ("NO_COLOR", False)])
+def test_headings_are_bold_on_a_terminal(make_snapshot, monkeypatch, capsys, variable, bold):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.report(make_snapshot(), Options())
+    shown = capsys.readouterr().out
+    assert ("\x1b[1mWhat to try\x1b[m\n" in shown) is bold
+    assert "\n  1 " in shown, "what is indented is not"
