@@ -325,7 +325,7 @@ def _blocks(
 ) -> dict[int, Key]:
     """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step, or
     where nothing is known to step, the training itself."""
-    loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
+    loops = frozenset(f for name in evidence.step_places for f in place_of(name).functions)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
     samples = evidence.samples
     ids, counts = np.unique(samples.name_ids, return_counts=True)

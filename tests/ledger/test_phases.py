@@ -345,6 +345,15 @@ def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: 
     assert [makes_batches(one, loop, ()) for one in each].count(True) == made
 
 
+def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:
+    inner = f"main.py:14 shared_step < main.py:19 loop < main.py:{{}} main {FORWARD} out = net(x)"
+    train, check = inner.format(24), inner.format(25)
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    samples = [(t, check if 4_000 < t < 7_000 else train) for t in range(100, 10_000, 250)]
+    known = replace(evidence(10, steps, samples), step_places=(train,))
+    assert shares(known)[PhaseKind.EVALUATION] == pytest.approx(0.3, abs=0.03)
+
+
 def test_a_backward_pass_without_an_optimizer_is_training_and_makes_its_batches() -> None:
     learns = "main.py:9 train < main.py:90 main > autograd/graph.py:8 f | loss.backward()"
     made = BATCH.replace("main.py:9", "main.py:8")
