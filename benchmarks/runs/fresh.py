@@ -68,58 +68,6 @@ def thread_queue() -> None:
             clock.step()
 
 
-def wgan_gp() -> None:
-    w = size(128, 8)
-    critic = nn.Sequential(nn.Conv2d(3, w, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(w, 2 * w, 4, 2, 1), nn.LeakyReLU(0.2),
-                           nn.Conv2d(2 * w, 4 * w, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(4 * w * 64, 1)).to(dev())  # fmt: skip
-    generator = nn.Sequential(nn.Linear(128, 4 * w * 64), nn.Unflatten(1, (4 * w, 8, 8)), nn.BatchNorm2d(4 * w), nn.ReLU(),
-                              nn.ConvTranspose2d(4 * w, 2 * w, 4, 2, 1), nn.BatchNorm2d(2 * w), nn.ReLU(),
-                              nn.ConvTranspose2d(2 * w, w, 4, 2, 1), nn.BatchNorm2d(w), nn.ReLU(), nn.ConvTranspose2d(w, 3, 4, 2, 1), nn.Tanh()).to(dev())  # fmt: skip
-    d_opt, g_opt = (
-        torch.optim.Adam(m.parameters(), 1e-4, betas=(0.0, 0.9)) for m in (critic, generator)
-    )
-    images = torch.rand(size(4096, 64), 3, 64, 64)
-    loader = DataLoader(
-        torch.utils.data.TensorDataset(images),
-        size(64, 4),
-        shuffle=True,
-        num_workers=2,
-        drop_last=True,
-    )
-
-    def forever() -> Any:
-        while True:
-            yield from loader
-
-    def penalty(real: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
-        a = torch.rand(len(real), 1, 1, 1, device=dev())
-        mixed = (a * real + (1 - a) * fake).requires_grad_()
-        (grad,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
-        return ((grad.flatten(1).norm(dim=1) - 1) ** 2).mean()
-
-    data = forever()
-    with clock.phase("train"):
-        for iteration in itertools.count():
-            for _ in range(5):
-                end = clock.now()
-                (real,) = next(data)
-                clock.waited(end)
-                real = real.to(dev())
-                fake = generator(torch.randn(len(real), 128, device=dev())).detach()
-                loss = critic(fake).mean() - critic(real).mean() + 10 * penalty(real, fake)
-                d_opt.zero_grad()
-                loss.backward()
-                d_opt.step()
-                clock.step()
-            loss = -critic(generator(torch.randn(size(64, 4), 128, device=dev()))).mean()
-            g_opt.zero_grad()
-            loss.backward()
-            g_opt.step()
-            clock.step()
-            if iteration % 20 == 0:
-                print("g", loss.item(), flush=True)
-
-
 def environment(pipe: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     state = rng.normal(size=64)
@@ -421,5 +369,5 @@ def late_loader() -> None:
 
 PROGRAMS = {
     one.__name__: one
-    for one in (late_loader, thread_queue, encode, a2c_pipes, http_generate, sage_in_loop, wgan_gp)
+    for one in (late_loader, thread_queue, encode, a2c_pipes, http_generate, sage_in_loop)
 }

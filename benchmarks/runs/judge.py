@@ -44,7 +44,7 @@ AT_WORK, IDLE = {"compute", "memory", "mixed"}, {"overhead", "mixed"}
 EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
     **dict.fromkeys(("hf_trainer", "gpt2_saves", "item_eval"),
                     (IDLE, {"launch", "sync", "host", None}, LAUNCHES)),
-    **dict.fromkeys(("ppo", "dqn", "a2c_pipes"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES)),
+    **dict.fromkeys(("ppo", "a2c_pipes"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES)),
     **dict.fromkeys(("ppo_vector", "sac"), ({"overhead"}, {"host", "sync", "launch"}, HOST | LAUNCHES | {"rollout-share"})),
     **dict.fromkeys(("server", "http_generate"), ({"overhead"}, {"input", "host", "launch"}, LAUNCHES)),
     **dict.fromkeys(("molecules", "recsys", "late_loader", "memmap_table", "score_jsonl"), (AT_WORK | IDLE, {"launch", "sync", "host", None}, None)),
@@ -53,7 +53,7 @@ EXPECTED: dict[str, tuple[set[str], set[str | None], set[str] | None]] = {
 """Regimes, causes and first advice that an engineer would accept where the loop has its data. The rest keeps the GPU
 at work: no cause, and an advice about kernels. Where the clock says that data, saves or compiling cost the most, `wanted`
 says so, whatever stands here. Written before any of them was watched."""
-TINY_KERNELS = {"ppo", "dqn", "item_eval", "server", "http_generate", "a2c_pipes", "wgan_gp", "molecules", "recsys", "ppo_vector", "sac",
+TINY_KERNELS = {"ppo", "item_eval", "server", "http_generate", "a2c_pipes", "molecules", "recsys", "ppo_vector", "sac",
                 "memmap_table"}  # fmt: skip
 """Where the counter counts launches as activity."""
 SAME_KIND = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -112,55 +111,6 @@ def ppo() -> None:
             print("return", float(goals.mean()), flush=True)
 
 
-def dqn() -> None:
-    """The tutorial's DQN: a step of the environment, a batch from the replay memory, an update."""
-
-    def network() -> nn.Module:
-        return nn.Sequential(
-            nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2)
-        ).to(args.device)
-
-    policy, target = network(), network()
-    optimizer = torch.optim.AdamW(policy.parameters(), 1e-4, amsgrad=True)
-    memory: deque[Any] = deque(maxlen=10000)
-    environment = CartPole()
-    state = environment.reset()
-
-    def optimize() -> None:
-        began = clock.now()
-        states, actions, rewards, following, ends = zip(*random.sample(memory, 128), strict=True)
-        batch = [
-            torch.tensor(np.array(x, np.float32), device=args.device)
-            for x in (states, rewards, following, ends)
-        ]
-        chosen = torch.tensor(actions, device=args.device)[:, None]
-        clock.waited(began, by_hand=True)
-        with torch.no_grad():
-            goal = batch[1] + 0.99 * target(batch[2]).max(1).values * (1 - batch[3])
-        loss = F.smooth_l1_loss(policy(batch[0]).gather(1, chosen).flatten(), goal)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_value_(policy.parameters(), 100)
-        optimizer.step()
-        for old, new in zip(target.parameters(), policy.parameters(), strict=True):
-            old.data.lerp_(new.data, 0.005)
-
-    for number in itertools.count():
-        with clock.phase("rollout"):
-            if random.random() < 0.1 + 0.8 * math.exp(-number / 1000):
-                action = random.randrange(2)
-            else:
-                with torch.no_grad():
-                    action = int(policy(torch.tensor([state], device=args.device)).argmax())
-            following, reward, done = environment.step(action)
-            memory.append((state, action, reward, following, float(done)))
-            state = environment.reset() if done else following
-        if len(memory) >= 128:
-            with clock.phase("train"):
-                optimize()
-                clock.step()
-
-
 def item_eval() -> None:
     """A loss that is read back and logged at each step, and a test set that needs no loader."""
     width = size(2048, 32)
@@ -203,4 +153,4 @@ def item_eval() -> None:
                 print(step, history[-1], evaluate(), flush=True)
 
 
-PROGRAMS = {"ppo": ppo, "dqn": dqn, "item_eval": item_eval}
+PROGRAMS = {"ppo": ppo, "item_eval": item_eval}

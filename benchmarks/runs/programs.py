@@ -16,9 +16,9 @@ from clock import args, clock
 
 HOMES = {
     "images": "imagenet_j4 resnet18_slow4 embeddings",
-    "text": "hf_trainer gpt2_saves nanogpt text_by_hand gpt_bf16 compile_shapes checkpoint_10s server",
-    "loops": "ppo dqn item_eval",
-    "fresh": "late_loader thread_queue encode a2c_pipes http_generate sage_in_loop wgan_gp",
+    "text": "hf_trainer gpt2_saves text_by_hand gpt_bf16 compile_shapes checkpoint_10s server",
+    "loops": "ppo item_eval",
+    "fresh": "late_loader thread_queue encode a2c_pipes http_generate sage_in_loop",
 }
 MODULES = {name: module for module, names in HOMES.items() for name in names.split()}
 

@@ -87,61 +87,6 @@ def autocast() -> Any:
     return torch.autocast(args.device, torch.bfloat16)
 
 
-def nanogpt() -> None:
-    """karpathy/nanoGPT, train.py: batches cut from a memory map by hand, estimate_loss every so often."""
-    device, batch, block = args.device, size(64, 4), size(256, 16)
-    model = GPT(6, 384, 6).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=device == "cuda")
-
-    def get_batch(split: str) -> Any:
-        data = np.memmap(args.data / f"{split}.bin", dtype=np.uint16, mode="r")
-        ix = torch.randint(len(data) - block, (batch,))
-        x = torch.stack([torch.from_numpy(data[i : i + block].astype(np.int64)) for i in ix])
-        y = torch.stack(
-            [torch.from_numpy(data[i + 1 : i + 1 + block].astype(np.int64)) for i in ix]
-        )
-        if device == "cuda":
-            return x.pin_memory().to(device, non_blocking=True), y.pin_memory().to(
-                device, non_blocking=True
-            )
-        return x.to(device), y.to(device)
-
-    @torch.no_grad()
-    def estimate_loss() -> dict[str, float]:
-        out = {}
-        model.eval()
-        for split in ("train", "val"):
-            losses = torch.zeros(40)
-            for k in range(40):
-                began = clock.now()
-                x, y = get_batch(split)
-                clock.waited(began, by_hand=True)
-                with autocast():
-                    losses[k] = model(x, y).item()
-            out[split] = losses.mean().item()
-        model.train()
-        return out
-
-    x, y = get_batch("train")
-    for iteration in itertools.count():
-        if iteration % 150 == 0:
-            with clock.phase("evaluation"):
-                print(iteration, estimate_loss(), flush=True)
-        with clock.phase("train"):
-            with autocast():
-                loss = model(x, y)
-            began = clock.now()
-            x, y = get_batch("train")
-            clock.waited(began, by_hand=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            if iteration % 10 == 0:
-                print(f"iter {iteration}: loss {loss.item():.4f}", flush=True)
-            clock.step()
-
-
 def text_by_hand() -> None:
     """Sentences are drawn, split and looked up in Python between the steps."""
     lines = (args.data / "words.txt").read_text().splitlines()
@@ -398,6 +343,6 @@ def server() -> None:
 
 
 PROGRAMS = {
-    "hf_trainer": hf_trainer, "gpt2_saves": gpt2_saves, "nanogpt": nanogpt, "text_by_hand": text_by_hand, "gpt_bf16": gpt_bf16,
+    "hf_trainer": hf_trainer, "gpt2_saves": gpt2_saves, "text_by_hand": text_by_hand, "gpt_bf16": gpt_bf16,
     "compile_shapes": compile_shapes, "checkpoint_10s": checkpoint_10s, "server": server,
 }  # fmt: skip

@@ -75,15 +75,23 @@ class Bursts:
         self._cuts: list[int] = []
         """Of bursts, in order, as they were first told."""
 
-    def within(self, timeline: Timeline, span: Span, device_id: int, cuts: I8) -> list[Burst]:
+    def within(
+        self,
+        timeline: Timeline,
+        span: Span,
+        device_id: int,
+        cuts: I8,
+        apart: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY),
+    ) -> list[Burst]:
         """Those that begin in the span, in order.
 
         Args:
             cuts: Where the program begins to do something else.
+            apart: From step end to step end, what holds something beside the step.
         """
         learned = timeline.shapes.learned_ns
         result = []
-        for piece in self._pieces(timeline, span, cuts):
+        for piece in self._pieces(timeline, span, cuts, apart):
             key = (piece.t0_ns, device_id)
             known = self._known.get(key)
             ago_ns = (timeline.newest_ns or 0) - piece.t1_ns
@@ -102,7 +110,8 @@ class Bursts:
         self._known = {key: one for key, one in self._known.items() if key[0] >= before_ns}
         self._cuts = [cut_ns for cut_ns in self._cuts if cut_ns >= before_ns]
 
-    def _pieces(self, timeline: Timeline, span: Span, cuts: I8) -> list[Span]:
+    def _pieces(self, timeline: Timeline, span: Span, cuts: I8, apart: tuple[I8, I8]) -> list[Span]:
+        """Long bursts cut where something else begins, short ones without what is apart of steps."""
         result = []
         for traced in timeline.observed or ():
             if not span.t0_ns <= traced.t0_ns < span.t1_ns:
@@ -113,6 +122,12 @@ class Bursts:
                 ends = traced.t0_ns + SHORT_NS, traced.t1_ns - SHORT_NS
                 low, high = np.searchsorted(cuts, ends)
                 bounds.update(map(self._first_told, cuts[low:high].tolist()))
+            elif len(apart[0]):
+                middle = np.array([(traced.t0_ns + traced.t1_ns) // 2])
+                steps = list(zip(*intervals.subtract(*edges((traced,)), apart), strict=True))
+                if steps and intervals.holders(*apart, middle)[0] < 0:
+                    result += [Span(int(a), int(b)) for a, b in steps]
+                    continue
             result += [Span(a, b) for a, b in itertools.pairwise(sorted(bounds))]
         return result
 

@@ -175,7 +175,7 @@ def between(
 ) -> list[tuple[Key, I8, I8]]:
     """By phase, the time in these stretches that is not the step at their end, least first."""
     samples, lows = evidence.samples, steps.lows[gaps]
-    blocks = _blocks(evidence, places, usual)
+    blocks = _blocks(evidence, places, usual, steps.kind)
     keys = list(dict.fromkeys(blocks.values()))
     number = {name_id: keys.index(key) for name_id, key in blocks.items()}
     rows = np.flatnonzero((steps.stretch >= 0) & gaps[np.maximum(steps.stretch, 0)])
@@ -318,10 +318,14 @@ def _one_thing(steps: Steps, gaps: Bool, stretch: I8, found: I8) -> tuple[I8, I8
 
 
 def _blocks(
-    evidence: Evidence, places: Mapping[int, Place], usual: frozenset[Frame | str]
+    evidence: Evidence,
+    places: Mapping[int, Place],
+    usual: frozenset[Frame | str],
+    steps: PhaseKind,
 ) -> dict[int, Key]:
-    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step."""
-    loops = frozenset(place_of(name).functions[-1] for name in evidence.step_places)
+    """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step, or
+    where nothing is known to step, the training itself."""
+    loops = frozenset(f for name in evidence.step_places for f in place_of(name).functions)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
     samples = evidence.samples
     ids, counts = np.unique(samples.name_ids, return_counts=True)
@@ -359,7 +363,7 @@ def _blocks(
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
-        if frame is not None and kinds[frame] is not PhaseKind.TRAIN
+        if frame is not None and not kinds[frame] is steps is PhaseKind.TRAIN
     }
 
 

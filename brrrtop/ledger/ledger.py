@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.account import add, split_of
 from brrrtop.analysis.facts.stack_samples import read_samples
 from brrrtop.ledger.account import SHORT_NS, Burst, Bursts
-from brrrtop.ledger.evidence import Evidence, gather
+from brrrtop.ledger.evidence import Evidence, Intervals, gather
 from brrrtop.ledger.phases import Phases, find_phases
 from brrrtop.ledger.places import Key
 from brrrtop.ledger.sums import PhaseSums, added, code_lines, line_of, mean_step, sums_of
 from brrrtop.ledger.verdict import unseen
+from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.run import Now, Phase, PhaseKind, Run, Stretch, Witness
 from brrrtop.model.tables import Marks, Span
@@ -115,7 +116,8 @@ class Ledger:
         bursts: list[Burst] = []
         if device_id is not None:
             cuts = phases.starts[phases.ends - phases.starts >= SHORT_NS]
-            bursts = self._bursts.within(timeline, span, device_id, cuts)
+            apart = _apart_of_steps(evidence, phases)
+            bursts = self._bursts.within(timeline, span, device_id, cuts, apart)
         return sums_of(evidence, phases, bursts, span)
 
     def _close(self, timeline: Timeline, device_id: int | None, until_ns: int, now_ns: int) -> None:
@@ -193,6 +195,20 @@ class Ledger:
             account=whole,
             split=split_of(whole),
         )
+
+
+def _apart_of_steps(evidence: Evidence, phases: Phases) -> Intervals:
+    """From step end to step end, what holds more than training."""
+    steps = evidence.step_ends
+    others = np.array([key[0] is not PhaseKind.TRAIN for key in phases.keys], np.bool_)[phases.rows]
+    starts, ends = phases.starts[others], phases.ends[others]
+    if not len(steps) or not len(starts):
+        return intervals.EMPTY, intervals.EMPTY
+    before = np.searchsorted(steps, starts, side="right") - 1
+    after = np.searchsorted(steps, ends)
+    low = np.where(before >= 0, steps[np.maximum(before, 0)], starts)
+    high = np.where(after < len(steps), steps[np.minimum(after, len(steps) - 1)], ends)
+    return intervals.merge_unsorted(low, high)
 
 
 def first_ns(timeline: Timeline) -> int | None:

@@ -82,7 +82,10 @@ _KINDS = (
         PhaseKind.SAVING,
         r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
     ),
-    (PhaseKind.EVALUATION, r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict"),
+    (
+        PhaseKind.EVALUATION,
+        r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge|frechet|(?<![a-z])fid(?![a-z])",
+    ),
     (PhaseKind.GENERATION, r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
     (
         PhaseKind.ROLLOUT,
@@ -134,6 +137,8 @@ _MAKES_TENSORS = re.compile(
     r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
 )
 _MOVES = re.compile(r"[\w)]\.(to|cuda)\(")
+_MAKES_MANY = re.compile(r"\[.*\bfor\b|stack\(|pad_sequence\(|as_tensor\(\w+\[")
+"""A line that does more than to copy what it moves to the GPU."""
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
@@ -265,7 +270,9 @@ def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Fr
             early = 0 < line_number(place.frames[at][0])[1] <= loop[frame]
             if early and not place.runs_model and kind_of("", place.source) in _SILENT:
                 return True
-            return not at and not place.computes and _FROM_HOST.match(place.source) is not None
+            copies = _MOVES.search(place.source) and not _MAKES_MANY.search(place.source)
+            makes = _FROM_HOST.match(place.source) is not None and not copies
+            return not at and not place.computes and makes
         if frame in makers:
             parts = (part for _, function in place.functions for part in function.split("."))
             return not any(kind_of(part) is PhaseKind.ROLLOUT for part in parts)
@@ -290,10 +297,12 @@ def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Fram
                 continue
             if place.runs_model or place.learns:
                 ran[frame] = min(ran[frame], number)
-            elif frame == place.functions[-1] and _MAKES_TENSORS.search(place.source):
-                made[frame].add(number)
-            elif frame == place.functions[-1] and _MOVES.search(place.source):
+            elif frame != place.functions[-1]:
+                continue
+            elif _MOVES.search(place.source) and not _MAKES_MANY.search(place.source):
                 moved[frame] = min(moved.get(frame, number), number)
+            elif _MAKES_TENSORS.search(place.source):
+                made[frame].add(number)
     for frame, lines in made.items():
         lines.update((0, moved.get(frame, 1) - 1))
     early = {f: [line for line in lines if line < ran[f]] for f, lines in made.items()}

@@ -6,6 +6,7 @@ samples differ from the place of the step, within two seconds, and forgotten wit
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -203,8 +204,8 @@ class PhaseWatch:
     def _late_ns(self) -> float:
         """So long after the last step it is late."""
         if self._late_of != self._steps[-1]:
-            self._late_of, gaps = self._steps[-1], np.diff(np.array(self._steps))
-            usual_ns = float(np.quantile(gaps, 0.9)) if len(gaps) else AWAY_NS
+            self._late_of, gaps = self._steps[-1], sorted(b - a for a, b in pairwise(self._steps))
+            usual_ns = gaps[9 * len(gaps) // 10] if gaps else AWAY_NS
             self._late = max(LATE_NS, _GAPS * usual_ns)
         return self._late
 

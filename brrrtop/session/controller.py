@@ -190,8 +190,8 @@ class Controller:
 
     def _each_second(self, now_ns: int) -> None:
         source, load = self.source, self.source.load
-        self._stopped = stopped = load.trainer_stopped
         rows = load.sample(source.feeds.workers)
+        self._stopped = stopped = load.trainer_stopped
         if len(rows):
             source.put(Kind.GAUGES, rows, now_ns)
             own = rows["value"][rows["metric"] == Metric.MONITOR_CPU_SHARE]

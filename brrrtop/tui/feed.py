@@ -67,12 +67,12 @@ class Feed(Thread):
         self._requests.put(request)
         self._wake.set()
 
-    def stop(self, timeout_s: float = 2.0) -> None:
+    def stop(self) -> None:
         self._stopping = True
         self._wake.set()
         self._seen.set()
         if self.is_alive():
-            self.join(timeout_s)
+            self.join(2.0)
 
     def run(self) -> None:
         began_s = time.monotonic()

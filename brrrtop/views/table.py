@@ -89,9 +89,9 @@ class Table(Struct, frozen=True):
         return [(one, one.width or max(0, min(one.most, left))) for one in shown]
 
 
-def text_lines(table: Table, most: int | None = None) -> Iterator[str]:
+def text_lines(table: Table) -> Iterator[str]:
     """The table in 80 columns below an empty line; nothing where it has no rows."""
-    shown = table.rows[: table.most if most is None else most]
+    shown = table.rows[: table.most]
     if not shown:
         return
     columns = [

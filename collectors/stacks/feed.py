@@ -68,18 +68,26 @@ class _Places(Places):
         torch = (path for path in process.files if path.endswith("/lib/libtorch_cpu.so"))
         self._torch = tuple(path.removesuffix("lib/libtorch_cpu.so") for path in torch)
         self._files: dict[str, bytes] = {}
+        self._located: dict[tuple[Spot, ...], tuple[int, str]] = {}
+
+    def forget(self) -> None:
+        self._located.clear()
 
     def is_library(self, path: str) -> bool:
         return _LIBRARY.match(path) is not None or path.startswith(self._torch)
 
     def locate(self, spots: list[Spot]) -> tuple[int, str]:
         """The id of a stack's name, and its outermost function of the user's."""
+        if (known := self._located.get(key := tuple(spots))) is not None:
+            return known
         leaf = None
         for spot in reversed(spots):
             leaf = _Frame(*spot, leaf)
         name_id = self.name(cast("Any", leaf))
         users = (spot for spot in reversed(spots) if not self.is_library(spot[0].co_filename))
-        return name_id, _outermost(place(*cast("Any", next(users, spots[0]))))
+        outermost = _outermost(place(*cast("Any", next(users, spots[0]))))
+        self._located[key] = found = name_id, outermost
+        return found
 
     def source(self, path: str, line: int) -> str:
         if path.startswith("<"):
@@ -194,6 +202,7 @@ class StackFeed(SamplerThread):
             if now_ns >= forget_ns:
                 forget_ns = now_ns + _FORGET_NS
                 interpreter.forget()
+                places.forget()
             try:
                 if number != self._number or now_ns - self._newest_ns > _SILENT_NS:
                     number = self._number

@@ -84,7 +84,7 @@ def _published(head: bytes) -> Layout:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Code:
     co_filename: str
     co_qualname: str
@@ -228,7 +228,8 @@ class Interpreter:
         size = min(max(top - chunk, 0) + 1024, _STACK_BYTES)
         data = self._read_some(chunk, size)
         codes: list[tuple[int, int]] = []
-        owner = None
+        owner, pointer = None, _POINTER.unpack_from
+        executable, instruction, previous = layout.executable, layout.instruction, layout.previous
         for _ in range(_MOST_FRAMES):
             if not frame:
                 break
@@ -237,12 +238,9 @@ class Interpreter:
                 at, source = 0, self._read(frame, _FRAME_BYTES)
             owner = source[at + layout.owner]
             if owner != _OWNED_BY_C:
-                code, instruction = (
-                    _POINTER.unpack_from(source, at + field)[0]
-                    for field in (layout.executable, layout.instruction)
-                )
-                codes.append((code, instruction))
-            frame = _POINTER.unpack_from(source, at + layout.previous)[0]
+                (code,) = pointer(source, at + executable)
+                codes.append((code, *pointer(source, at + instruction)))
+            (frame,) = pointer(source, at + previous)
         if frame or not codes or owner == _OWNED_BY_GENERATOR:  # one that nobody runs any more
             raise Torn("a stack without an end")
         return codes

@@ -113,13 +113,3 @@ def shifted(window: Window, by: int) -> Window:
         marks=moved(window.marks, "starts_ns", "ends_ns"),  # type: ignore[arg-type]
         gauges=moved(window.gauges, "times_ns"),  # type: ignore[arg-type]
     )
-
-
-@many
-@given(st.lists(action, min_size=5, max_size=40))
-def test_stream_numbers_say_nothing(actions):  # type: ignore[type-arg]
-    window = played(actions, H200)
-    if window.span.duration_ns <= 0:
-        return
-    renamed = replace(window.activities, stream_ids=window.activities.stream_ids * 7 + 1000)
-    assert advice_rows(replace(window, activities=renamed)) == advice_rows(window)

@@ -185,7 +185,7 @@ def test_each_kernel_tells_its_share_of_the_roof_and_what_bounds_it(make_snapsho
     rows = (row, replace(row, name="two", side=Side.COMPUTE, roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
     message = [line.split()[-3:-1] for line in text.splitlines() if line.endswith((" one", " two"))]
-    assert message == [["81%", "memory"], ["–", "compute"]]
+    assert message == [["81%", "bandwidth"], ["–", "compute"]]
 
 
 def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot):

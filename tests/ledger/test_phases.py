@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
-from brrrtop.ledger.places import kind_within, place_of
+from brrrtop.ledger.places import batch_lines, kind_within, makes_batches, place_of
 from brrrtop.ledger.sums import PhaseSums, sums_of
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -332,6 +332,37 @@ def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: flo
 
 def test_nothing_known_is_other() -> None:
     assert shares(evidence(1, [], [])) == {"other": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("moves", "made"), [("torch.tensor(x)", 2), ("torch.stack([a for a in x])", 3)]
+)
+def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: int) -> None:
+    lines = ("x = rows[ix].astype('f')", "x = x + noise.astype('f')", f"x = {moves}.to(device)")
+    each = [place_of(f"main.py:{n} train < main.py:90 main | {s}") for n, s in enumerate(lines, 5)]
+    runs = place_of(f"main.py:9 train < main.py:90 main {FORWARD} loss = net(x)")
+    loop = batch_lines([("main.py", "train")], [*each, runs])
+    assert [makes_batches(one, loop, ()) for one in each].count(True) == made
+
+
+def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:
+    inner = f"main.py:14 shared_step < main.py:19 loop < main.py:{{}} main {FORWARD} out = net(x)"
+    train, check = inner.format(24), inner.format(25)
+    steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
+    samples = [(t, check if 4_000 < t < 7_000 else train) for t in range(100, 10_000, 250)]
+    known = replace(evidence(10, steps, samples), step_places=(train,))
+    assert shares(known)[PhaseKind.EVALUATION] == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_backward_pass_without_an_optimizer_is_training_and_makes_its_batches() -> None:
+    learns = "main.py:9 train < main.py:90 main > autograd/graph.py:8 f | loss.backward()"
+    made = BATCH.replace("main.py:9", "main.py:8")
+    known = evidence(
+        10, [], [(t, made if t % 1_000 < 300 else learns) for t in range(50, 9_950, 90)]
+    )
+    (only,) = sums_of(known, find_phases(known), (), known.span)
+    assert only.key == (PhaseKind.TRAIN, ("main.py", "train"))
+    assert only.waits_ns / only.duration_ns == pytest.approx(0.3, abs=0.03)
 
 
 def test_a_program_without_an_optimizer_is_known_by_its_functions() -> None:

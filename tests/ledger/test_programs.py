@@ -1,6 +1,6 @@
 """Programs by their own clocks: 24 on H100s (driver 580.159.04, torch 2.11.0+cu130), of which `a2c_pipes`, `encode`,
 `http_generate`, `late_loader`, `memmap_table`, `molecules`, `ppo_vector`, `recsys`, `sac`, `sage_in_loop`, `score_jsonl` and
-`thread_queue` on 2026-11-27, the others on 2026-11-23; loops on a CPU."""
+`thread_queue` on 2026-11-27, `chunk_generator` on 2026-11-28, the others on 2026-11-23; loops on a CPU."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,8 @@ def test_what_few_samples_tell_is_not_sure(name, rows):
 def test_loops_that_nobody_named_for_us_are_told_by_what_they_do(path):
     """On a busy CPU without a GPU, by their own clocks: one method for training and evaluation, rows of a database
     read in the loop, a game played in the training function, batches of a generator and a pickle as a save, an actor in
-    a thread whose semaphore the learner waits for, neighbours of nodes drawn by hand."""
+    a thread whose semaphore the learner waits for, neighbours of nodes drawn by hand, transformers as a
+    folder of the user's, whose `_maybe_log_save_evaluate` does all three."""
     timeline = read(open_source(path.with_suffix(".brrr")))
     timeline.sort()
     assert timeline.newest_ns is not None

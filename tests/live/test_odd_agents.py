@@ -79,7 +79,7 @@ def test_a_fault_of_what_follows_costs_the_agent(bench, where, monkeypatch):
 
 
 def test_a_fault_of_advice_costs_the_advice_and_is_told(bench, monkeypatch):
-    monkeypatch.setattr(verdicts, "advise", lambda *_: {}["nothing"])
+    monkeypatch.setattr(verdicts, "advise", lambda *_, **__: {}["nothing"])
     snapshot = last(bench, 12)
     assert snapshot.estimate is not None and not snapshot.advisories
     assert bench.controller.tier == "bursts", "the agent is none the worse for it"
@@ -124,7 +124,7 @@ def set_back(bench: Bench, by_ns: int) -> None:
     bench.agent._tracing = None
 
 
-@pytest.mark.parametrize("by_s", [3, 60, 3600, 86_400 * 365])
+@pytest.mark.parametrize("by_s", [3, 86_400 * 365])
 def test_a_clock_set_back_does_not_blank_the_view(bench, by_s):
     before = last(bench, 20)
     assert before.estimate is not None

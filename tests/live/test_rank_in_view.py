@@ -27,9 +27,9 @@ def priced(monkeypatch) -> list[int]:
     """The ranks that advice was made for, once for each time."""
     ranks: list[int] = []
 
-    def counted(judged: Analysis, *others: Any) -> Advice:
+    def counted(judged: Analysis, *others: Any, **more: Any) -> Advice:
         ranks.append(judged.facts.window.hello["rank"])
-        return advise(judged, *others)
+        return advise(judged, *others, **more)
 
     monkeypatch.setattr(verdict, "advise", counted)
     return ranks

@@ -58,7 +58,7 @@ def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_b
     burst = asked.controller.governor.cost._touched[-1]
     assert len(asked.controller.governor.cost.measured) == measured
     ends = np.arange(began - STEP_NS, began + 12 * STEP_NS, STEP_NS)
-    assert asked.controller.governor.cost._is_traced(ends).all()
+    assert asked.controller.governor.cost._touched_by(ends).all()
     assert burst[1] > began
     asked.watch(30)
     assert len(asked.controller.governor.cost.measured) > measured, (

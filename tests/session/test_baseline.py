@@ -27,7 +27,7 @@ def played(session: Session, from_ns: int, to_ns: int) -> Snapshot:
     return snapshot
 
 
-def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comparison, Snapshot]:
+def changed(first: Run, then: dict[str, object], steps: int = 250) -> tuple[Comparison, Snapshot]:
     """Marks at the end of a run, goes on with something changed, and compares."""
     marked_ns = first.now_ns
     first.steps(steps, **then)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comp
 
 
 def test_a_cured_loader_is_compared_with_what_was_promised():
-    result, last = changed(Run().steps(300, wait_us=20_000), {})
+    result, last = changed(Run().steps(100, wait_us=20_000), {})
     assert result.per_step
     assert result.before_ns == pytest.approx(34 * MS, rel=0.02)
     assert result.after_ns == pytest.approx(14 * MS, rel=0.02)
@@ -132,6 +132,6 @@ def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones():
 
 
 def test_sixteen_bit_products_are_noticed():
-    result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
+    result, last = changed(Run().steps(100, SGEMM, 12_000), {"products": GEMM})
     assert any("fp32 to bf16" in one for one in result.changes)
     assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)

@@ -148,7 +148,7 @@ def test_what_is_read_and_kept_has_a_bound(tmp_path, monkeypatch):
         with closing(Interpreter(process)) as reader:
             state = reader.find_thread(number)
             monkeypatch.setattr(interpreter, "_MOST_KEPT", 2000)
-            seen = [len(reader._codes) for _ in range(200) if with_stack(reader, state, number)]
+            seen = [len(reader._codes) for _ in range(60) if with_stack(reader, state, number)]
             assert seen and max(seen) < 4, "as each is some 1,500 bytes"
             monkeypatch.setattr(interpreter, "_MOST_READ", 1000)
             assert not with_stack(reader, state, number)

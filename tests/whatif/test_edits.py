@@ -226,14 +226,6 @@ def test_twice_the_batch_is_at_most_twice_as_fast():
     assert 0.4 < row.saves <= row.saves_high <= 0.5
 
 
-def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out():
-    judged = mixed().judged()
-    step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
-    assert step is not None
-    assert price(("loader-ready", "loader-ready"), [(MIDDLE, step)], roofs) is None
-    assert price(("tf32", "sdpa"), [(MIDDLE, step)], roofs) is None
-
-
 def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced():
     known = {row.edit for row in priced_rows(mixed().judged()).rows}
     unknown = {row.edit for row in price_all(stepped(mixed()), None).rows}
@@ -397,16 +389,6 @@ def test_twice_the_batch_is_an_offer_behind_all_that_may_win():
             row("bf16", 0.2, 0.02), row("sdpa", -0.1, -0.2)]  # fmt: skip
     ordered = [one.edit for one in sorted(rows, key=lambda one: one.place)]
     assert ordered == ["tf32", "bf16", "compile", "double-batch", "sdpa"]
-
-
-def test_a_wider_guess_is_a_wider_range():
-    judged = mixed().judged()
-    step, roofs = step_of(judged), roofs_of(judged.facts.ceilings)
-    assert step is not None and roofs is not None
-    narrow = price(("compile",), [(MIDDLE, step)], roofs)
-    wide = price(("compile",), [(g, step) for g in (MIDDLE, CAUTIOUS, HOPEFUL)], roofs)
-    assert wide.saves_low <= narrow.saves_low < narrow.saves == wide.saves
-    assert wide.saves < narrow.saves_high <= wide.saves_high
 
 
 def test_no_gain_is_promised_closer_than_gains_repeat():

@@ -205,8 +205,6 @@ def largest_names(
     names: Sequence[str], table: Calls | Marks, rows: I8, most: int
 ) -> tuple[tuple[str, int, int], ...]:
     """`(name, count, ns)` of `rows` of a table grouped by name, most time first."""
-    if not len(rows):
-        return ()
     ids, inverse = np.unique(table.name_ids[rows], return_inverse=True)
     time = np.zeros(len(ids), np.int64)
     np.add.at(time, inverse, (table.ends_ns - table.starts_ns)[rows])

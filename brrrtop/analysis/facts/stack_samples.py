@@ -221,8 +221,6 @@ def place(line: str) -> str:
 def _by_cause(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str, float]:
     """Part of the samples by what their line reads as; lines that name nothing count nowhere."""
     result: dict[str, float] = {}
-    if not len(name_ids):
-        return result
     ids, counts = np.unique(name_ids, return_counts=True)
     for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
         cause = reads_as(names[name_id])

@@ -30,8 +30,6 @@ def rows_of(facts: Facts) -> tuple[KernelRow, ...]:
     The same function can be on either side by its shape, so a name may have two rows.
     """
     labels = facts.labels
-    if not labels.groups:
-        return ()
     totals = _time_of_groups(facts)
     counts = np.bincount(labels.group_of, minlength=len(labels.groups))
     merged: dict[tuple[str, Side], list[int]] = defaultdict(list)
@@ -167,8 +165,6 @@ def _time_of_groups(facts: Facts) -> F8:
 def uncertainty_by_bound(facts: Facts) -> dict[Side, float]:
     """Of the kernel time of each side the part that may well be on another: what certainty leaves."""
     labels = facts.labels
-    if not labels.groups:
-        return {}
     totals = _time_of_groups(facts)
     shares: dict[Side, float] = {}
     for side in {g.side for g in labels.groups}:

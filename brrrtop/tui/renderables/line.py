@@ -99,9 +99,9 @@ def hanging(lead: str, words: str, width: int, lead_style: Style, style: Style) 
 
 
 def facts(
-    entries: Iterable[tuple[str, str]], cells: int, palette: Palette, width: int, hue: str = "text"
+    entries: Iterable[tuple[str, str]], cells: int, palette: Palette, width: int
 ) -> list[Text]:
-    muted, style = palette.style("muted"), palette.style(hue)
+    muted, style = palette.style("muted"), palette.style("text")
     return [
         line
         for label, words in entries
@@ -109,9 +109,9 @@ def facts(
     ]
 
 
-def pair(label: str, value: str, palette: Palette, *, bold: bool = False) -> Text:
+def pair(label: str, value: str, palette: Palette) -> Text:
     text = palette.text(f"{label} ", "muted")
-    return text.append(value, palette.style("text", bold=bold))
+    return text.append(value, palette.style("text"))
 
 
 def under_cursor(line: Text, palette: Palette, width: int) -> Text:

@@ -107,7 +107,8 @@ class KernelTable(Chooser, Pane):
         self.redraw()
 
     def inputs(self, snapshot: Snapshot) -> object:
-        return snapshot.estimate
+        seen = snapshot.estimate
+        return (seen.kernels, seen.steps_covered) if seen is not None else snapshot
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         table = tables.kernels(snapshot.estimate)
