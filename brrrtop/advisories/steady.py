@@ -22,11 +22,8 @@ DISAPPEARS_AFTER = 3
 ALONE = frozenset({"warming-up", "records-lost"})
 """These silence everything else at once: what was advised before no longer stands on facts."""
 HEALTHY = "none-healthy"
-NEWEST = 0.5
-"""Weight of the newest window in what advice is ordered by: two of like gain do not swap places with
-every window."""
-OVERTAKES = 1.05
-"""So much more must it be worth than what is before it."""
+OVERTAKES = 1.08
+"""So much more must it be worth than what is before it: two of like gain do not swap places often."""
 LINES = "lines"
 """Evidence that comes with a sample now and then: it stays, with its age."""
 
@@ -36,8 +33,6 @@ class _Seen(Struct, frozen=True):
     positives: int = 0
     negatives: int = 0
     shown: bool = False
-    worth: float | None = None
-    """What it is ordered by, over the last windows."""
     lines: tuple[str, ...] = ()
     """The newest that were known."""
     lines_ns: int = 0
@@ -80,11 +75,9 @@ class Steady:
         every = {kind: s for kind, s in self._seen.items() if (kind in ALONE) == alone}
         for kind, advisory in latest.items():
             seen = _with_lines(every.get(kind, _Seen(advisory)), advisory, t_ns)
-            won = worth(advisory)
             sure = advisory.confidence >= SURE or self._windows == 1
             every[kind] = replace(
                 seen,
-                worth=won if seen.worth is None else seen.worth + NEWEST * (won - seen.worth),
                 positives=seen.positives + 1,
                 negatives=0,
                 shown=seen.shown or sure or seen.positives + 1 >= APPEARS_AFTER,
@@ -102,8 +95,8 @@ class Steady:
         fresh = set(order) - set(self._order)
         for end in range(1, len(order)):
             for at in range(end, 0, -1):
-                before, worth = self._worth(order[at - 1]), self._worth(order[at])
-                if worth <= before * (1.0 if order[at] in fresh else OVERTAKES):
+                before, own = self._worth(order[at - 1]), self._worth(order[at])
+                if own <= before * (1.0 if order[at] in fresh else OVERTAKES):
                     break
                 order[at - 1], order[at] = order[at], order[at - 1]
         # At once, however much it was worth in the windows before.
@@ -115,7 +108,7 @@ class Steady:
         return 2 if advisory.saves_at_most is None else int(advisory.may_lose)
 
     def _worth(self, kind: str) -> float:
-        return self._seen[kind].worth or 0.0
+        return worth(self._seen[kind].advisory)
 
     def _take_back(self) -> None:
         """Uncounts the newest window; what is shown since is shown, or it would flicker. What this window

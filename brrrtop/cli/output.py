@@ -1,5 +1,7 @@
 """Snapshots to stdout (data) and sentences to stderr (narration)."""
 
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -26,7 +28,7 @@ def report(snapshot: Snapshot, options: Options) -> None:
 
         write_fitting([to_brief(snapshot)], options)
     else:
-        write(to_text(snapshot, only_ascii(options)))
+        write(to_text(snapshot, only_ascii(options)), bold_heads=_shows_bold(options))
     sys.stdout.flush()
 
 
@@ -49,9 +51,17 @@ def _carries(text: str, stream: TextIO) -> bool:
     return True
 
 
-def write(text: str) -> None:
-    """Data to stdout, as lines without anything in them that a terminal would obey."""
-    sys.stdout.write(printable_lines(text.rstrip("\n")) + "\n")
+def _shows_bold(options: Options) -> bool:
+    plain = options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
+
+
+def write(text: str, bold_heads: bool = False) -> None:
+    """Data to stdout, as lines without anything in them that a terminal would obey, but for bold ones."""
+    lines = printable_lines(text.rstrip("\n"))
+    if bold_heads:  # what is below a heading is indented
+        lines = re.sub(r"(?m)^(?=\S).+$", "\x1b[1m\\g<0>\x1b[m", lines)
+    sys.stdout.write(lines + "\n")
 
 
 def say(sentence: str) -> None:

@@ -45,8 +45,6 @@ KEEP_NS = 120_000_000_000
 RUN_NS, RUN_LOOKS = 1_000_000_000, 12
 """Between two looks at all of the run, once there is a verdict; and in all of what is looked at. When the
 trainer does something else, the next look is at once."""
-ADVICE_NS = 10_000_000_000
-"""Between two makings of advice for figures that moved by little."""
 
 
 class Session:
@@ -94,7 +92,7 @@ class Session:
         self._ledgers: dict[int | None, Ledger] = {}
         self._watch = PhaseWatch()
         self._followed: tuple[int, object] = (-1, None)
-        self._followed_ns = self._advised_ns = 0
+        self._followed_ns = 0
         self._runs: dict[int | None, Run] = {}
         """Of each GPU at work; before there is a verdict, of none in particular."""
         self._advised_of: Run | None = None
@@ -243,7 +241,7 @@ class Session:
         self._before, self._priced = made, made.advice.priced
         gpu = shown.estimate.device.name
         made = replace(made, advice=with_tried(made.advice, self._tried, gpu))
-        self._advised_of, self._advised_ns = self._run, self._read_to_ns
+        self._advised_of = self._run
         unseen = self.verdicts - self._seen_verdicts > 1
         if unseen:  # advice of before is old, and what came since did not count
             self._steady.forget()
@@ -296,10 +294,7 @@ class Session:
         if self._run is None:
             return
         self._history.follow(self._run, now)
-        late = abs(now - self._advised_ns) >= min(ADVICE_NS, watched_ns // 4)
-        if self._run.differs(self._advised_of) or (
-            late and not self._run.reads_like(self._advised_of)
-        ):
+        if self._run.differs(self._advised_of) or not self._run.reads_like(self._advised_of):
             self._verdict = None
 
     @property

@@ -121,7 +121,7 @@ def with_places(snapshot: Snapshot) -> tuple[Advisory, ...]:
 def _at(advisory: Advisory, place: str) -> Advisory:
     if not place or not advisory.suggests or ".py:" in advisory.suggests:
         return advisory
-    return replace(advisory, suggests=f"{advisory.suggests}, at {place}")
+    return replace(advisory, suggests=f"{place}: {advisory.suggests}")
 
 
 def _edited(advisory: Advisory, snapshot: Snapshot, among: list[CodeFile]) -> str:

@@ -186,5 +186,5 @@ def test_an_op_that_sets_itself_up_is_named():
     scene = healthy()
     scene.mark(MarkClass.OP, 120_000.0, "aten::_cudnn_attention_forward").idle(119_000.0)
     result = healthy(scene).advice()["host-stall"]
-    assert "in aten::_cudnn_attention_forward, which takes" in result.says
+    assert "in aten::_cudnn_attention_forward, which sets itself up" in result.says
     assert "before the profiler records" in str(result.suggests)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.cli import output
 from brrrtop.cli.commands import replay
 from brrrtop.cli.files import read
 from brrrtop.cli.options import Options
@@ -365,3 +366,16 @@ def test_kernel_names_cannot_write_to_the_terminal(make_snapshot):
     assert "\x1b" not in text
     text.encode()
     to_json(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,)))).encode()
+
+
+@pytest.mark.parametrize(("variable", "bold"), [("", True), ("NO_COLOR", False)])
+def test_headings_are_bold_on_a_terminal(make_snapshot, monkeypatch, capsys, variable, bold):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.report(make_snapshot(), Options())
+    shown = capsys.readouterr().out
+    assert ("\x1b[1mWhat to try\x1b[m\n" in shown) is bold
+    assert "\n  1 " in shown, "what is indented is not"

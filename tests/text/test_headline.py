@@ -75,4 +75,4 @@ def test_advice_on_copies_names_the_line_that_copies():
     line = CodeLine("train.py:39", "x = x.to(device)", 0.4, 0.0)
     copies = replace(one.advisories[0], kind="pin-memory", suggests="pin_memory=True")
     one = replace(one, run=replace(one.run, lines=(line,)), advisories=(copies,))
-    assert with_places(one)[0].suggests == "pin_memory=True, at train.py:39"
+    assert with_places(one)[0].suggests == "train.py:39: pin_memory=True"

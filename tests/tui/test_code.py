@@ -76,9 +76,8 @@ def test_advice_names_the_line_of_its_edit_and_the_op_of_written_attention(tmp_p
         one, advisories=advice, whatif=(edit,), source=snapshots.replayed().source,
         tables=replace(one.tables, ops=(op,)),
     )  # fmt: skip
-    assert [a.suggests.removeprefix("model = torch.compile(model)") for a in with_places(one)] == [
-        ", at train.py:3", ", at net.py(88): attend", "",
-    ]  # fmt: skip
+    places = [a.suggests.removesuffix("model = torch.compile(model)") for a in with_places(one)]
+    assert places == ["train.py:3: ", "net.py(88): attend: ", ""]
 
 
 async def test_the_line_of_a_wait_is_marked_below_the_gap_that_is_its_own():

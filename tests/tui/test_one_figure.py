@@ -40,7 +40,7 @@ NAMES = {
     "evaluation": [r"^ +evaluation .*?(\d+%)  ", r"takes (\d+%) of the run"],
     "time a step": [
         rf"^(?:.* · )?{TIME}/step ·", rf"^ +you .* {TIME}/step", rf"{TIME} → \S+ \S+ a (?:training )?step",
-        rf"^ ▸ \S+ +{TIME} → ", rf"^ +a (?:training )?step  +{TIME}", rf"a step  {TIME} by all steps",
+        rf"^ ▸ \S+ +{TIME} → ", rf"^ +a (?:training )?step  +{TIME}",
         rf"where {TIME} is the mean",
     ],
     "with the first edit": [

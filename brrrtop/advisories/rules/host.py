@@ -94,8 +94,12 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     if work is not None and context.share(work.total_ns) >= mostly:
         where, instead = f"{work.name} on the CPU", f"keep the tensors of {work.name} on the device"
     elif begun is not None and context.share(begun.total_ns) >= mostly:
-        where = f"{begun.name}, which takes {units.duration(begun.total_ns)} to its launch: it sets itself up"
-        instead = "run a few steps of each kind (training, evaluation) before the profiler records"
+        took = units.duration(begun.total_ns)
+        where = f"{begun.name}, which sets itself up before its launch, {took} in all"
+        instead = (
+            "keep its shapes fixed, as each new one is set up again; run a few steps of each kind (training, "
+            "evaluation) before the profiler records"
+        )
     elif (
         copies and context.share(down.pageable_down.after_ns + down.pinned_down.after_ns) >= mostly
     ):

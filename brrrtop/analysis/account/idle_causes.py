@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.analysis.facts.host_activity import SET_UP_NS
 from brrrtop.analysis.facts.launches import AHEAD_NS, blocking, call_times, unrecorded_from
 from brrrtop.analysis.facts.table import WORK, Facts
 from brrrtop.model import intervals
@@ -31,8 +32,6 @@ BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000
 """Python between two launches of a training step takes tens of microseconds; a longer stretch
 outside any op is the host being elsewhere."""
-SET_UP_NS = 50_000_000
-"""No op takes so long to its launch: it looks for an algorithm, or sets a library up."""
 REFILL_NS = 3_000_000
 """Python and the first launches after a wait take a millisecond or two; who launches nothing for
 longer is away. Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read

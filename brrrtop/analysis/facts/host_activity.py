@@ -14,6 +14,8 @@ from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from collectors.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
+SET_UP_NS = 50_000_000
+"""No op takes so long to its launch: it looks for an algorithm, or sets a library up."""
 CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""
 WAITING_OPS = frozenset(
@@ -104,17 +106,17 @@ def cpu_work(facts: Facts) -> CpuWork | None:
 
 
 def set_up_op(facts: Facts) -> CpuWork | None:
-    """The outermost op that most of the longest gap went by in before it launched anything: on its way to a
-    first launch it loads a library, or looks for an algorithm."""
+    """The outermost op that most of the long gaps went by in before it launched anything: on its way to a
+    launch it loads a library, or looks for an algorithm, for each new shape again."""
     marks, (_, begins, ends) = facts.window.marks, facts.gaps
-    at = int(np.argmax(ends - begins)) if len(begins) else 0
     ops = np.flatnonzero(marks.classes == MarkClass.OP)
-    if not len(begins) or not len(ops):
-        return None
-    low = np.maximum(marks.starts_ns[ops], begins[at])
-    inside = np.minimum(marks.ends_ns[ops], ends[at]) - low
-    op = ops[int(np.argmax(inside))]
-    return CpuWork(int(inside.max()), facts.window.names[int(marks.name_ids[op])])
+    spent = Counter[str]()
+    for at in np.flatnonzero(ends - begins >= SET_UP_NS) if len(ops) else ():
+        low = np.maximum(marks.starts_ns[ops], begins[at])
+        inside = np.minimum(marks.ends_ns[ops], ends[at]) - low
+        op = ops[int(np.argmax(inside))]
+        spent[facts.window.names[int(marks.name_ids[op])]] += max(int(inside.max()), 0)
+    return CpuWork(spent[(name := max(spent, key=lambda one: spent[one]))], name) if spent else None
 
 
 class Syncs(Struct, frozen=True):

@@ -289,9 +289,13 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         """Where stack samples found the training thread outside waits that have a name, and outside ops on
         the way to a launch, where a launch-bound loop is most of the time."""
         marks = self.window.marks
-        on_way = intervals.holders(*self.dispatch, marks.starts_ns) >= 0
-        idle = marks.take(~on_way | (marks.classes != MarkClass.STACK))
-        return stack_samples.read_samples(self.window.names, idle, True)
+        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+        if len(rows) and (marks.classes == MarkClass.OP).any():
+            on_way = intervals.holders(*self.dispatch, marks.starts_ns[rows]) >= 0
+            kept = np.ones(len(marks.classes), np.bool_)
+            kept[rows[on_way]] = False
+            marks = marks.take(kept)
+        return stack_samples.read_samples(self.window.names, marks, True)
 
     @cached_property
     def dispatch(self) -> tuple[I8, I8]:

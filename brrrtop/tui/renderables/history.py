@@ -2,7 +2,8 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from functools import lru_cache
+from itertools import accumulate, groupby, pairwise
 
 from rich.style import Style
 from rich.text import Text
@@ -64,25 +65,26 @@ def stacked_area(
 ) -> list[Text]:
     """`height` lines of a cell a column; what is None stays empty."""
     columns = (list(same) for _, same in groupby(shares, key=id))  # of one point: drawn once
-    runs = [(_stack(same[0], order), len(same)) for same in columns]
-    lines = []
-    for row in range(height):
-        low, high = (height - 1 - row) / height, (height - row) / height
-        cells = ((_cell(stack, low, high, palette), count) for stack, count in runs)
-        lines.append(styled((sign * count, style) for (sign, style), count in cells))
-    return lines
+    runs = []
+    for same in columns:
+        parts = same[0] or {}
+        inside = tuple((layer, parts[layer]) for layer in order if parts.get(layer))
+        runs.append((_column(inside, palette, height), len(same)))
+    return [
+        styled((cells[row][0] * count, cells[row][1]) for cells, count in runs)
+        for row in range(height)
+    ]
 
 
-def _stack(parts: Layers | None, order: Sequence[str]) -> list[tuple[float, float, str]]:
-    """The layers of a column that take any room: from where to where, and which."""
-    stack: list[tuple[float, float, str]] = []
-    edge = 0.0
-    for layer in order if parts else ():
-        part = parts.get(layer, 0.0) if parts else 0.0
-        if part:
-            stack.append((edge, edge + part, layer))
-        edge += part
-    return stack
+@lru_cache(maxsize=512)
+def _column(
+    parts: tuple[tuple[str, float], ...], palette: Palette, height: int
+) -> list[tuple[str, Style]]:
+    """Its cells, from the top. Kept: a second later all of them stand one place to the left."""
+    edges = accumulate((part for _, part in parts), initial=0.0)
+    stack = [(a, b, layer) for (a, b), (layer, _) in zip(pairwise(edges), parts, strict=True)]
+    ends = [(height - row) / height for row in range(height + 1)]
+    return [_cell(stack, low, high, palette) for high, low in pairwise(ends)]
 
 
 def _cell(

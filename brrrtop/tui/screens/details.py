@@ -76,7 +76,8 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     of = run.witness
     for name, one, other, first, second, form in (
         ("GPU active", of.active_counter, of.active_account, "its counter", "traced kernels", units.share),
-        ("a step", of.step_ns_marks, of.step_ns_traced, "all steps", "traced steps", units.duration),
+        ("a step without waits", of.step_ns_marks, of.step_ns_traced, "all steps", "traced steps",
+         units.duration),
         ("training's waits", of.waits_ledger, of.waits_account, "the loop", "the idle GPU", units.share),
     ):  # fmt: skip
         if one is not None or other is not None:
