@@ -107,10 +107,11 @@ def usual_frames(
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
     usual |= {line for place in common for line, _ in place.frames if line not in rare}
-    # A wait for data is in slow steps alone as well, and part of them.
-    made = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
+    # Waits for data, or for other ranks in a backward pass, may be in slow steps alone: parts of them.
+    part = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
+    part |= {i for i in slower if places[i].learns}
     held = any(
-        not rare.isdisjoint((*places[i].functions, *(() if i in made else places[i].lines)))
+        not rare.isdisjoint((*places[i].functions, *(() if i in part else places[i].lines)))
         for i in slower
     )
     return usual, steps.long | steps.slow if held else steps.long

@@ -39,7 +39,7 @@ class Place(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def learns(self) -> bool:
-        """In a backward pass, or in an optimizer."""
+        """In a backward pass, or in an optimizer, where the agent's hook may be."""
         return _LEARNS.search(self.library) is not None
 
     @cached_property
@@ -109,7 +109,8 @@ _COMPUTES = re.compile(
 )
 """Not NumPy, whose arrays are the host's."""
 _LEARNS = re.compile(
-    r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward)"
+    r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward"
+    r"|probes/steps\.py:\d+ Steps\._stepped)"
 )
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"

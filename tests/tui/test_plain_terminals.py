@@ -42,7 +42,7 @@ async def test_without_colour_words_carry_the_bounds_and_bold_the_badge() -> Non
     rows = [line.split() for line in text.splitlines()]
     for share, bound in (
         ("31%", "compute"),
-        ("18%", "memory"),
+        ("18%", "bandwidth"),
         ("9%", "network"),
         ("5%", "copy"),
         ("4%", "too"),
