@@ -28,7 +28,7 @@ from brrrtop.whatif.edits.loop import (
     quiet_host,
 )
 from brrrtop.whatif.regions import Roofs, roofs_of
-from brrrtop.whatif.risks import risks_of, with_risks
+from brrrtop.whatif.risks import Risk, risks_of, with_risks
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of
 
@@ -115,6 +115,8 @@ class SimulatedEdits(Struct, frozen=True, eq=False):
     """What the step would take without the profiler that recorded it; None: nothing slowed it."""
     figures: F8 | None = None
     """Of the step that was simulated, as of `figures_of`."""
+    risks: tuple[Risk, ...] = ()
+    """What the window's records say against edits: like steps may show others."""
 
     def scaled(self, part: float) -> float:
         """Share of the step saved with the device's time down to `part` of it, and nothing else changed."""
@@ -128,17 +130,17 @@ def simulate_edits(
     """The step of a judged window with the price of each edit that applies; None without a step.
 
     Args:
-        earlier: Of an earlier window: prices of like steps are like.
+        earlier: Of an earlier window: prices of like steps are like, with the same risks.
     """
     step = step_of(analysis)
     if step is None:
         return None
-    figures = figures_of(step)
-    if earlier is not None and _is_like(figures, earlier.figures):
+    figures, risks = figures_of(step), risks_of(analysis)
+    if earlier is not None and risks == earlier.risks and _is_like(figures, earlier.figures):
         return earlier
     roofs, known = roofs_of(analysis.facts.ceilings), analysis.estimate
     guess = None if roofs else guessed(known.device.capability or known.capability_at_least)
-    result, risks = price_all(step, roofs or roofs_of(guess)), risks_of(analysis)
+    result = price_all(step, roofs or roofs_of(guess))
 
     def doubted(row: WhatIf) -> WhatIf:
         row = with_risks(row, risks)
@@ -150,6 +152,7 @@ def simulate_edits(
         following=tuple(map(doubted, result.following)),
         guess=guess.source if guess is not None else None,
         figures=figures,
+        risks=risks,
     )
 
 

@@ -45,7 +45,7 @@ def kinds(shown: Snapshot) -> set[str]:
     return {one.kind for one in shown.advisories}
 
 
-def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(bench, priced):
+def test_only_the_rank_that_is_shown_is_priced_at_a_verdict_or_another_run(bench, priced):
     bench.watch(8)
     bench.job.select_rank(LATE)
     bench.watch(1)
@@ -53,7 +53,7 @@ def test_only_the_rank_that_is_shown_is_priced_and_each_verdict_once(bench, pric
     shown = bench.watch(40)
     more = [now - then for now, then in zip(judged(bench), before, strict=True)]
     assert min(more) > 0
-    assert priced == [1] * more[1]
+    assert set(priced) == {1} and more[1] <= len(priced) < 2 * more[1]
     assert all(row.estimate is not None for row in shown.job.ranks if row.rank != 3)
     others = [one.estimate for key, one in bench.job.snapshots.items() if key != LATE]
     assert [one and one.kernels for one in others] == [(), ()]

@@ -128,7 +128,8 @@ def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the
     (workers,) = report["edits"]
     count = min(8, len(os.sched_getaffinity(0)))
     if count > 1:
-        assert workers["measured"] == pytest.approx(1 - 1 / count, abs=0.12)
+        # A busy machine may hold up the program as it is for longer.
+        assert 1 - 1 / count - 0.12 < workers["measured"] < 0.95
         assert report["best"] == ["loader-workers"]
         assert list(report["lines"].values()) == [f"DataLoader(..., num_workers={count})"]
     assert report["base"]["waits"] > 0.8

@@ -31,6 +31,7 @@ from brrrtop.whatif.price import (
     simulate_edits,
 )
 from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
+from brrrtop.whatif.risks import Risk
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
 from collectors.vocabulary import CallClass, MarkClass
@@ -119,6 +120,8 @@ def test_a_step_like_one_that_was_priced_has_its_prices():
     first = priced_rows(mixed().judged())
     like, longer = mixed().judged(), looped(large).judged()
     assert simulate_edits(like, first) is first
+    doubted = replace(first, risks=(Risk.SHAPES_DIFFER,))
+    assert simulate_edits(like, doubted) is not doubted
     assert simulate_edits(longer, first).rows == priced_rows(longer).rows != first.rows
 
 
