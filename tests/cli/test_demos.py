@@ -21,6 +21,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.text.headline import symptom
+from brrrtop.tui.widgets.time_spent import long_phases
 from collectors.protocol.frames import Kind
 
 SETTLING_S = 5.0
@@ -153,6 +154,8 @@ def test_a_run_that_changes_is_shown_as_it_changes():
     assert firsts[0] == "dataloader-stall" and firsts[-1] == "channels-last"
     kinds = {phase.kind.value for phase in shown[-1].run.phases}
     assert kinds >= {"train", "evaluation", "saving"}
+    drawn = [kind for kind, *_ in long_phases(shown[-1].run, 1_500_000_000)]
+    assert drawn == ["train", "evaluation", "train"], "the second loop logs for 50 ms every 1.3 s"
     given = {advisory.kind for one in shown for advisory in one.advisories}
     assert not given & {"fused-optimizer", "pin-memory", "sync-point"}
 

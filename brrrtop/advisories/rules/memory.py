@@ -47,9 +47,7 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     share = units.share(row.changed_share or 0.0)
     message = f"{share} of the time goes to kernels that torch.compile replaces by fused ones"
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
-        message += (
-            f": {row.then.kernels:.0f} launches {context.per} instead of {row.now.kernels:.0f}"
-        )
+        message += f": {row.now.kernels:.0f} launches {context.per} become {row.then.kernels:.0f}"
     if runs is None or not runs.count:
         return finding(message, line, share=row.changed_share, changed_share=row.changed_share)
     return finding(

@@ -78,7 +78,7 @@ def _check(of: _PhaseRule) -> Callable[[Context], Finding | None]:
         return finding(
             f"{of.what}{place} takes {units.share(phase.share)} of the run{other}",
             of.instead.format(where=phase.where),
-            waste="tuning the training step: it is not running then",
+            waste="tuning the training step, which stands still meanwhile",
             confidence=0.8, saves=left,
             phase_share=phase.share, longest_ns=phase.longest_ns, times=phase.count,
         )  # fmt: skip

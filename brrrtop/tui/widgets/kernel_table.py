@@ -121,7 +121,7 @@ class KernelTable(Chooser, Pane):
             self._first = min(max(self._first, self.at - room + 1), self.at)
         if snapshot.estimate is None:
             return why_none(snapshot, self.palette, width)
-        lines = [rule("kernels", self._note(room), self.palette, width)]
+        lines = [rule("kernels, shares of the GPU's work", self._note(room), self.palette, width)]
         lines.append(header_line(table, self.palette, width, self.sort_key, self.reverse, 0))
         inside = self.kernels[self._first : self._first + room]
         at = self.at - self._first if self.has_focus else None

@@ -122,7 +122,9 @@ def _gain(snapshot: Snapshot) -> str:
     if row is None:
         return ""
     each = phrases.a_step(snapshot.run)
-    whole = "" if each == phrases.a_step(None) else f", the run {whatif.speeds(row)[0]} as fast"
+    whole = (
+        "" if each == phrases.a_step(None) else f"; the whole run {whatif.speeds(row)[0]} as fast"
+    )
     return f"with the batch ready {whatif.times(row)} {each}{whole}"
 
 

@@ -135,8 +135,18 @@ def long_phases(run: Run | None, least_ns: int) -> list[Stretch]:
         return []
     every = [(run.phases[one.phase], one.span) for one in run.stretches]
     rows = _joined([(p.kind.value, p.where, span.t0_ns, span.t1_ns) for p, span in every])
-    rows = _joined(rows, least_ns)
+    rows = _joined(_joined(_without_blinks(rows, least_ns)), least_ns)
     return _joined([row for row in rows if row[3] - row[2] >= least_ns])
+
+
+def _without_blinks(rows: list[Stretch], least_ns: int) -> list[Stretch]:
+    """Without what is too short to be seen between two longer ones of one phase: where a loop logs."""
+    blinks = [
+        before[:2] == after[:2]
+        and end - begin < min(least_ns, *(b - a for *_, a, b in (before, after)))
+        for before, (*_, begin, end), after in zip(rows, rows[1:], rows[2:], strict=False)
+    ]
+    return [row for row, blink in zip(rows, [False, *blinks, False], strict=False) if not blink]
 
 
 def _joined(rows: list[Stretch], least_ns: int = 0) -> list[Stretch]:
