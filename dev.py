@@ -42,12 +42,17 @@ FIRST = (
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
-IN_TIME = ("tests/agent/test_world.py", "tests/attach/test_injection.py")
-"""What the agent does there depends on how soon the trainer gets a core: it runs alone."""
+IN_TIME = (
+    "tests/agent/test_world.py",
+    "tests/attach/test_injection.py",
+    "tests/trials/test_example.py",
+)
+"""What is done or measured there depends on how soon a trainer gets a core: it runs alone."""
 PYTEST = ("pytest", "-q", "--durations=10")
-IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n", "3")
+ALONE = (f"--ignore={file}" for file in IN_TIME)
+IN_WORKERS = (*PYTEST, *ALONE, "--dist", "loadfile", "--no-loadscope-reorder", "-n", "3")
 """A file a worker, in the order of tests/conftest.py; xdist by itself puts few tests last."""
-WAITING = (*IN_WORKERS, *ON_THE_CLOCK, *(f"--ignore={file}" for file in IN_TIME))
+WAITING = (*IN_WORKERS, *ON_THE_CLOCK)
 NO_CLOCK = (*IN_WORKERS, *(f"--ignore={folder}" for folder in ON_THE_CLOCK))
 COUNTED = {
     "product, Python": ("brrrtop/**/*.py", "collectors/**/*.py"),

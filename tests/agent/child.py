@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,12 @@ ROOM: dict[str, Any] = {one.__name__: one for one in (ctypes, json, os, sys, thr
 
 
 def comms() -> list[str]:
-    """Where the names of this process's threads are."""
-    return [f"{task}/comm" for task in Path("/proc/self/task").iterdir()]
+    """The names of this process's threads."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # one that ended meanwhile
+            names.append((task / "comm").read_text())
+    return names
 
 
 def load(path: str) -> ctypes.CDLL:

@@ -21,7 +21,6 @@ from brrrtop.trials.edits import EDITS, line_of
 from brrrtop.trials.program import Program, guarded_folder
 from collectors.trial import guardian
 from collectors.trial.edits import Autocast, Edits, Forward
-from tests.cli.test_json_page import documented, is_named, paths
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 ROOT = Path(__file__).parents[2]
@@ -118,24 +117,6 @@ def test_the_guardian_ends_what_is_being_started_and_what_it_started(monkeypatch
             assert b"sleep\x0061.7\0" not in running
         assert other.poll() is None, "nothing to do with it"
         other.communicate(b"\n")
-
-
-def test_the_example_gains_by_workers_that_sleep_and_its_losses_stay_the_same():
-    """A step sleeps for 0.2 s in its loader: two workers halve it on an idle machine. On one that other tests keep
-    busy, steps may wait for a core in either program: there it was 28 and 72 %."""
-    script = [*EXAMPLE, "--batch", "2", "--takes", "0.1"]
-    report = report_of(tried(script, "--json", "--seconds", "2", "--edits", "loader-workers"))
-    (workers,) = report["edits"]
-    count = min(8, len(os.sched_getaffinity(0)))
-    if count > 1:
-        assert 0.1 < workers["measured"] < 0.95
-        assert report["best"] == ["loader-workers"]
-        assert list(report["lines"].values()) == [f"DataLoader(..., num_workers={count})"]
-    assert report["base"]["waits"] > 0.8
-    assert workers["measured_low"] <= workers["measured"] <= workers["measured_high"]
-    assert workers["loss_difference"] == 0 and not workers["changes_numbers"]
-    patterns = documented()["brrrtop.try/1"]
-    assert [one for one in paths(report) if not any(is_named(one, p) for p in patterns)] == []
 
 
 def test_it_says_what_it_does_and_starts_nothing_without_a_yes(tmp_path):
