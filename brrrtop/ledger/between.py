@@ -364,7 +364,7 @@ def _blocks(
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
-        if frame is not None and not kinds[frame] is steps is PhaseKind.TRAIN
+        if frame is not None and (kinds[frame], steps) != (PhaseKind.TRAIN, PhaseKind.TRAIN)
     }
 
 

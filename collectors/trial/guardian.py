@@ -51,7 +51,7 @@ def end(folder: str, first: Callable[[], None] | None = None) -> bool:
         Whether none is left.
     """
     sessions: set[bytes] = set()
-    met: set[int] = set()
+    met, began_s = set[int](), os.lstat(os.path.join(folder, TEMPORARY)).st_mtime
     for number, limit_s in (
         (signal.SIGINT, INTERRUPT_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILL_S),
     ):  # fmt: skip
@@ -66,7 +66,7 @@ def end(folder: str, first: Callable[[], None] | None = None) -> bool:
             left = processes(folder, sessions)
             looks = 0 if left else looks + 1
             if looks == _LOOKS:
-                _remove_shared_memory(met)
+                _remove_shared_memory(met, began_s)
                 return True
             if number == signal.SIGKILL:  # what was started meanwhile
                 _send(left, number)
@@ -79,13 +79,15 @@ def _send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _remove_shared_memory(pids: set[int]) -> None:
-    """Batches that a loader worker of torch was handing over when it was killed."""
+def _remove_shared_memory(pids: set[int], began_s: float) -> None:
+    """Batches that a loader worker of torch was handing over when it was killed. What is older than the trial
+    is not its: in /dev/shm that containers share, another's process may have the same number."""
     with contextlib.suppress(OSError):
         for name in os.listdir(_SHARED):
             kind, _, rest = name.partition("_")
-            if kind == "torch" and rest.partition("_")[0] in map(str, pids):
-                os.unlink(os.path.join(_SHARED, name))
+            path, of_ours = os.path.join(_SHARED, name), rest.partition("_")[0] in map(str, pids)
+            if kind == "torch" and of_ours and os.stat(path).st_mtime >= began_s:
+                os.unlink(path)
 
 
 def main(folder: str) -> None:

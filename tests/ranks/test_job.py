@@ -16,7 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP, AlignedRanks
-from brrrtop.analysis.ranks.lateness import most_late_ns, own_line
+from brrrtop.analysis.ranks.lateness import most_late_ns
+from brrrtop.analysis.ranks.own_line import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from brrrtop.text import ranks as words

@@ -110,9 +110,13 @@ def test_the_guardian_ends_what_is_being_started_and_what_it_started(monkeypatch
         words = start.format(mark=f"{guardian.MARK}={folder}")
         with subprocess.Popen(["sh", "-c", words], start_new_session=True) as program:
             time.sleep(0.02 if start.startswith("sleep") else 0.5)
+            older = Path(f"/dev/shm/torch_{program.pid}_2_0")
+            older.touch()
+            os.utime(older, (1, 1))
             assert guardian.end(str(folder))
             assert program.wait(30) < 0
-            assert not list(Path("/dev/shm").glob(f"torch_{program.pid}_*"))
+            assert list(Path("/dev/shm").glob(f"torch_{program.pid}_*")) == [older]
+            older.unlink()
             running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
             assert b"sleep\x0061.7\0" not in running
         assert other.poll() is None, "nothing to do with it"

@@ -1,15 +1,10 @@
 """What each rank did while all were recorded, bucket by bucket, and who is late beside its peers, and why.
 
-Finds the straggler, if there is one, and the line of its code that delays it.
-
-What every rank does takes the same part of everybody's stack samples; a line that the late one is often at,
-and the others hardly ever, is what only it does. That finds a sleep whose wait shows further on: a host
-that comes back late launches late for the rest of the step.
+Finds the straggler, if there is one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,17 +14,15 @@ from msgspec.structs import replace
 
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import facts_of
-from brrrtop.analysis.facts import stack_samples
 from brrrtop.analysis.facts.collectives import Collectives, name_of
-from brrrtop.analysis.facts.stack_samples import bounds
 from brrrtop.analysis.facts.table import WORK, Facts
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
+from brrrtop.analysis.ranks.own_line import own_line
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover, holders
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
-from brrrtop.model.run import Line
 from brrrtop.model.tables import F8, I8, Span, Window, edges
 from collectors.vocabulary import MarkClass, Metric
 
@@ -206,12 +199,13 @@ def most_late_ns(job: AlignedRanks, place: int) -> float:
 def _host_pace_ns(window: Window) -> float | None:
     """The host's own time of a step, without long calls, in which it waits; None where no ranges tell."""
     marks, calls = window.marks, window.calls
-    starts, ends = marks.take(marks.starts_ns < marks.ends_ns).union(MarkClass.STEP)
-    count = int(((marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns)).sum())
+    ranges = marks.take((marks.classes == MarkClass.STEP) & (marks.starts_ns < marks.ends_ns))
+    count = len(ranges.classes)
     if count < 2 or not len(calls):
         return None
     long = calls.ends_ns - calls.starts_ns > LONG_CALL_NS
     waits = Cover(*intervals.merge_unsorted(calls.starts_ns[long], calls.ends_ns[long]))
+    starts, ends = ranges.union(MarkClass.STEP)
     return float((ends - starts - waits.between(starts, ends)).sum()) / count
 
 
@@ -289,13 +283,6 @@ STEADY = 0.6
 """Of the steps, in which it must be late."""
 PARTLY = 0.3
 """Of its usual lateness, that counts as late in one step."""
-LEAST_OF_EACH = 5
-"""Samples of the late rank, of its peers, and at a line that only it is at."""
-PART_OF_LATENESS = 0.5
-"""That the time at that line must explain."""
-PEERS_PART = 0.2
-"""Of the late rank's own share, that its peers may be at the line."""
-_Place = tuple[str, str]
 
 
 def rank_waited_for(
@@ -488,25 +475,3 @@ def _where(job: AlignedRanks, waits: F8, place: int) -> str:
     at = np.flatnonzero(for_rank & (matched.types[matched.collective] == code))[0]
     one = job.every[int(matched.rank[at])]
     return name_of(code, one.op_names[int(matched.record[at])])
-
-
-def own_line(windows: Sequence[Window], place: int, late_ns: float, step_ns: float) -> Line | None:
-    """The line that rank `place` alone spends the time at by which it is late; None where none stands out."""
-    late, others = Counter[_Place](), Counter[_Place]()
-    names: dict[_Place, str] = {}
-    for at, window in enumerate(windows):
-        marks = window.marks if window.watched is None else window.watched
-        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-        counts, shares = stack_samples.by_line(window.names, marks.name_ids[rows])
-        (late if at == place else others).update(counts)
-        names |= shares if at == place else {}
-    total, beside = sum(late.values()), sum(others.values())
-    if min(total, beside) < LEAST_OF_EACH:
-        return None
-    for line, count in late.most_common():
-        share, peers = count / total, others[line] / beside
-        is_own = peers <= PEERS_PART * share and count >= LEAST_OF_EACH
-        low, high = bounds(share, total)[0], bounds(peers, beside)[1]
-        if is_own and low > high and share * step_ns >= PART_OF_LATENESS * late_ns:
-            return Line(*line, count, *stack_samples.reading(names[line]))
-    return None
