@@ -239,17 +239,13 @@ def _acting_lines(
             lines.setdefault(function, []).append(row)
             count, makes = 0, False  # of those around it only where it stands
     inside: Counter[Frame | str] = Counter()
-    for of_function in lines.values():
-        first, at = min(
-            ((n, a) for n, _, a, *_ in of_function if a is not None),
-            key=lambda one: one[0],
-            default=(None, ""),
-        )
-        if first is not None:
-            low = max((n for n, *_, ends, _ in of_function if ends and n < first), default=0)
-            later = (n for n, *_, ends in of_function if ends and n > first)
-            high = min(later, default=1 << 62)
-            inside[at] += sum(n for number, n, *_ in of_function if low < number < high)
+    for rows in lines.values():
+        acting = [(number, acts) for number, _, acts, *_ in rows if acts is not None]
+        if acting:
+            first, at = min(acting, key=lambda one: one[0])
+            low = max((n for n, *_, ends, _ in rows if ends and n < first), default=0)
+            high = min((n for n, *_, ends in rows if ends and n > first), default=1 << 62)
+            inside[at] += sum(n for number, n, *_ in rows if low < number < high)
     return inside
 
 

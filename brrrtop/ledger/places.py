@@ -83,26 +83,15 @@ class Place(Struct, frozen=True, eq=False, dict=True):
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 
-_KINDS = (
-    (
-        PhaseKind.SAVING,
-        r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
-    ),
-    (
-        PhaseKind.EVALUATION,
-        r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge|frechet|(?<![a-z])fid(?![a-z])",
-    ),
-    (PhaseKind.GENERATION, r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
-    (
-        PhaseKind.ROLLOUT,
-        r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
-        r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
-    ),
-    (
-        PhaseKind.DATA,
-        r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
-    ),
-)  # fmt: skip
+_WORDS = {
+    PhaseKind.SAVING: r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
+    PhaseKind.EVALUATION: r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge"
+    r"|frechet|(?<![a-z])fid(?![a-z])",
+    PhaseKind.GENERATION: r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer",
+    PhaseKind.ROLLOUT: r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+    r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
+    PhaseKind.DATA: r"(?<![a-z])read|load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle",
+}
 _COMPILER = re.compile(
     r"^(?!.*/(eval_frame|runtime_wrappers|output_code|apis|vmap|eager_transforms|predispatch|pyfunctorch"
     r"|functional_call)\.py)"
@@ -155,7 +144,7 @@ _TAKES = re.compile(r"\.(get\w*|result|acquire|wait)\(|\bnext\(|^(async )?for\b|
 """A line that asks for the next of several things."""
 _LOADS = re.compile(r"^(multiprocessing|data|_utils|python3\.\d+t?)/")
 _BEGINS = re.compile(r"\biter\(|\.__iter__\(")
-_PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
+_PATTERNS = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS.items())
 
 
 @lru_cache(maxsize=4096)

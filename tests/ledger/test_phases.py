@@ -274,11 +274,13 @@ def test_a_function_that_no_word_speaks_for_does_what_the_lines_around_its_call_
     assert intervals.total(*phases.of(row)) == pytest.approx(990 * MS, rel=0.05)
 
 
-@pytest.mark.parametrize("inside", ["x = env.step(action)", "v = np.clip(v + a, -8, 8)"])
+@pytest.mark.parametrize(
+    "inside",
+    ["6 train | x = env.step(action)", "50 Arm.step < main.py:6 train | v = np.clip(v + a, -8, 8)",
+     "50 step_envs < main.py:6 train | v = v + a"],
+)  # fmt: skip
 def test_lines_of_the_loop_that_act_in_each_step_are_a_rollout(inside):
-    acts = f"main.py:6 train < main.py:90 main | {inside}"
-    if "env" not in inside:
-        acts = f"main.py:50 Arm.step < {acts}"
+    acts = "main.py:" + inside.replace(" |", " < main.py:90 main |")
     policy = (
         "main.py:5 train < main.py:90 main > modules/linear.py:1 Linear.forward | a = policy(o)"
     )
@@ -347,6 +349,15 @@ def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: 
     runs = place_of(f"main.py:9 train < main.py:90 main {FORWARD} loss = net(x)")
     loop = batch_lines([("main.py", "train")], [*each, runs])
     assert [makes_batches(one, loop, ()) for one in each].count(True) == made
+    # So is what comes after the loop's own rollout, and the comprehension that it is in.
+    acts = place_of("main.py:4 train < main.py:90 main | obs = env.step(policy(obs))")
+    rolls = place_of(f"main.py:3 train < main.py:90 main {FORWARD} a = policy(obs)")
+    each[0] = place_of(
+        "main.py:5 train.<genexpr> < main.py:5 train < main.py:90 main | (f(a) for a in x)"
+    )
+    loop = batch_lines([("main.py", "train")], [*each, runs, acts, rolls])
+    found = [makes_batches(one, loop, ()) for one in (acts, *each)]
+    assert found == [False, *[True] * made, *[False] * (3 - made)]
 
 
 def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:
