@@ -356,8 +356,8 @@ class Session:
         return estimate(self.timeline.window(span, device_id)).estimate
 
     def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
-        gauges = self._gauges(now)
-        latest = dict(zip(gauges.metrics.tolist(), gauges.values.tolist(), strict=True))
+        history = _history(self._gauges(now))
+        latest = {metric: values[-1] for metric, values in history.items()}
         span = self.source.span
         newest, rss = self.timeline.newest_ns, latest.get(Metric.MONITOR_RSS_BYTES)
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
@@ -374,7 +374,7 @@ class Session:
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,
-            gauge_history=_history(gauges),
+            gauge_history=history,
             history=self._history.until(now),
             whole_ns=None if span is None else span.duration_ns,
             events=self.log.until(now),
