@@ -11,7 +11,6 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import sureness
 from brrrtop.tui.renderables.line import clipped, facts, hanging
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
 from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
@@ -85,7 +84,6 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" faster")[0]
     good, bold = palette.style("good", bold=True), palette.style("text", bold=True)
-    sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     known = [
         ("" if i else "evidence", f"{label}: {value}")
         for i, (label, value) in enumerate(evidence_pairs(advisory.evidence))
@@ -100,7 +98,7 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     )
     return [
         *hanging(f"{label:>10}  ", advisory.says, width, good, bold),
-        *facts([("how sure", sure)], 10, palette, width),
+        *facts([("sure", units.share(advisory.confidence))], 10, palette, width),
         *tries,
         *facts(known, 10, palette, width),
     ]
