@@ -71,9 +71,11 @@ async def test_the_cursor_stays_with_its_edit_when_the_order_changes() -> None:
         assert chosen(text) == "compile"
 
 
-async def test_without_a_simulated_step_the_screen_says_why() -> None:
-    async with shown(snapshots.unmeasured()) as screen:
+async def test_views_that_have_nothing_to_show_say_why() -> None:
+    async with shown(replace(snapshots.unmeasured(), events=())) as screen:
         assert "No edit was simulated" in await screen.press("w", "down", "enter")
+        assert "ceilings of this GPU are not known" in await screen.press("r")
+        assert "Nothing has changed so far" in await screen.press("l")
 
 
 async def test_a_step_whose_work_is_not_known_has_its_time_alone_on_any_screen() -> None:
@@ -116,7 +118,7 @@ async def test_the_ghost_runs_the_step_with_the_chosen_edit_and_counts_its_lead(
         text = await screen.press("w")
         race = ghost.race(one, snapshots.WHATIF[0])
         assert race is not None and race.ahead == pytest.approx(287_300, rel=1e-3)
-        assert "ghost lap: loader-ready" in text and race.words in text
+        assert "ghost lap: loader-ready" in text and race.words in text and "── one step" in text
         assert "ghost lap: compile" in await screen.press("down")
         assert "ghost lap" not in await screen.press("end"), "an edit that loses has none"
 
@@ -131,11 +133,3 @@ def test_after_a_change_the_lane_races_what_was_promised() -> None:
     late = replace(won, after_ns=45.0)
     race = ghost.race(replace(snapshots.snapshot(), comparison=late))
     assert race is not None and race.words == "you are 3 steps ahead of the ghost"
-
-
-async def test_lines_that_are_left_show_the_step() -> None:
-    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
-        lines = (await screen.press("w")).splitlines()
-        top = next(i for i, line in enumerate(lines) if line.startswith("── one step"))
-        assert any(line.startswith("GPU") for line in lines[top:])
-        assert "── one step" not in await screen.resize(80, 24)
