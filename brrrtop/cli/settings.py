@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from brrrtop.cli import output
-from brrrtop.cli.options import Options
-from brrrtop.cli.values import THEMES
+from brrrtop.cli.options import THEMES, Options
 from brrrtop.errors import UsageError
-from brrrtop.model.settings import PANES, ZOOMED, Settings
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings
 from collectors.own_files import own_folder, replace_file
 from collectors.printable import printable
 

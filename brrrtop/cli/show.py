@@ -26,7 +26,7 @@ MODERN = frozenset(
 
 if TYPE_CHECKING:
     from brrrtop.model.snapshot import Snapshot
-    from brrrtop.tui.driver import Driver
+    from brrrtop.tui.feed import Driver
 
 
 def on_a_terminal() -> bool:

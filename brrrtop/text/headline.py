@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.settings import Settings
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.snapshot import Settings, Snapshot
 from brrrtop.text import phrases, ranks, units
 from brrrtop.text.causes import CAUSES
 

@@ -10,7 +10,7 @@ import pytest
 
 from brrrtop.advisories import tried
 from brrrtop.cli import settings
-from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Settings
 from collectors import own_files
 from collectors.own_files import changeable_by, is_own_file, own_folder, replace_file
 

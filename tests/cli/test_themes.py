@@ -4,10 +4,10 @@ import pytest
 
 from brrrtop.cli import settings
 from brrrtop.cli.arguments import parse
+from brrrtop.cli.options import THEMES as NAMES
 from brrrtop.cli.options import Options
-from brrrtop.cli.values import THEMES as NAMES
 from brrrtop.errors import UsageError
-from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Settings
 from brrrtop.tui.palette import THEMES
 
 

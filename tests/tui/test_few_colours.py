@@ -8,7 +8,7 @@ import textual.constants
 from rich.color import Color, ColorSystem
 
 from brrrtop.cli import settings, show
-from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Settings
 from brrrtop.tui.palette import THEMES, Palette
 from tests.cli.terminal import on_a_terminal
 from tests.tui import snapshots

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from brrrtop.cli import live, output, show
 from brrrtop.cli.commands import attach
-from brrrtop.cli.find_restarted import RestartedProcesses
+from brrrtop.cli.commands.attach import RestartedProcesses
 from brrrtop.cli.options import Options
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError

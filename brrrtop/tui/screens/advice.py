@@ -14,7 +14,7 @@ from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import sureness
 from brrrtop.tui.renderables.line import clipped, facts, hanging
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.views import code, whatif
 
 CLOSING = "  Change one thing at a time: otherwise you cannot tell which one helped."

@@ -14,7 +14,7 @@ from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.parts import why_unjudged
 from brrrtop.tui.renderables.line import clipped, paragraph, rule, stacked, styled, under_cursor
 from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn, lanes
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.tui.widgets.side import code_lines, no_samples
 from brrrtop.views import code
 from collectors.printable import printable

@@ -15,7 +15,7 @@ from brrrtop.tui.screens.advice import AllAdvice
 from brrrtop.tui.screens.step import StepPane
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
     (

@@ -8,8 +8,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
-from brrrtop.model.settings import PANES, ZOOMED, Settings
-from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings, Snapshot
 from brrrtop.tui.keys import key
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View

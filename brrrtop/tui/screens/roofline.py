@@ -19,8 +19,7 @@ from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
 from brrrtop.tui.widgets.kernel_table import Key, key_of
-from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.scrolled import Chooser
+from brrrtop.tui.widgets.pane import Chooser, Pane
 
 KEPT = 60
 LISTED_FROM = 24

@@ -17,7 +17,7 @@ from brrrtop.tui.renderables.ghost import drawable, ghost_lap, ghost_line, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
 from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn
 from brrrtop.tui.renderables.table import table_lines
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.tui.widgets.time_spent import step_title
 from brrrtop.tui.widgets.verdict import run_bar
 from brrrtop.views import comparison as compare_text
