@@ -27,10 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
 """For the tests of one change; what hangs is noticed too."""
 GUARDS = {
-    "collectors/own_files.py": "tests/attach/test_own_files.py",
     "collectors/printable.py": "tests/protocol/test_printable.py",
     "collectors/process/process.py": "tests/cli/test_serve.py -k known_while_it_is_open",
-    "collectors/attach/users.py": "tests/attach/test_acting.py tests/attach/test_attach_files.py",
+    "collectors/own_files.py": "tests/attach/test_own_files.py tests/attach/test_acting.py tests/attach/test_attach_files.py",
     "collectors/attach/run_folders.py": "tests/attach/test_run_folders.py",
     "collectors/attach/access.py": "tests/attach/test_attach.py tests/attach/test_facts.py",
     "collectors/attach/files.py": "tests/attach/test_attach_files.py",
@@ -77,7 +76,7 @@ asks; of all others every one."""
 REHEARSAL = "rehearse"
 """Of which only its warmth is wanted."""
 SURVIVORS = {
-    "collectors/attach/users.py run_as: True → False": "the thread is joined in any case",
+    "collectors/own_files.py run_as: True → False": "the thread is joined in any case",
     "collectors/own_files.py replace_file: file.flush() → pass": "closing writes it too; a power cut alone tells",
     "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC → "
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from brrrtop.advisories.tried import TriedProgram, tried_of
+from brrrtop.advisories.steady import TriedProgram, tried_of
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options

@@ -29,13 +29,12 @@ from brrrtop.tui.feed import (
     RequestAnswered,
     SnapshotReady,
 )
-from brrrtop.tui.keys import key, sign_of
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import SubView, View
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
-from brrrtop.tui.themed import ThemedApp
+from brrrtop.tui.themed import ThemedApp, key, sign_of
 from brrrtop.tui.widgets.frame import Status
 from brrrtop.tui.widgets.pane import Pane
 
@@ -418,7 +417,7 @@ class BrrrtopApp(ThemedApp[int]):
     action_log = _opening("details", "Log")
     action_step_picture = _opening("step", "StepPane")
     action_details = _opening("details", "Details")
-    action_code = _opening("code", "Code")
+    action_code = _opening("advice", "Code")
     action_tables = _opening("details", "Tables")
     action_loader = _opening("details", "Loaders")
     action_compare = _opening("tables", "BeforeAfter")

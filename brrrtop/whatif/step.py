@@ -31,7 +31,7 @@ from brrrtop.kernel_names.traits import Role, Trait, used
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import F8, I8, Bool, edges
-from brrrtop.whatif.convolutions import (
+from brrrtop.timeline.op_inference import (
     DEPTHWISE,
     DEPTHWISE_16_BIT,
     is_converted_by_group,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.advisories import tried
+from brrrtop.advisories import steady
 from brrrtop.cli import settings
 from brrrtop.model.snapshot import Settings
 from collectors import own_files
@@ -17,8 +17,8 @@ from collectors.own_files import changeable_by, is_own_file, own_folder, replace
 OTHER = 6666
 WRITERS: dict[str, Callable[[], object]] = {
     "brrrtop/config.toml": lambda: settings.save(Settings(theme="dark")),
-    "brrrtop/tried.json": lambda: tried.keep(
-        tried.TriedProgram("/", ("train.py",), "H100", 1.0, {})
+    "brrrtop/tried.json": lambda: steady.keep(
+        steady.TriedProgram("/", ("train.py",), "H100", 1.0, {})
     ),
 }
 

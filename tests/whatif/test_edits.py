@@ -12,13 +12,13 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
-from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
-from brrrtop.whatif.convolutions import (
+from brrrtop.timeline.op_inference import (
     is_converted_by_group,
     is_wide,
     keeps_layout,
     last_over_first,
 )
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.edits.loop import no_sync
 from brrrtop.whatif.price import (
     EDITS,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import json
 
-from brrrtop.advisories.tried import keep
+from brrrtop.advisories.steady import keep
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import INTERRUPTED, UsageError

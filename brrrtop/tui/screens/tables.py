@@ -11,12 +11,12 @@ from brrrtop.model.advice import Comparison, Outcome, WhatIf
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.text import ranks as words
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.ghost import drawable, ghost_lap, ghost_line, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
 from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn
 from brrrtop.tui.renderables.table import table_lines
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.tui.widgets.time_spent import step_title
 from brrrtop.tui.widgets.verdict import run_bar

@@ -22,7 +22,7 @@ from textual.widgets import Input, Label
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import key
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.frame import LEAST_HEIGHT, LEAST_WIDTH, KeyLine, Status, Title, TooSmall
 from brrrtop.tui.widgets.pane import Pane, Scrolled
 from brrrtop.tui.widgets.verdict import Headline, RunBars

@@ -10,10 +10,10 @@ from textual.binding import BindingType
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging, rule
 from brrrtop.tui.renderables.table import column_at, header_line, row_lines
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Chooser, Pane
 from brrrtop.tui.widgets.verdict import fits_whole, why_nothing
 from brrrtop.views import tables

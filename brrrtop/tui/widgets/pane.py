@@ -19,9 +19,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.themed import key
 
 if TYPE_CHECKING:
     from brrrtop.tui.app import BrrrtopApp
