@@ -10,8 +10,19 @@ import math
 from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Span
-from brrrtop.scheduling.burst import GUST_MOST_NS, Absorbed, Burst, Slack
-from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.burst import (
+    GUST_MOST_NS,
+    SECOND,
+    UNABLE,
+    Absorbed,
+    Act,
+    Burst,
+    Decision,
+    Limits,
+    Slack,
+    Stage,
+    Why,
+)
 from brrrtop.scheduling.phases import STEPS, PhaseWatch
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, MonitorPace, step_moved

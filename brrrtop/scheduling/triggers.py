@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 
 from brrrtop.model.tables import F8, I8
-from brrrtop.scheduling.limits import SECOND, Limits, Stage
+from brrrtop.scheduling.burst import SECOND, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from collectors.vocabulary import Metric
 

@@ -20,8 +20,8 @@ from brrrtop.cli.options import Options
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session import driver
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Member

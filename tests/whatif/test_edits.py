@@ -18,7 +18,7 @@ from brrrtop.timeline.op_inference import (
     keeps_layout,
     last_over_first,
 )
-from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.edits.loop import no_sync
 from brrrtop.whatif.price import (
     EDITS,
@@ -30,7 +30,6 @@ from brrrtop.whatif.price import (
     price_all,
     simulate_edits,
 )
-from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.risks import Risk
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
