@@ -49,6 +49,9 @@ GUARDS = {
 }
 """Modules that protect the trainer, root or a reader → the tests that hold them."""
 ONLY = {
+    "collectors/agent/probes/neighbours.py": tuple(
+        "__init__ place clear wake present _capturing _on_capture _on_enter _on_leave _drop _settle".split()
+    ),
     "collectors/attach/access.py": (
         "check",
         "_python",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Settings, Snapshot
-from brrrtop.text import phrases, ranks, units
+from brrrtop.text import causes, phrases, units
 from brrrtop.text.causes import CAUSES
 
 HOUR_NS = 3.6e12
@@ -91,7 +91,7 @@ def symptom(snapshot: Snapshot) -> str:
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
     if (waited := phrases.late_rank(snapshot)) is not None:
-        return f"The others wait for rank {waited.rank}: {ranks.because(waited)}"
+        return f"The others wait for rank {waited.rank}: {causes.because(waited)}"
     return _does(estimate, snapshot)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 _PIECES = (
     "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.places",
-    "probes.steps", "probes.neighbours", "probes.op_recorder", "probes.op_shapes", "entry",
+    "probes.steps", "probes.neighbours", "probes.op_shapes", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
 _PAUSE_S = 0.005

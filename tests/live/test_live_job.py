@@ -29,7 +29,7 @@ from brrrtop.session.job import job_of
 from brrrtop.session.live import LOOK_S, Live
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
-from brrrtop.text.ranks import sentence
+from brrrtop.text.causes import sentence
 from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch
 from collectors.process.candidates import ranks_of

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import output, settings
+from brrrtop.cli import output, show
 from brrrtop.cli.files import files_of, read, read_all
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
@@ -71,7 +71,7 @@ def receipt(options: Options) -> int:
 
     files = files_of(options)
     snapshot = read(files[0], options) if len(files) == 1 else read_all(files, options)
-    rows = list(brief.lines(snapshot, settings.load()))
+    rows = list(brief.lines(snapshot, show.load_settings()))
     if options.json:
         output.write(json.dumps({"schema": "brrrtop.receipt/1", "lines": rows}))
     elif options.svg or options.html:

@@ -9,8 +9,8 @@ from textual.binding import BindingType
 
 from brrrtop.model.advice import Comparison, Outcome, WhatIf
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import causes as words
 from brrrtop.text import phrases, units
-from brrrtop.text import ranks as words
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.ghost import drawable, ghost_lap, ghost_line, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
@@ -107,7 +107,7 @@ class RankTable(TableView):
         assert job is not None
         muted, plain = palette.style("muted"), palette.style("text")
         lines = [
-            run_bar(words.name(one), one.estimate.account, palette, width)
+            run_bar(words.rank_name(one), one.estimate.account, palette, width)
             for one in job.ranks[:LANES]
             if one.estimate is not None
         ]
@@ -129,7 +129,7 @@ class RankTable(TableView):
         room = height - len(lines) - 2
         if picture is None or row is None or room < PICTURE_FROM:
             return lines
-        title = f"{words.name(row)}: {step_title(picture, snapshot)}"
+        title = f"{words.rank_name(row)}: {step_title(picture, snapshot)}"
         head = rule(title, "p: larger", self.palette, width)
         return [*lines, Text(), head, *drawn(picture, picture.span, self.palette, width, room)]
 

@@ -16,8 +16,7 @@ from time import sleep, time_ns
 from typing import Any
 
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
-from .neighbours import Graphs, Neighbour
-from .op_recorder import CLOCK, Instants, OpRecording
+from .neighbours import CLOCK, Graphs, Instants, Neighbour, OpRecording
 from .probe import FaultGuard, Probe, find_imported
 from .steps import Steps
 
