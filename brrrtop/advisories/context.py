@@ -20,7 +20,7 @@ from brrrtop.analysis.facts.host_activity import Occurrences, Syncs, occurrences
 from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES, samples_of
 from brrrtop.analysis.facts.table import Facts, Readings
 from brrrtop.analysis.facts.training import Chains, Optimizer, chains, optimizer, recomputed_ns
-from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
+from brrrtop.analysis.kernels.op_patterns import WrittenAttention, written_attention
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.kernel_names.facts import least_capability
 from brrrtop.kernel_names.traits import Trait, used

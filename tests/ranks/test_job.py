@@ -15,9 +15,9 @@ it keeps pace, but for steps that tracing slows, and it more than others.
 import pytest
 from msgspec.structs import replace
 
-from brrrtop.analysis.facts.stack_samples import own_line
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP, AlignedRanks
 from brrrtop.analysis.ranks.lateness import most_late_ns
+from brrrtop.analysis.ranks.own_line import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from brrrtop.text import causes as words

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from brrrtop.model import intervals
 from brrrtop.model.run import Line, Run, StackSamples
-from brrrtop.model.tables import I8, Marks, Window
+from brrrtop.model.tables import I8, Marks
 from collectors.vocabulary import NAMED, MarkClass
 
 LEAST_SAMPLES = 20
@@ -227,34 +227,3 @@ def _by_cause(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[
         if cause is not None:
             result[cause] = result.get(cause, 0.0) + count / len(name_ids)
     return result
-
-
-LEAST_OF_EACH = 5
-"""Samples of the late rank, of its peers, and at a line that only it is at."""
-PART_OF_LATENESS = 0.5
-"""That the time at that line must explain."""
-PEERS_PART = 0.2
-"""Of the late rank's own share, that its peers may be at the line."""
-_Place = tuple[str, str]
-
-
-def own_line(windows: Sequence[Window], place: int, late_ns: float, step_ns: float) -> Line | None:
-    """The line that rank `place` alone spends the time at by which it is late; None where none stands out."""
-    late, others = Counter[_Place](), Counter[_Place]()
-    names: dict[_Place, str] = {}
-    for at, window in enumerate(windows):
-        marks = window.marks if window.watched is None else window.watched
-        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-        counts, shares = by_line(window.names, marks.name_ids[rows])
-        (late if at == place else others).update(counts)
-        names |= shares if at == place else {}
-    total, beside = sum(late.values()), sum(others.values())
-    if min(total, beside) < LEAST_OF_EACH:
-        return None
-    for line, count in late.most_common():
-        share, peers = count / total, others[line] / beside
-        is_own = peers <= PEERS_PART * share and count >= LEAST_OF_EACH
-        low, high = bounds(share, total)[0], bounds(peers, beside)[1]
-        if is_own and low > high and share * step_ns >= PART_OF_LATENESS * late_ns:
-            return Line(*line, count, *reading(names[line]))
-    return None

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.facts.collectives import Collectives, name_of
-from brrrtop.analysis.facts.stack_samples import own_line
 from brrrtop.analysis.facts.table import WORK, Facts
 from brrrtop.analysis.kernels.compute_or_memory import label
 from brrrtop.analysis.ranks.matching import Matched, collectives_a_step
+from brrrtop.analysis.ranks.own_line import own_line
 from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover, holders
