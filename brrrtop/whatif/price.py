@@ -28,7 +28,7 @@ from brrrtop.whatif.edits.loop import (
     quiet_host,
 )
 from brrrtop.whatif.regions import Roofs, roofs_of
-from brrrtop.whatif.risks import Risk, risks_of, with_risks
+from brrrtop.whatif.risks import Risk, risks_of, unrest, with_risks
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of
 
@@ -135,6 +135,7 @@ def simulate_edits(
     step = step_of(analysis)
     if step is None:
         return None
+    step = replace(step, strays=unrest(analysis.facts.window))
     figures, risks = figures_of(step), risks_of(analysis)
     if earlier is not None and risks == earlier.risks and _is_like(figures, earlier.figures):
         return earlier
@@ -170,7 +171,10 @@ def figures_of(step: Step) -> F8:
     host = np.array([step.before_ns.sum(), step.call_ns.sum(), step.gap_ns.sum()])
     length = step.undisturbed_ns or step.measured_ns
     return np.concatenate(
-        (np.concatenate((roles, counts, host)) / step.count, (step.batch_ns, length))
+        (
+            np.concatenate((roles, counts, host)) / step.count,
+            (step.batch_ns, step.strays * length, length),
+        )
     )
 
 
@@ -314,7 +318,7 @@ def _row(
         step_ns=shown.step_ns,
         saves=shown.saves,
         saves_low=min(gain.low for gain in gains),
-        saves_high=max(min(max(gain.high for gain in gains), most), shown.saves),
+        saves_high=max(min(max(gain.high for gain in gains), most + LEAST_DOUBT), shown.saves),
         advisory=None,
         line="; ".join(EDITS[one].line for one in names),
         now=presents[0].work,
@@ -326,13 +330,20 @@ def _row(
 
 
 def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
-    times = [period_ns(with_host(step, guess.host_again)) / units for guess, step in made]
+    times = [
+        period_ns(with_host(step, _again(step, guess.host_again))) / units for guess, step in made
+    ]
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
     doubt = doubt_of(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
     return _Gain(times[0], saves[0], low, max(min(high, 0.99), saves[0]))
+
+
+def _again(step: Step, usual: float) -> float:
+    """What the host's time may be by another run, as far as this one's own pace strays."""
+    return usual + float(np.sign(usual - 1)) * max(step.strays - abs(usual - 1), 0.0)
 
 
 def doubt_of(saves: float) -> float:
