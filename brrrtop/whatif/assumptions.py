@@ -83,8 +83,6 @@ class Assumptions(Struct, frozen=True):
     """Time to convert images one group of channels at a time over that of all at once."""
     wide_16_bit: float = _guess(4.0, 6.0, 1.0)
     """Time of a convolution with a wide window in 16 bits over that in 32."""
-    host_again: float = _guess(1.0, 1.06, 0.94)
-    """Host time of an edited step over what is predicted: two runs of one launch-bound loop differ."""
     twice: float = _guess(0.95, 1.02, 0.84)
     """Part of the additional work of twice the batch that shows: larger kernels run a little better."""
     by_sample: float = _guess(2.0, 3.0, 1.0)

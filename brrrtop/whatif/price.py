@@ -89,6 +89,9 @@ _NOWHERE = Roofs(None, 1e12)
 LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.15
 """A measured gain varies by so much from run to run, and so does what no guess bounds: of the steady models
 of the half of `benchmarks/gains` that tunes, four in five are then within the range."""
+HOST_AGAIN = 0.06
+"""Part by which the host's time of an edited step is another than predicted, at least: two runs of one
+launch-bound loop differ."""
 LATE_BATCH = 0.05
 """Part of a step that waits for input make longer, from which workers set the pace."""
 UNITS = {"double-batch": 2}
@@ -331,7 +334,8 @@ def _row(
 
 def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     times = [
-        period_ns(with_host(step, _again(step, guess.host_again))) / units for guess, step in made
+        period_ns(with_host(step, 1 + side * max(HOST_AGAIN, step.strays))) / units
+        for side, (_, step) in zip((0, 1, -1), made, strict=True)
     ]
     if min(*times, *present.times_ns) <= 0:
         return None
@@ -339,11 +343,6 @@ def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     doubt = doubt_of(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
     return _Gain(times[0], saves[0], low, max(min(high, 0.99), saves[0]))
-
-
-def _again(step: Step, usual: float) -> float:
-    """What the host's time may be by another run, as far as this one's own pace strays."""
-    return usual + float(np.sign(usual - 1)) * max(step.strays - abs(usual - 1), 0.0)
 
 
 def doubt_of(saves: float) -> float:

@@ -50,8 +50,7 @@ def usual_call_ns(step: Step) -> float:
     ops = inner & ~step.kernels.is_role(Role.LAYOUT)
     if not ops.any():
         return 0.0
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    spent = np.maximum(step.before_ns - named, 0.0) + step.call_ns
+    spent = np.maximum(step.before_ns - step.marked_ns, 0.0) + step.call_ns
     return float(spent[inner].sum() / ops.sum())
 
 

@@ -166,6 +166,11 @@ class Step(Struct, frozen=True, eq=False):
         return len(self.before_ns)
 
     @property
+    def marked_ns(self) -> F8:
+        """What marks name of `before_ns`."""
+        return sum(self.named_ns.values(), np.zeros(len(self)))
+
+    @property
     def launches(self) -> Bool:
         """Nodes with something to run on the device."""
         return np.asarray(np.isfinite(self.latency_ns))
