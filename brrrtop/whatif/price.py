@@ -335,7 +335,7 @@ def _row(
 def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
     times = [
         period_ns(with_host(step, 1 + side * max(HOST_AGAIN, step.strays))) / units
-        for side, (_, step) in zip((0, 1, -1), made, strict=True)
+        for side, (_, step) in zip((0, 1, -1), made, strict=False)
     ]
     if min(*times, *present.times_ns) <= 0:
         return None
