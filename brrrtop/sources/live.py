@@ -160,7 +160,7 @@ class LiveSource:
 
     def gather(self, now_ns: int, hear: Hear) -> None:
         try:
-            for frame in self.link.frames():
+            for frame in merge_frames(self.link.frames()):
                 self._take(frame, now_ns, None, hear)
         except Exception as fault:  # noqa: BLE001  a frame nobody foresaw costs its agent, not the monitor
             self.link.refuse(fault)
@@ -288,7 +288,7 @@ class Feeds:
         for feed in self._feeds:
             others = (one.carries for one in self._feeds if one is not feed and one.active)
             carried = frozenset[Metric]().union(*others)  # two sources would blur into one line
-            for frame in feed.drain():
+            for frame in merge_frames(feed.drain()):
                 yield frame, carried
 
     def learn_device(self, facts: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ class MainView(View):
 
     def _fit_advice(self) -> None:
         """Lines that advice has no use for go to the kernels; not beside other panes."""
-        for advice in self.query(Advice):  # none before the panes are there
+        for advice in self.walk_children(Advice):  # none before the panes are there
             counsel = self.query_one("#counsel")
             height, most = counsel.styles.height, None
             if height is not None and height.is_cells and not self.has_class("-huge"):

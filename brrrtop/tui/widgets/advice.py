@@ -19,6 +19,10 @@ from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.side import log_lines
 from brrrtop.views import code, whatif
 
+ALL = 1000
+"""More lines than any advice has."""
+LEAST_LOG = 4
+"""Lines that a log below advice takes, its title among them."""
 RANGED = 60
 """Width from which a range does not cost the sentence beside it."""
 
@@ -29,13 +33,14 @@ class Advice(Pane, can_focus=True):
     def __init__(self) -> None:
         super().__init__()
         self._flowed_from: object = None
-        self._lines_of: tuple[int, list[Text]] = (0, [])
+        self._placed: tuple[Advisory, ...] = ()
+        self._lines_of: dict[int, tuple[int, list[Text]]] = {}
         self._wanted: tuple[object, int] = (None, 0)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         total = len(snapshot.advisories)
-        count, flowed = self._flowed(code.with_places(snapshot), width, height - 1)
+        count, flowed = self._flowed(snapshot, width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else "a: why"
         if snapshot.silenced:
             note = f"{note}, {len(snapshot.silenced)} silenced"
@@ -55,25 +60,26 @@ class Advice(Pane, can_focus=True):
         width, snapshot = self.content_size.width, self.snapshot
         if not width or snapshot is None:
             return None
-        shown = code.with_places(snapshot)[: height - 1]
-        lines = 1 + (len(flow(shown, self.palette, width, 1000)[1]) or 1)
-        if log_tail(snapshot, self.palette, width, height - lines):
+        lines = 1 + (len(self._flowed(snapshot, width, ALL)[1]) or 1)
+        if snapshot.events and height - lines >= LEAST_LOG:
             return height
-        key = (tuple(one.kind for one in shown), width, height)
+        key = (tuple(one.kind for one in snapshot.advisories[: height - 1]), width, height)
         if key == self._wanted[0]:
             lines = max(lines, self._wanted[1])
         self._wanted = key, lines
         return lines
 
-    def _flowed(
-        self, advisories: tuple[Advisory, ...], width: int, height: int
-    ) -> tuple[int, list[Text]]:
-        """How many are shown, and their lines; a verdict's advice is flowed once."""
-        key = (advisories, self.palette, width, height)
+    def _flowed(self, snapshot: Snapshot, width: int, height: int) -> tuple[int, list[Text]]:
+        """How many are shown, and their lines; the same advice on the same lines is flowed once for each
+        height."""
+        run, known = snapshot.run, (snapshot.advisories, snapshot.whatif, snapshot.tables)
+        key = (*known, run and run.lines, self.palette, width)
         if key != self._flowed_from:
-            self._lines_of = flow(advisories, self.palette, width, height)
-            self._flowed_from = key
-        return self._lines_of
+            self._flowed_from, self._placed = key, code.with_places(snapshot)
+            self._lines_of.clear()
+        if height not in self._lines_of:
+            self._lines_of[height] = flow(self._placed, self.palette, width, height)
+        return self._lines_of[height]
 
     def action_open(self) -> None:
         self.app.action_advice()
@@ -118,10 +124,9 @@ def try_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
 
 def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """The newest events where advice leaves room for a few; nothing where it does not."""
-    room = height - 2
-    if room < 2 or not snapshot.events:
+    if height < LEAST_LOG or not snapshot.events:
         return []
-    newest = log_lines(snapshot.events[-room:], snapshot.now_ns, palette, width)
+    newest = log_lines(snapshot.events[2 - height :], snapshot.now_ns, palette, width)
     return [Text(), rule("log", "l: all", palette, width), *newest][:height]
 
 
