@@ -32,7 +32,7 @@ from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
-from brrrtop.whatif.risks import COMPILED_FUNCTION, unrest
+from brrrtop.whatif.risks import COMPILED_FUNCTION
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -159,9 +159,8 @@ class Context(Struct, frozen=True):
         return f"by simulation: {listed}" if listed else ""
 
     def _is_waste(self, row: WhatIf) -> bool:
-        """What takes time as recorded is not called a win of nothing, whatever the simulation says; nor what
-        may win where the run's own pace strays as far."""
-        if row.saves >= NO_GAIN or row.saves_high + unrest(self.facts.window) >= NO_HOPE:
+        """What takes time as recorded is not called a win of nothing, whatever the simulation says."""
+        if row.saves >= NO_GAIN or row.saves_high >= NO_HOPE:
             return False
         if row.saves_high < 0:
             return True
