@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.run import Phase, PhaseKind
-from brrrtop.model.settings import Settings
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, ranks, units
+from brrrtop.model.snapshot import Settings, Snapshot
+from brrrtop.text import causes, phrases, units
 from brrrtop.text.causes import CAUSES
 
 HOUR_NS = 3.6e12
@@ -93,7 +92,7 @@ def symptom(snapshot: Snapshot) -> str:
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
     if (waited := phrases.late_rank(snapshot)) is not None:
-        return f"The others wait for rank {waited.rank}: {ranks.because(waited)}"
+        return f"The others wait for rank {waited.rank}: {causes.because(waited)}"
     return of_loops(snapshot) or _does(estimate, snapshot)
 
 

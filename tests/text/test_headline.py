@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.run import CodeLine
-from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Settings
 from brrrtop.text import phrases
 from brrrtop.text.headline import cost, headline_text, promised, recoverable
 from brrrtop.views.code import with_places

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.screens.help import REGIME_TABLE, binders
+from brrrtop.tui.themed import meanings
 from brrrtop.tui.widgets.verdict import Headline
 from tests.tui import snapshots
 from tests.tui.shown import shown

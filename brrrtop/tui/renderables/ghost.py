@@ -9,9 +9,9 @@ from rich.text import Text
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.text import units
-from brrrtop.text.figures import mean_step_ns
 from brrrtop.text.headline import GAIN_PHRASES
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.parts import mean_step_ns
 from brrrtop.tui.renderables.line import rule
 from brrrtop.views import whatif
 

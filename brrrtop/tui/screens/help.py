@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging
 from brrrtop.tui.screens.advice import AllAdvice
 from brrrtop.tui.screens.step import StepPane
 from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.themed import meanings
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
     (

@@ -12,7 +12,7 @@ from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import evidence, intensity, ridge, roof_of
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.widgets.kernel_table import key_of
-from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.widgets.pane import Scrolled
 
 LABEL = 10
 

@@ -9,15 +9,15 @@ from textual.binding import BindingType
 
 from brrrtop.model.advice import Comparison, Outcome, WhatIf
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import causes as words
 from brrrtop.text import phrases, units
-from brrrtop.text import ranks as words
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.ghost import ghost_lap, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
 from brrrtop.tui.renderables.swim_lanes import drawn
 from brrrtop.tui.renderables.table import table_lines
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.themed import key
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.tui.widgets.time_spent import step_title
 from brrrtop.tui.widgets.verdict import run_bar
 from brrrtop.views import comparison as compare_text
@@ -121,7 +121,7 @@ class RankTable(TableView):
         assert job is not None
         muted, plain = palette.style("muted"), palette.style("text")
         lines = [
-            run_bar(words.name(one), one.estimate.account, palette, width)
+            run_bar(words.rank_name(one), one.estimate.account, palette, width)
             for one in job.ranks[:LANES]
             if one.estimate is not None
         ]
@@ -136,7 +136,7 @@ class RankTable(TableView):
 
     def whose(self, snapshot: Snapshot) -> str:
         row = snapshot.job.row(snapshot.job.shown) if snapshot.job is not None else None
-        return f"{words.name(row)}: " if row is not None else ""
+        return f"{words.rank_name(row)}: " if row is not None else ""
 
     def action_open(self) -> None:
         if self.rows:

@@ -12,9 +12,9 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.views import code, whatif
 

@@ -6,9 +6,9 @@ from textual.timer import Timer
 
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.keys import sign_of
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, joined, pair, sided
+from brrrtop.tui.themed import sign_of
 from brrrtop.tui.widgets.pane import Pane
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10

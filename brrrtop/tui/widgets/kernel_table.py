@@ -10,12 +10,11 @@ from textual.binding import BindingType
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging, rule
 from brrrtop.tui.renderables.table import column_at, header_line, row_lines
-from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.scrolled import Chooser
+from brrrtop.tui.themed import key
+from brrrtop.tui.widgets.pane import Chooser, Pane
 from brrrtop.tui.widgets.verdict import fits_whole, why_nothing
 from brrrtop.views import tables
 from brrrtop.views.table import Table

@@ -9,8 +9,8 @@ from textual.events import Click
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.text import units
-from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.parts import mean_step_ns
 from brrrtop.tui.renderables.ghost import UNLIKE, drawable, ghost_line, race
 from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, stacked_area
 from brrrtop.tui.renderables.line import rule, styled

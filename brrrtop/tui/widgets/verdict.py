@@ -9,10 +9,9 @@ from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.figures import alarms, figures
 from brrrtop.text.headline import of_loops, recoverable, remedy, symptom
 from brrrtop.tui.palette import MARKS, Palette
-from brrrtop.tui.parts import booked, reason, split_parts
+from brrrtop.tui.parts import alarms, booked, figures, reason, split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
