@@ -15,12 +15,12 @@ from brrrtop.advisories.of_run import Sampled, rows_of_run, sampled
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.facts.collectives import Transfers, transfers
 from brrrtop.analysis.facts.host_activity import Occurrences, Syncs, occurrences, syncs
 from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES, samples_of
 from brrrtop.analysis.facts.table import Facts, Readings
 from brrrtop.analysis.facts.training import Chains, Optimizer, chains, optimizer, recomputed_ns
-from brrrtop.analysis.facts.transfers import Transfers, transfers
-from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
+from brrrtop.analysis.kernels.op_patterns import WrittenAttention, written_attention
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.kernel_names.facts import least_capability
 from brrrtop.kernel_names.traits import Trait, used

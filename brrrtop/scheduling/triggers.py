@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from brrrtop.model.tables import I8
-from brrrtop.scheduling.limits import SECOND, Limits, Stage
+from brrrtop.scheduling.burst import SECOND, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from collectors.vocabulary import Metric
 

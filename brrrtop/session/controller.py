@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.model.snapshot import SourceInfo
+from brrrtop.scheduling.burst import SECOND, Act
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import SECOND, Act
 from brrrtop.scheduling.requests import Requests, disturbances
 from brrrtop.session.agent_state import STAGE_LINES, AgentState
 from brrrtop.sources.live import LiveSource

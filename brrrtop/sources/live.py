@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.scheduling.limits import Act, Decision
+from brrrtop.scheduling.burst import Act, Decision
 from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.source import merge_frames, with_hello

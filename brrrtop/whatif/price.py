@@ -15,7 +15,7 @@ from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.tables import F8
 from brrrtop.text import loader
-from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions, Roofs, roofs_of
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
 from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, fp16, sdpa, tf32
 from brrrtop.whatif.edits.loop import (
@@ -27,7 +27,6 @@ from brrrtop.whatif.edits.loop import (
     pinned_copies,
     quiet_host,
 )
-from brrrtop.whatif.regions import Roofs, roofs_of
 from brrrtop.whatif.risks import Risk, risks_of, unrest, with_risks
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of

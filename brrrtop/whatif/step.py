@@ -26,12 +26,7 @@ from brrrtop.analysis.facts.table import (
     rows_of_ops,
 )
 from brrrtop.analysis.facts.training import has_fused_form
-from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.kernel_names.traits import Role, Trait, used
-from brrrtop.model import intervals
-from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import F8, I8, Bool, edges
-from brrrtop.whatif.convolutions import (
+from brrrtop.analysis.kernels.op_patterns import (
     DEPTHWISE,
     DEPTHWISE_16_BIT,
     is_converted_by_group,
@@ -39,7 +34,12 @@ from brrrtop.whatif.convolutions import (
     is_wide,
     keeps_layout,
     last_over_first,
+    written_attention,
 )
+from brrrtop.kernel_names.traits import Role, Trait, used
+from brrrtop.model import intervals
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.tables import F8, I8, Bool, edges
 from brrrtop.whatif.iterations import (
     Iterations,
     Nodes,

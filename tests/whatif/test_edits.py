@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis, estimate
-from brrrtop.kernel_names.traits import Role
-from brrrtop.model.advice import WhatIf
-from brrrtop.model.tables import Device, OpSignature
-from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
-from brrrtop.whatif.convolutions import (
+from brrrtop.analysis.kernels.op_patterns import (
     is_converted_by_group,
     is_wide,
     keeps_layout,
     last_over_first,
 )
+from brrrtop.kernel_names.traits import Role
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.tables import Device, OpSignature
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.edits.loop import no_sync
 from brrrtop.whatif.price import (
     EDITS,
@@ -30,7 +30,6 @@ from brrrtop.whatif.price import (
     price_all,
     simulate_edits,
 )
-from brrrtop.whatif.regions import Roofs, roofs_of, usual_call_ns
 from brrrtop.whatif.risks import Risk
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of

@@ -8,11 +8,10 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
-from brrrtop.model.settings import PANES, ZOOMED, Settings
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import key
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings, Snapshot
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.loader import Loader

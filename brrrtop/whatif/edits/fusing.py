@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, I8, Bool
-from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.layout_precision_attention import laid_out
-from brrrtop.whatif.regions import (
+from brrrtop.whatif.assumptions import (
+    Assumptions,
     Roofs,
     after_wait,
     entries,
@@ -17,6 +16,7 @@ from brrrtop.whatif.regions import (
     moved_bytes,
     usual_call_ns,
 )
+from brrrtop.whatif.edits.layout_precision_attention import laid_out
 from brrrtop.whatif.step import Step
 
 CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)

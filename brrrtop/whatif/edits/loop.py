@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import Bool
-from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.regions import Roofs
+from brrrtop.whatif.assumptions import Assumptions, Roofs
 from brrrtop.whatif.step import Step, stretches
 
 QUIET = ("gc", "logging", "checkpoint", "evaluation")
