@@ -15,7 +15,7 @@ MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (
     "Simulated; the range of a gain should contain the true one 80% of the time. "
-    "double-batch: an offer, per sample; it changes the training."
+    "double-batch: optional, per sample; it changes the training."
 )
 
 
@@ -105,7 +105,7 @@ def gain(advisory: Advisory, most: str = "at most ") -> str | None:
         return f"{most}{units.times_as_fast(advisory.saves_at_most)} faster"
     low = advisory.saves if advisory.saves_low is None else advisory.saves_low
     speed = units.times_as_fast(advisory.saves)
-    sure = ", uncertain" if advisory.may_lose else ", offered" if is_offer(advisory) else ""
+    sure = ", uncertain" if advisory.may_lose else ", optional" if is_offer(advisory) else ""
     return f"{speed} faster{sure} ({span(low, advisory.saves_at_most)})"
 
 
