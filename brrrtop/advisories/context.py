@@ -123,7 +123,7 @@ class Context(Struct, frozen=True):
     def loader_line(self) -> str:
         """With as many workers as its loader needs; where that is not known, twice those that it has."""
         row = self.loaders[0] if self.loaders else None
-        if row is not None and row.needed is not None:
+        if row is not None and row.needed is not None and row.needed.count > (row.workers or 0):
             return loader.line(row.needed.cores or row.needed.count)
         most = int(self.readings.means.get(Metric.TRAINER_CORES, 1024))
         workers = row.workers if row is not None else None
@@ -345,9 +345,9 @@ def _any_matches(pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
 
 
 def _loss(row: WhatIf) -> str:
-    """` (1.09× as long)`; empty where it changes next to nothing."""
+    """` (1.09× slower)`; empty where it changes next to nothing."""
     longer = 1 - row.saves
-    return f" ({longer:.{2 if longer < 1.5 else 1}f}× as long)" if row.saves <= -NO_GAIN else ""
+    return f" ({longer:.{2 if longer < 1.5 else 1}f}× slower)" if row.saves <= -NO_GAIN else ""
 
 
 def context_of(

@@ -10,7 +10,7 @@ from brrrtop.exporters import svg
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.headline import headline_text, of_loops, sure
+from brrrtop.text.headline import headline_text, of_loop, sure
 from brrrtop.views import code, host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import Table
@@ -48,7 +48,7 @@ LEGEND = '<p class="muted">' + " ".join(
     f'<svg style="display:inline;width:12px" viewBox="0 0 12 12">'
     f'<rect class="{hue}" width="12" height="12"/></svg> {words}'
     for hue, words in (
-        ("compute", "compute"), ("memory", "moves tensors"),
+        ("compute", "compute"), ("memory", "reads, writes memory"),
         ("idle", "idle or held back: the pointer tells why"),
     )
 ) + "</p>"  # fmt: skip
@@ -126,7 +126,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     if words := headline_text(snapshot):
         yield f"<p><b>{_text(words)}</b></p>"
     head = f"{sure(snapshot)}: " if sure(snapshot) else ""
-    if not of_loops(snapshot):
+    if not of_loop(snapshot):
         yield f"<p>{head}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
     split = estimate.split
     names = ("compute", "memory", "overhead", "unknown")

@@ -26,7 +26,8 @@ CAUSES: Mapping[str, Words] = {
         "COMPUTE-BOUND", ("compute",), "computes", "arithmetic units set the pace"
     ),
     "memory": Words(
-        "BANDWIDTH-BOUND", ("moves tensors", "moves"), "moves tensors", "memory bandwidth sets the pace"
+        "BANDWIDTH-BOUND", ("reads, writes memory", "reads, writes"), "reads and writes its memory",
+        "memory bandwidth sets the pace"
     ),
     "underfilled": Words(
         "KERNELS TOO SMALL", ("small kernels", "small"), "runs kernels too small to fill it",
@@ -163,6 +164,8 @@ def because(waited: WaitedFor) -> str:
 
 
 def fix(waited: WaitedFor) -> str:
+    if waited.place and waited.cause == "host":
+        return f"remove what only rank {waited.rank} does there between steps, or do it on all"
     return _FIXES.get(
         waited.cause, f"look at that rank by itself: {waited.cause.replace('_', ' ')}"
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.run import Phase, PhaseKind
 from brrrtop.model.snapshot import Settings, Snapshot
 from brrrtop.text import causes, phrases, units
 from brrrtop.text.causes import CAUSES
@@ -68,7 +67,7 @@ GAIN_PHRASES: Mapping[str, str] = {
 }
 """What makes a run faster, by the id of the advice."""
 FAULTS: Mapping[str, str] = {
-    "enable-tf32-or-amp": "its tensor cores idle, as it multiplies in fp32",
+    "enable-tf32-or-amp": "in fp32 on CUDA cores, its tensor cores are unused",
     "double-precision": "it computes in fp64",
     "channels-last": "convolutions copy their tensors into another layout",
     "tensor-core-alignment": "sizes do not fit its tensor cores",
@@ -92,50 +91,32 @@ def symptom(snapshot: Snapshot) -> str:
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
     if (waited := phrases.late_rank(snapshot)) is not None:
-        return f"The others wait for rank {waited.rank}: {causes.because(waited)}"
-    return of_loops(snapshot) or _does(estimate, snapshot)
+        others = (
+            [one for one in snapshot.job.ranks if one.rank != waited.rank] if snapshot.job else []
+        )
+        who = f"Rank {others[0].rank} waits" if len(others) == 1 else "The others wait"
+        return f"{who} for rank {waited.rank}: {causes.because(waited)}"
+    return of_loop(snapshot) or _does(estimate, snapshot)
 
 
-def of_loops(snapshot: Snapshot) -> str:
-    """What holds each of a run's training loops back, where that differs; empty where one thing does."""
-    every = [
-        (one.where.split()[0], *_holds_back(one))
-        for one in (snapshot.run.phases if snapshot.run is not None else ())
-        if one.kind is PhaseKind.TRAIN and one.where and one.share >= phrases.MUCH
-    ]
-    loops = [one for one in every if one[1] != "unknown"]
-    if len({bucket for _, bucket, _ in loops}) < 2:
+def of_loop(snapshot: Snapshot) -> str:
+    """What holds that loop back that the first advice is about, where a run has two of other limits."""
+    loop = phrases.loop_shown(snapshot)
+    if loop is None:
         return ""
+    name, bucket, share = loop
     fault = next((FAULTS[one.kind] for one in snapshot.advisories if one.kind in FAULTS), "")
-    sentences: list[str] = []
-    for name, bucket, share in loops:
-        why = f" ({fault})" if fault and bucket in WORK else ""
-        fault = "" if why else fault
-        who, of_time = ("it", "") if sentences else ("the GPU", " of the time")
-        does = f"{_waits(bucket, snapshot)} {units.share(share)}{of_time}{why}"
-        sentences.append(f"in {name} {who} {does}")
-    return "; ".join(sentences).replace("in", "In", 1)
+    why = f": {fault}" if fault and bucket in WORK else ""
+    return f"In {name} the GPU {_waits(bucket, snapshot)} {units.share(share)} of the time{why}"
 
 
 def sure(snapshot: Snapshot) -> str:
-    """`82% sure`, of the sentence; empty for one on each loop, which are facts, and without a verdict."""
+    """`82% sure`, of the sentence; of one on a rank or a loop, its advice. Empty without a verdict."""
     estimate = snapshot.estimate
-    if estimate is None or estimate.regime is Regime.UNKNOWN or of_loops(snapshot):
+    if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
-    late = phrases.late_rank(snapshot) is not None
-    return f"{units.share(snapshot.advisories[0].confidence if late else estimate.confidence)} sure"
-
-
-def _holds_back(loop: Phase) -> tuple[str, float]:
-    """The bucket that sets a loop's pace, and its share of the loop's time."""
-    whole = max(1, loop.account.duration_ns)
-    shares = {bucket: ns / whole for bucket, ns in phrases.buckets(loop.account)}
-    lost = {bucket: share for bucket, share in shares.items() if bucket not in WORK}
-    work = max(WORK, key=lambda bucket: shares[bucket])
-    bucket = (
-        max(lost, key=lambda bucket: lost[bucket]) if sum(lost.values()) > shares[work] else work
-    )
-    return bucket, shares[bucket]
+    of_advice = phrases.late_rank(snapshot) is not None or of_loop(snapshot)
+    return f"{units.share(snapshot.advisories[0].confidence if of_advice else estimate.confidence)} sure"
 
 
 def remedy(snapshot: Snapshot) -> str:
@@ -143,9 +124,7 @@ def remedy(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     if estimate is None or estimate.regime is Regime.UNKNOWN or not snapshot.advisories:
         return ""
-    first, *others = map(promised, snapshot.advisories)
-    more = next(filter(None, others), "") if first and of_loops(snapshot) else ""
-    return "; ".join(filter(None, (first, more)))
+    return promised(snapshot.advisories[0])
 
 
 def _does(estimate: Estimate, snapshot: Snapshot) -> str:
@@ -156,10 +135,10 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     if estimate.regime in (Regime.COMPUTE, Regime.MEMORY):
         busy = f"GPU computes {units.share(share['compute'])} of the time"
         if estimate.regime is Regime.MEMORY:
-            busy = f"GPU spends {units.share(share['memory'])} of the time moving tensors"
+            busy = f"GPU spends {units.share(share['memory'])} of the time reading and writing its memory"
         first = snapshot.advisories[0].kind if snapshot.advisories else ""
         if phrases.badge(snapshot) == phrases.FINE:
-            return f"{busy}: nothing holds it back"
+            return f"{busy}: little is left to win"
         return f"{busy}: {FAULTS[first]}" if first in FAULTS else busy
     if phrases.syncs_come_first(snapshot):
         return f"GPU idle {units.share(idle)}: after each `.item()` it waits for Python's next launches"
@@ -168,7 +147,7 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     cause = next((one for one in named if one in lost), max(lost, key=lambda bucket: lost[bucket]))
     if estimate.regime is Regime.MIXED:
         return (
-            f"GPU computes {units.share(share['compute'])}, moves tensors {units.share(share['memory'])}, "
+            f"GPU computes {units.share(share['compute'])}, uses its memory {units.share(share['memory'])}, "
             f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
@@ -178,9 +157,8 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 
 
-INPUT, LATE_BATCH = "idle_input", "dataloader-stall"
-WORK = ("compute", "memory", "unknown")
-"""No reason to wait."""
+FP32 = "enable-tf32-or-amp"
+INPUT, LATE_BATCH, WORK = phrases.INPUT, phrases.LATE_BATCH, phrases.WORK
 
 
 def _waits(bucket: str, snapshot: Snapshot) -> str:
@@ -207,12 +185,11 @@ def promised(advisory: Advisory) -> str:
     saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
     if saves is None or not WORTH_SAYING <= saves < 1 or advisory.may_lose:
         return ""
-    speed, most = units.times_as_fast(saves), units.times_as_fast(advisory.saves_at_most or saves)
-    about = "about" if advisory.saves is not None else "at most"
-    if advisory.saves_low is not None and units.times_as_fast(advisory.saves_low) != speed == most:
-        about = "up to"
+    speed, about = units.times_as_fast(saves), "about" if advisory.saves is not None else "at most"
     by_hand = advisory.kind == LATE_BATCH and advisory.evidence.get("wait_mean_ns", 0) is None
     how = "if the next batch is ready" if by_hand else GAIN_PHRASES.get(advisory.kind, "")
+    if advisory.kind == FP32 and "edit" in advisory.evidence:
+        how = f"with {advisory.evidence['edit']}"
     return f"{about} {speed} faster {how}".rstrip()
 
 

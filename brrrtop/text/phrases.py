@@ -3,7 +3,7 @@
 from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.ranks import WaitedFor
-from brrrtop.model.run import Line, Run
+from brrrtop.model.run import Line, Phase, PhaseKind, Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Once, Snapshot
 from brrrtop.text import causes, units
 
@@ -17,6 +17,9 @@ LATE_RANK = "straggler"
 """The advice about the rank of a job that the others wait for."""
 SYNC_POINT = "sync-point"
 """The advice to read fewer values back."""
+INPUT, LATE_BATCH = "idle_input", "dataloader-stall"
+WORK = ("compute", "memory", "unknown")
+"""No reason to wait."""
 MUCH, LITTLE_IDLE = 0.15, 0.05
 """Of the time: a run that could win less, and idles less, has nothing wrong with it."""
 NOTHING_YET = "nothing to judge yet"
@@ -62,7 +65,7 @@ HEADLINES = {
 
 REGIMES = {
     Regime.COMPUTE: "the arithmetic units are the limit",
-    Regime.MEMORY: "moving tensors is the limit",
+    Regime.MEMORY: "reading and writing the GPU's memory is the limit",
     Regime.OVERHEAD: "the GPU waits for something else",
     Regime.MIXED: "no single limit",
     Regime.UNKNOWN: "not enough evidence for a verdict",
@@ -129,6 +132,8 @@ def badge(snapshot: Snapshot) -> str:
         return "WARMING UP"
     if (HEALTHY in kinds and estimate.regime is not Regime.OVERHEAD) or is_fine(snapshot):
         return FINE
+    if (loop := loop_shown(snapshot)) is not None:
+        return causes.CAUSES[loop[1]].badge
     return causes.words_of("sync").badge if syncs_come_first(snapshot) else cause_badge(estimate)
 
 
@@ -150,6 +155,31 @@ def syncs_come_first(snapshot: Snapshot) -> bool:
     estimate, first = snapshot.estimate, snapshot.advisories[:1]
     late = estimate is not None and estimate.cause == "launch"
     return late and bool(first) and first[0].kind == SYNC_POINT
+
+
+def loop_shown(snapshot: Snapshot) -> tuple[str, str, float] | None:
+    """Of a run of training loops that are held back by different things, the one that the first advice is
+    about: its name, the bucket that sets its pace, its share. None: one thing holds all back."""
+    run = snapshot.run if snapshot.advisories else None
+    loops = [
+        (one.where.split()[0], *_held_back(one))
+        for one in (run.phases if run is not None else ())
+        if one.kind is PhaseKind.TRAIN and one.where and one.share >= MUCH
+    ]
+    known = [one for one in loops if one[1] != "unknown"]
+    if len({bucket for _, bucket, _ in known}) < 2:
+        return None
+    late = snapshot.advisories[0].kind == LATE_BATCH
+    return next((one for one in known if (one[1] == INPUT) is late), known[0])
+
+
+def _held_back(loop: Phase) -> tuple[str, float]:
+    """The bucket that sets a loop's pace, and its share of the loop's time."""
+    shares = {key: ns / max(1, loop.account.duration_ns) for key, ns in buckets(loop.account)}
+    lost = {key: share for key, share in shares.items() if key not in WORK}
+    work = max(WORK, key=shares.__getitem__)
+    key = max(lost, key=lost.__getitem__) if sum(lost.values()) > shares[work] else work
+    return key, shares[key]
 
 
 def late_rank(snapshot: Snapshot) -> WaitedFor | None:

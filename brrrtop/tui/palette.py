@@ -179,7 +179,7 @@ class Palette(Struct, frozen=True, eq=False):
         """The character of an area: work is solid, idle time is not, and waits for data are lightest."""
         if self.ascii or not self.colour or bucket.startswith("idle_"):
             return self.fill(bucket)
-        return "█"
+        return "▒" if waits(bucket) else "█"
 
     def keys(self, names: str) -> str:
         """Names of keys; in ASCII arrows are words, as `<` and `>` are keys of their own."""
@@ -193,6 +193,11 @@ class Palette(Struct, frozen=True, eq=False):
 _ARROWS = {
     "↑↓": "up/down", "←→": "left/right", "↑ ↓": "up down", "← →": "left right",
 }  # fmt: skip
+
+
+def waits(bucket: str) -> bool:
+    """Whether no kernel computes in that time."""
+    return MARKS[bucket].hue == "overhead" and bucket != "underfilled"
 
 
 def _hue(name: str) -> str:

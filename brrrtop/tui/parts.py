@@ -15,6 +15,7 @@ from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Roofs, Side
 from brrrtop.model.snapshot import Event, Snapshot, SourceInfo
 from brrrtop.text import phrases, units
+from brrrtop.text.headline import symptom
 from collectors.vocabulary import Metric
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def figures(snapshot: Snapshot, won: str = "") -> list[Figure]:
         found.append((f"{each:,.0f}", " samples/s") if each is not None and each >= 10 else rate)
     used = flops_share(estimate, step_ns) if estimate else None
     found.append((f"MFU {units.share(used)}" if used is not None else None, ""))
-    active = active_share(snapshot)
+    active = None if symptom(snapshot).startswith("GPU idle") else active_share(snapshot)
     found.append((f"GPU active {units.share(active)}" if active is not None else None, ""))
     found.append((won or None, ""))
     memory = gauges.get(Metric.MEMORY_USED_BYTES)

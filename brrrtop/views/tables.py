@@ -27,8 +27,6 @@ from collectors.vocabulary import Metric
 
 _WORTH = 0.005
 """Of the run: phases that take less are left out."""
-GOOD = 0.5
-"""Of its peak: a large kernel that reaches less is worth a look."""
 SPLIT = ("compute", "memory", "overhead", "unknown")
 
 
@@ -51,7 +49,7 @@ def kernels(estimate: Estimate | None) -> Table:
         total,
         time_column("mean", "mean_ns", 8, from_width=64, key="mean"),
         replace(calls, from_width=50),
-        share_column("of peak", "roof_share", 7, from_width=56, key="roof", hue=_reach),
+        share_column("of peak", "roof_share", 7, from_width=56, key="roof"),
         Column("rate", 12, _rate, str, from_width=150),
         Column("bound", 9, lambda row: phrases.BOUNDS[row.side], words=True, hue=side, key="side"),
         Column("family", 12, attribute("family"), words=True, from_width=92, key="family"),
@@ -63,10 +61,6 @@ def kernels(estimate: Estimate | None) -> Table:
         "share: of the time of all kernels.",
     )
     return Table("kernels", "Kernels by time", columns, rows, notes, most=12)
-
-
-def _reach(row: KernelRow) -> str:
-    return "good" if (row.roof_share or 0.0) >= GOOD else "text"
 
 
 def _calls(value: float) -> str:

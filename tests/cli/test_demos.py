@@ -171,9 +171,9 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     driver = open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
     replay_verb.to_first_verdict(driver, after=replay_verb.DEMO_OF_RANKS_AFTER)
     shown = driver.advance()
-    assert shown.advisories[0].suggests.startswith("remove the work only this rank does")
+    assert shown.advisories[0].suggests.startswith("remove what only rank 1 does there")
     assert phrases.badge(shown) == "ONE RANK IS LATE", "not what the late rank's own GPU waits for"
-    assert symptom(shown) == f"The others wait for rank 1: its main thread is at {waited['place']}"
+    assert symptom(shown) == f"Rank 0 waits for rank 1: its main thread is at {waited['place']}"
     try:
         for _ in range(25):
             job = driver.advance().job

@@ -64,7 +64,9 @@ async def test_without_colour_the_bars_still_tell_gone_from_new(palette):
     gone, new = ("..." if palette.ascii else "░░░"), "+"
     (idle,) = [line for line in text.splitlines() if "waits for data" in line and "15.4 ms" in line]
     assert gone in idle
-    (memory,) = [line for line in text.splitlines() if " moves tensors " in line and "ms" in line]
+    (memory,) = [
+        line for line in text.splitlines() if " reads, writes memory " in line and "ms" in line
+    ]
     assert new in memory
     assert text.isascii() or not palette.ascii
 

@@ -70,7 +70,7 @@ def test_a_step_that_is_not_like_the_others_says_so() -> None:
     one = snapshots.snapshot()
     assert one.run is not None and "mean" not in step_title(PICTURE, one)
     slow = replace(one, run=replace(one.run, step_ns=100 * snapshots.MS))
-    assert step_title(PICTURE, slow) == "one step, shorter than the mean: 24.5 ms"
+    assert step_title(PICTURE, slow) == "one step of 24.5 ms, without the long waits"
 
 
 async def test_keys_move_the_cursor_and_say_what_is_under_it() -> None:

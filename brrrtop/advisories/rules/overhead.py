@@ -58,7 +58,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
     then = f"{context.loader_line}; {more}"
     if waited is None:
         then = f"make batches ahead of the step: in a thread, or in {context.loader_line}"
-    if needed is not None:
+    if needed is not None and needed.count > (waited.workers or 0 if waited else 0):
         then = f"{context.loader_line}, a core each; with fewer free cores, make decoding cheaper"
         if needed.cores is not None:
             then = (

@@ -80,10 +80,9 @@ def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
 
 
 def drawable(picture: StepPicture, lap: Race | None) -> Race | None:
-    """The ghost to draw below a step; None where that was none, or lacked what the edit takes away."""
-    if lap is None or picture.step is None or picture.span.duration_ns < (1 - UNLIKE) * lap.step_ns:
-        return None
-    return lap
+    """The ghost to draw below a step; None where that is not like the mean one."""
+    like = lap is not None and abs(picture.span.duration_ns / lap.step_ns - 1) <= UNLIKE
+    return lap if like and picture.step is not None else None
 
 
 def ghost_lap(race: Race, palette: Palette, width: int, passed_s: float) -> list[Text]:

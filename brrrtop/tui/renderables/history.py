@@ -11,7 +11,7 @@ from rich.text import Text
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.text import phrases
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import Palette, waits
 from brrrtop.tui.renderables.line import styled
 
 LAYERS = (
@@ -110,9 +110,9 @@ def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, S
     below, above = [entry for entry in inside if entry in largest][:2]
     eighths = round(8 * below[0] / (below[0] + above[0]))
     layer = max(below, above)[1]
-    if palette.ascii or eighths in (0, 8) or below[1].startswith("idle_"):
+    if palette.ascii or eighths in (0, 8) or waits(below[1]):
         return palette.texture(layer), palette.style(layer)
-    if above[1].startswith("idle_"):
+    if waits(above[1]):
         return EIGHTHS[eighths], palette.style(below[1])
     return EIGHTHS[eighths], palette.boundary(below[1], above[1])
 

@@ -13,15 +13,13 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
+from brrrtop.tui.renderables.line import clipped, hanging, rule, wrapped
 from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.views import code, whatif
 
 ALL = 1000
 """More lines than any advice has."""
-RANGED = 60
-"""Width from which a range does not cost the sentence beside it."""
 
 
 class Advice(Pane, can_focus=True):
@@ -43,7 +41,7 @@ class Advice(Pane, can_focus=True):
             note = f"{note}, {len(snapshot.silenced)} silenced"
         if self.has_focus:
             note = f"chosen, enter: all {total}"
-        title = "what to do" + ("; gains do not add up" if total > 1 else "")
+        title = "what to do" + (", safest first; gains do not add up" if total > 1 else "")
         lines = [rule(title, note, palette, width)]
         if not total:
             lines.append(palette.text(why_none(snapshot), "muted"))
@@ -127,16 +125,13 @@ def shortened(sentence: str, room: int) -> str:
 
 
 def headline(advisory: Advisory, palette: Palette, width: int, brief: bool = False) -> list[Text]:
-    """`15× faster  the symptom      at least 5×`, the symptom on as many lines as it takes, or cut to one."""
-    span, text = _range(advisory, palette, width), _gain(advisory, palette)
-    room, bold = (
-        max(10, width - text.cell_len - span.cell_len - 2),
-        palette.style("text", bold=True),
-    )
+    """`15× faster  the symptom`, on as many lines as it takes, or cut to one."""
+    text, bold = _gain(advisory, palette), palette.style("text", bold=True)
+    room = max(10, width - text.cell_len)
     first, *rest = (
         [shortened(advisory.says, room)] if brief else wrapped(advisory.says, room) or [""]
     )
-    lines = [sided(text.append(first, bold), span, width)]
+    lines = [clipped(text.append(first, bold), width)]
     return lines + hanging(" " * 11, " ".join(rest), width - 1, bold, bold)
 
 
@@ -146,14 +141,6 @@ def _gain(advisory: Advisory, palette: Palette) -> Text:
         return palette.text("to know    ", "muted")
     role = "muted" if advisory.may_lose or whatif.is_offer(advisory) else "good"
     return palette.text(f"{gain.split(' (')[0]:<10} ", role, bold=True)
-
-
-def _range(advisory: Advisory, palette: Palette, width: int) -> Text:
-    gain = whatif.gain(advisory) or ""
-    words = gain.split("(")[1].removesuffix(")") if width >= RANGED and "(" in gain else ""
-    if words and (advisory.saves_low or 0.0) > 0:  # what it is ordered by
-        words = f"at least {units.times_as_fast(advisory.saves_low or 0.0)}"
-    return palette.text(words, "muted")
 
 
 def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -120,8 +120,8 @@ class Status(Pane):
 
 def status_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     source = snapshot.source
-    facts = [palette.text(source.kind, "text", bold=True)]
-    if source.tier:
+    facts = [palette.text(source.kind, "text", bold=True)] if source.kind == "live" else []
+    if source.tier and facts:
         facts[0].append(f"/{source.tier}", palette.style("muted"))
     if snapshot.lost_records:
         lost = f"⚠ {units.count(snapshot.lost_records)} records lost"

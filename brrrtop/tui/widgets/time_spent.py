@@ -8,7 +8,7 @@ from textual.events import Click
 
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import mean_step_ns
 from brrrtop.tui.renderables.ghost import UNLIKE, drawable, ghost_line, race
@@ -175,7 +175,8 @@ class StepStrip(Pane):
         if picture is None:
             return []
         scale = height >= TIMES_FROM
-        ghost = drawable(picture, race(snapshot)) if height >= GHOST_FROM else None
+        of_run = height >= GHOST_FROM and not phrases.has_phases(snapshot.run)
+        ghost = drawable(picture, race(snapshot)) if of_run else None
         note = f"{ghost.words}, p: larger" if ghost is not None else "p: larger"
         lines = [rule(step_title(picture, snapshot), note, palette, width)]
         room = height - 1 - scale - (ghost is not None)
@@ -191,11 +192,15 @@ class StepStrip(Pane):
 
 
 def step_title(picture: StepPicture, snapshot: Snapshot) -> str:
-    """`one step`; of one that is no picture of the mean step `one step, longer than the mean: 217 ms`."""
+    """`one step`; of one that is not like the mean step `one step of 29 ms, without the long waits`."""
     length = units.duration(picture.span.duration_ns)
     if picture.step is None:
         return f"{length} (no steps are known)"
     times = picture.span.duration_ns / (mean_step_ns(snapshot) or picture.span.duration_ns)
     if abs(times - 1) <= UNLIKE:
         return "one step"
-    return f"one step, {'longer' if times > 1 else 'shorter'} than the mean: {length}"
+    return (
+        f"one step, traced: {length}"
+        if times > 1
+        else f"one step of {length}, without the long waits"
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from rich.style import Style
 from rich.text import Text
 
@@ -78,8 +79,9 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     estimate = snapshot.estimate
     assert estimate is not None
     regime, words = estimate.regime, phrases.badge(snapshot)
-    hue = "good" if words == phrases.FINE else regime.value
-    plain = not palette.colour or regime is Regime.MIXED
+    loop = phrases.loop_shown(snapshot)
+    hue = "good" if words == phrases.FINE else loop[1] if loop else regime.value
+    plain = not palette.colour or hue == Regime.MIXED.value
     style = palette.style("text", bold=True) if plain else palette.filled(hue)
     text = Text(no_wrap=True).append(
         f" {words} ", style
@@ -133,12 +135,18 @@ class RunBars(Fitted):
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         words = {"unknown": "works on the CPU"} if works_on_cpu(snapshot) else {}
-        if phrases.syncs_come_first(snapshot):
-            words = {"idle_launch": "launches after syncs"}
+        syncs = phrases.syncs_come_first(snapshot)
         return [
-            run_bar(name, account, self.palette, width, words)
+            run_bar(name, after_syncs(account) if syncs else account, self.palette, width, words)
             for name, account in accounts(snapshot)
         ][:height]
+
+
+def after_syncs(account: Account) -> Account:
+    """With launches that are late since values are read back among the waits for that."""
+    idle_ns = account.idle_ns
+    both_ns = idle_ns["sync"] + idle_ns["launch"]
+    return replace(account, idle_ns={**idle_ns, "sync": both_ns, "launch": 0})
 
 
 def accounts(snapshot: Snapshot) -> list[tuple[str, Account]]:
