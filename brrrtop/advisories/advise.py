@@ -85,6 +85,8 @@ def advise(
         context = within(priced, run)
         priced = replace(priced, loaders_shown=context.loaders or priced.loaders_shown)
     rules = RULES
+    if not context.trains and context.sampled("input") > context.loop_idle("launch"):
+        context = replace(context, simulated=None)  # requests set its pace, which no edit moves
     if not runs_torch(window):  # what to try is worded and simulated for PyTorch
         context = replace(context, simulated=None)
         rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
@@ -207,7 +209,7 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     told, changed = units.share(share), units.share(row.changed_share or 0.0)
     idle = context.host_idle_in_loop
     late = units.share(idle)
-    if row.changed_share and changed != told and (idle <= share or late == told):
+    if row.changed_share and changed != told and (idle < share + HEALTHY_GAIN or late == told):
         return f", and kernels that the edit changes take {changed}"
     return f", and the GPU waits {late} of the time for the host" if late != told else ""
 

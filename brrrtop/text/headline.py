@@ -26,7 +26,7 @@ GAIN_PHRASES: Mapping[str, str] = {
     "few-blocks": "with more blocks",
     "unified-memory": "with pages fetched ahead",
     "readback-traffic": "with less copied back",
-    "host-stall": "with that work off the loop",
+    "host-stall": "without the host's other work",
     "python-overhead": "without that line in the loop",
     "gc-pause": "without collections in the loop",
     "allocator-retries": "with memory to spare",
@@ -72,7 +72,7 @@ FAULTS: Mapping[str, str] = {
     "double-precision": "it computes in fp64",
     "channels-last": "convolutions copy their tensors into another layout",
     "tensor-core-alignment": "sizes do not fit its tensor cores",
-    "fuse-pointwise": "many small ops each read and write all of them",
+    "fuse-pointwise": "many ops each read and write whole tensors",
     "flash-attention": "attention is not fused",
 }
 """What is wrong with a GPU that is never idle, by the id of the advice."""
@@ -101,7 +101,12 @@ def remedy(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     if estimate is None or estimate.regime is Regime.UNKNOWN or not snapshot.advisories:
         return ""
-    return promised(snapshot.advisories[0])
+    first = snapshot.advisories[0]
+    edit = (row for row in snapshot.whatif if row.edit == first.evidence.get("edit"))
+    text, quiet = promised(first), next((row.unprofiled for row in edit if row.unprofiled), None)
+    if not text or quiet is None or abs(quiet.saves - (first.saves or 0.0)) < WORTH_SAYING:
+        return text
+    return f"{text}, {units.times_as_fast(quiet.saves)} without the profiler"
 
 
 def _does(estimate: Estimate, snapshot: Snapshot) -> str:
@@ -115,7 +120,7 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
             busy = f"GPU spends {units.share(share['memory'])} of the time moving tensors"
         first = snapshot.advisories[0].kind if snapshot.advisories else ""
         if phrases.badge(snapshot) == phrases.FINE:
-            return f"{busy}: nothing holds it back"
+            return busy if remedy(snapshot) else f"{busy}: nothing holds it back"
         return f"{busy}: {FAULTS[first]}" if first in FAULTS else busy
     if phrases.syncs_come_first(snapshot):
         return f"GPU idle {units.share(idle)}: after each `.item()` it waits for Python's next launches"
@@ -129,7 +134,8 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
         late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
-        also = f", {units.share(share.get(INPUT, 0.0))} of the time for data" if late else ""
+        data = share.get(INPUT, 0.0)
+        also = f", {units.share(data)} of the time for data" if late and data else ""
         return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}{also}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 

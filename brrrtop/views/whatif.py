@@ -68,8 +68,8 @@ def more(pair: WhatIf, best: WhatIf) -> str:
 
 
 def following(snapshot: Snapshot) -> tuple[str, str]:
-    """The best edit, and what each of the others adds to it; empty where no pair was simulated."""
-    rows = {row.edit: row for row in snapshot.whatif}
+    """The best edit, and what each of the others adds to it; empty where no edit wins."""
+    rows = {row.edit: row for row in snapshot.whatif if row.saves > 0}
     pairs = [pair for pair in snapshot.whatif_after if first(pair) in rows]
     if not pairs:
         return "", ""

@@ -67,7 +67,7 @@ def test_a_gpu_that_is_never_idle_is_healthy_or_its_fault_is_named():
     little = replace(more, kind="fuse-pointwise", saves_at_most=0.12, saves=0.1)
     fine = replace(one, advisories=(little,), whatif=snapshots.WHATIF)
     assert phrases.badge(fine) == phrases.FINE
-    assert headline_text(fine).startswith("GPU computes 72% of the time: nothing holds it back")
+    assert headline_text(fine).startswith("GPU computes 72% of the time – about 1.11× faster")
 
 
 def test_advice_on_copies_names_the_line_that_copies():

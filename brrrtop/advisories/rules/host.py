@@ -103,7 +103,8 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     elif (
         copies and context.share(down.pageable_down.after_ns + down.pinned_down.after_ns) >= mostly
     ):
-        where = f"work on what it has just copied back ({copies:.0f} copies {context.per})"
+        many = "copy" if copies < 1.5 else "copies"
+        where = f"work on what it has just copied back ({copies:.0f} {many} {context.per})"
         instead = (
             "do that work on the device, or in a thread on the values of the step before; py-spy dump "
             "--pid PID, or watching it live, names the line"

@@ -50,7 +50,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             f"while the GPU idled, the main thread waited for {what}: {units.share(stalled)} of the time",
             then,
-            confidence=0.65, saves=stalled, input_idle_share=stalled,
+            confidence=0.65, saves=stalled, input_idle_share=stalled, wait_mean_ns=None,
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
@@ -105,9 +105,8 @@ def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
     compiled = context.price("compile")
     if compiled is None or row.saves - compiled.saves >= BEYOND:
         return True
-    return (
-        compiled.saves_low < 0 < row.saves_low
-    )  # compiled code may launch too slowly: replayed it cannot
+    # Compiled code may launch too slowly: replayed it cannot, where launches matter.
+    return compiled.saves_low < 0 < row.saves_low and context.loop_idle("launch") >= BEYOND
 
 
 def _compile_is_worth_it(context: Context) -> bool:
@@ -197,7 +196,7 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
             _keep(context),
             confidence=0.6, saves=lost, lines=lines, stack_samples=samples.count if samples else 0,
         )  # fmt: skip
-    if are_for_readbacks(context) or (waits is not None and not waits.count):
+    if waits is not None and not waits.count:
         return None
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _keep(context))
@@ -280,8 +279,11 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     price = "it changes the training" if context.trains else "for throughput, not latency"
     rescale = " (rescale the learning rate)" if context.trains else ""
     line = f"double the batch{'' if room else ', if memory allows'}{rescale}"
+    longer = f"{2 - fixed:.2f}× as long"
+    if row.unprofiled is not None and row.unprofiled.saves < row.saves - BEYOND:
+        longer += f" as recorded, {2 - 2 * row.unprofiled.saves:.2f}× without the profiler"
     return finding(
-        f"{price}: twice the batch takes {2 - fixed:.2f}× as long{room}",
+        f"{price}: twice the batch takes {longer}{room}",
         SERVING["double-batch"] if context.serves else line,
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip
@@ -404,11 +406,6 @@ def _readback_part(context: Context) -> float:
     return min(large / max(count, large, 1), 1.0)
 
 
-def are_for_readbacks(context: Context) -> bool:
-    """Whether most waits go with the advice on copies back."""
-    return _readback_part(context) >= 0.5 and readback_traffic(context) is not None
-
-
 @rule(
     "readback-traffic", OVERHEAD, "Large copies back to the host",
     when="at least 1 MB a step and 2 % of the time, with nothing beside it",
@@ -423,12 +420,14 @@ def readback_traffic(context: Context) -> Finding | None:
     if context.share(exposed) < EXPOSED or size < READBACK_BYTES:
         return None
     waits = context.idle("sync") * _readback_part(context)
+    used = max(waits, context.share(min(after, exposed)))
     return finding(
         f"{units.size(size)} {context.per} are copied back to the host, "
-        f"{units.share(context.share(exposed))} of the time with nothing beside it",
+        f"{units.share(context.share(exposed))} of the time with nothing beside it, and the GPU idles "
+        f"{units.share(context.share(after))} of the time right after",
         "reduce on the device first, and copy to pinned memory without waiting for it",
         confidence=0.75,
-        saves=context.share(exposed) + max(waits, context.share(min(after, exposed))),
+        saves=context.share(exposed) + used,
         bytes_a_step=size,
         exposed_share=context.share(exposed),
     )
