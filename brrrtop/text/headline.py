@@ -136,7 +136,7 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
         late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
         data = share.get(INPUT, 0.0)
         also = f", {units.share(data)} of the time for data" if late and data else ""
-        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}{also}"
+        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{also}"
     return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 
 
@@ -154,14 +154,8 @@ def _waits(bucket: str, snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     line = phrases.away_at(estimate, bucket.removeprefix("idle_")) if estimate else None
     if line is not None and line.reads_as == "input":
-        return does.replace("is busy with something else", "waits for its input")
-    return does
-
-
-def _at(estimate: Estimate, bucket: str) -> str:
-    """The line that samples found the main thread at."""
-    line = phrases.away_at(estimate, bucket.removeprefix("idle_"))
-    return f" at {line.place}" if line is not None else ""
+        does = does.replace("is busy with something else", "waits for its input")
+    return f"{does} at {line.place}" if line is not None else does
 
 
 def promised(advisory: Advisory) -> str:

@@ -58,23 +58,13 @@ def first(pair: WhatIf) -> str:
     return pair.edit.split("+", maxsplit=1)[0]
 
 
-def more(pair: WhatIf, best: WhatIf) -> str:
-    """What the second of two edits adds to the first: `1.9× with both`."""
-    if pair.saves < 0 < best.saves:
-        return "slower than now"
-    if round(100 * (pair.saves - best.saves)) == 0:
-        return "nothing more"
-    return f"{units.times_as_fast(pair.saves)} with both"
-
-
 def following(snapshot: Snapshot) -> tuple[str, str]:
-    """The best edit, and what each of the others adds to it; empty where no edit wins."""
-    rows = {row.edit: row for row in snapshot.whatif if row.saves > 0}
+    """The best edit, and those that add to it: `tf32`, `compile 1.9× with both`; empty where none does."""
+    rows = {row.edit: row.saves for row in snapshot.whatif if row.saves > 0}
     pairs = [pair for pair in snapshot.whatif_after if first(pair) in rows]
-    if not pairs:
-        return "", ""
-    best = rows[first(pairs[0])]
-    return best.edit, ", ".join(f"{last(pair)} {more(pair, best)}" for pair in pairs)
+    adding = [one for one in pairs if one.saves >= rows[first(one)] + WORTH_A_LINE]
+    texts = [f"{last(one)} {units.times_as_fast(one.saves)} with both" for one in adding]
+    return first(adding[0]) if adding else "", ", ".join(texts)
 
 
 def is_offer(advisory: Advisory) -> bool:

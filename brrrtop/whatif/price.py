@@ -276,10 +276,6 @@ class PresentStep(Struct, frozen=True):
     step: Step
     """Under the likeliest one."""
 
-    @property
-    def work(self) -> StepWork:
-        return _work(self.step, 1)
-
 
 def _present(bases: Bases) -> PresentStep:
     return PresentStep(tuple(period_ns(step) for _, step in bases), bases[0][1])
@@ -317,7 +313,7 @@ def _row(
         saves_high=max(min(max(gain.high for gain in gains), most), shown.saves),
         advisory=None,
         line="; ".join(EDITS[one].line for one in names),
-        now=presents[0].work,
+        now=_work(presents[0].step, 1),
         then=_work((made[0] or [])[0][1], units),
         changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
         / presents[0].times_ns[0],

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, Unprofiled
 from brrrtop.model.run import CodeLine
 from brrrtop.model.settings import Settings
 from brrrtop.text import phrases
@@ -68,6 +68,10 @@ def test_a_gpu_that_is_never_idle_is_healthy_or_its_fault_is_named():
     fine = replace(one, advisories=(little,), whatif=snapshots.WHATIF)
     assert phrases.badge(fine) == phrases.FINE
     assert headline_text(fine).startswith("GPU computes 72% of the time – about 1.11× faster")
+    edit = replace(snapshots.WHATIF[0], unprofiled=Unprofiled(0.02, 1e6))
+    named = replace(little, evidence={"edit": edit.edit})
+    quiet = replace(one, advisories=(named,), whatif=(edit,))
+    assert headline_text(quiet).endswith(" with torch.compile, 1.02× without the profiler")
 
 
 def test_advice_on_copies_names_the_line_that_copies():

@@ -236,7 +236,7 @@ def fused_optimizer(context: Context, row: WhatIf) -> Finding | None:
     return finding(
         f"the optimizer launches {update.kernels / updates:.0f} kernels an update and takes "
         f"{units.duration(max(update.span_ns, update.host_ns or 0) / updates)}",
-        f"torch.optim.{update.kind or 'AdamW'}(model.parameters(), lr, fused=True)",
+        context.with_line(row).line,
         kernels_an_update=update.kernels / updates,
         span_ns_an_update=update.span_ns / updates,
     )
@@ -398,14 +398,6 @@ def unified_memory(context: Context) -> Finding | None:
     )  # fmt: skip
 
 
-def _readback_part(context: Context) -> float:
-    """Part of the waits that are for large copies back."""
-    waits, moved = context.syncs, context.transfers
-    large = moved.pageable_down.large + moved.pinned_down.large
-    count = waits.count if waits is not None else 0
-    return min(large / max(count, large, 1), 1.0)
-
-
 @rule(
     "readback-traffic", OVERHEAD, "Large copies back to the host",
     when="at least 1 MB a step and 2 % of the time, with nothing beside it",
@@ -419,8 +411,9 @@ def readback_traffic(context: Context) -> Finding | None:
     size = context.a_step(sum(one.size_bytes for one in ways))
     if context.share(exposed) < EXPOSED or size < READBACK_BYTES:
         return None
-    waits = context.idle("sync") * _readback_part(context)
-    used = max(waits, context.share(min(after, exposed)))
+    large, waits = sum(one.large for one in ways), context.syncs.count if context.syncs else 0
+    used = context.idle("sync") * min(large / max(waits, large, 1), 1.0)
+    used = max(used, context.share(min(after, exposed)))
     return finding(
         f"{units.size(size)} {context.per} are copied back to the host, "
         f"{units.share(context.share(exposed))} of the time with nothing beside it, and the GPU idles "
