@@ -6,7 +6,7 @@ hardly ever, go through. Marks know lengths better than samples do, so these dec
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +17,6 @@ from brrrtop.ledger.places import (
     Key,
     Place,
     foreign_frame,
-    kind_of,
     kind_within,
     line_number,
     line_of_loop,
@@ -202,24 +201,16 @@ def between(
 def within_steps(
     evidence: Evidence, places: Mapping[int, Place], steps: Steps
 ) -> list[tuple[Key, I8, I8]]:
-    """What acts in a simulator in each usual step, before the rest of it: a function whose name says so, that
-    is not what steps and in which no backward pass was met; or else lines of what steps. Its length is its
-    share of the samples."""
+    """What acts in a simulator in each usual step, before the rest of it: lines of what steps. Its length is
+    its share of the samples."""
     usual = ~steps.long & (steps.busy_ns > 0)
     rows = (steps.stretch >= 0) & usual[np.maximum(steps.stretch, 0)]
     rows &= intervals.holders(*evidence.waits, evidence.samples.times_ns) < 0
     ids, counts = np.unique(evidence.samples.name_ids[rows], return_counts=True)
     train = {frame for name in evidence.step_places for frame in place_of(name).functions}
-    often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
-    inside: Counter[Frame | str] = Counter()
-    for name_id, count in often.items():
-        frames = [f for f in places[name_id].functions if f not in train]
-        acts = next((f for f in frames if kind_of(f[1]) is PhaseKind.ROLLOUT), None)
-        if acts is not None:
-            inside[acts] += -int(rows.sum()) if places[name_id].learns else count
-    if not inside:
-        made = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
-        inside = _acting_lines({i: (places[i], n, i in made) for i, n in often.items()}, train)
+    made = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
+    often = zip(ids.tolist(), counts.tolist(), strict=True)
+    inside = _acting_lines([(places[i], n, i in made) for i, n in often], train)
     frame, count = max(inside.items(), key=lambda one: one[1], default=("", 0))
     if steps.kind is not PhaseKind.TRAIN or count < LEAST_SAMPLES:
         return []
@@ -228,32 +219,33 @@ def within_steps(
 
 
 def _acting_lines(
-    found: Mapping[int, tuple[Place, int, bool]], loops: Collection[Frame]
+    found: Iterable[tuple[Place, int, bool]], loops: Collection[Frame]
 ) -> Counter[Frame | str]:
-    """By the first line of a function that acts in a simulator, samples at lines around it: from what makes a
+    """By what acts in a simulator first in a function, samples at lines around its call: from what makes a
     batch or learns before it to what does so, or runs a model, after it.
 
     Args:
         found: Places, how many samples they have, and whether batches are made there.
     """
-    lines: dict[Frame, list[tuple[int, int, bool, bool, bool]]] = {}
-    for place, count, makes in found.values():
+    lines: dict[Frame, list[tuple[int, int, Frame | str | None, bool, bool]]] = {}
+    for place, count, makes in found:
         for depth, function in enumerate(place.functions[::-1]):
-            if function in loops:
-                number = line_number(place.frames[depth][0])[1]
-                acts = place.acts_below(depth) and not makes
-                ends = place.learns or makes
-                row = (number, count, acts, ends, ends or place.runs_model)
-                lines.setdefault(function, []).append(row)
-                break
+            if function not in loops:
+                continue
+            number = line_number(place.frames[depth][0])[1]
+            acts = None if makes or place.learns else place.acts_below(depth)
+            ends = place.learns or makes
+            row = (number, count, acts, ends, ends or place.runs_model)
+            lines.setdefault(function, []).append(row)
+            count, makes = 0, False  # of those around it only where it stands
     inside: Counter[Frame | str] = Counter()
-    for (file, _), of_function in lines.items():
-        first = min((number for number, _, acts, *_ in of_function if acts), default=None)
-        if first is not None:
-            low = max((n for n, *_, ends, _ in of_function if ends and n < first), default=0)
-            later = (n for n, *_, ends in of_function if ends and n > first)
-            high = min(later, default=1 << 62)
-            inside[f"{file}:{first}"] = sum(n for at, n, *_ in of_function if low < at < high)
+    for rows in lines.values():
+        acting = [(number, acts) for number, _, acts, *_ in rows if acts is not None]
+        if acting:
+            first, at = min(acting, key=lambda one: one[0])
+            low = max((n for n, *_, ends, _ in rows if ends and n < first), default=0)
+            high = min((n for n, *_, ends in rows if ends and n > first), default=1 << 62)
+            inside[at] += sum(n for number, n, *_ in rows if low < number < high)
     return inside
 
 

@@ -1,13 +1,14 @@
 """All that is known of a stretch of the run without tracing: marks, samples and the GPU's own counter."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.stack_samples import reads_as
 from brrrtop.ledger.places import (
+    BatchLines,
     Frame,
     batch_lines,
     batch_makers,
@@ -243,7 +244,7 @@ def _with_open_wait(span: Span, steps: I8, starts: I8, ends: I8, samples: Sample
 
 
 def _cause(
-    name: str, asks: Collection[Frame], loop: Mapping[Frame, int], makers: Collection[Frame]
+    name: str, asks: Collection[Frame], loop: BatchLines, makers: Collection[Frame]
 ) -> str | None:
     """What a sample's line says of the thread there: by its words, else by the functions it is in.
 

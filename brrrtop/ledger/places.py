@@ -14,6 +14,8 @@ COMPILER = "torch.compile"
 
 Frame = tuple[str, str]
 """File and function."""
+BatchLines = Mapping[Frame, Collection[tuple[int, int]]]
+"""By function that calls the optimizer, in which of its lines batches are made."""
 Key = tuple[PhaseKind, Frame | str]
 """What a phase does, and the user's function, or the line, that it is in."""
 
@@ -39,8 +41,8 @@ class Place(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def learns(self) -> bool:
-        """In a backward pass, or in an optimizer, where the agent's hook may be."""
-        return _LEARNS.search(self.library) is not None
+        """In a backward pass, or in an optimizer, where the agent's hook may be; not for a gradient alone."""
+        return _LEARNS.search(self.library) is not None and not _GRADIENT.search(self.source)
 
     @cached_property
     def runs_model(self) -> bool:
@@ -60,13 +62,17 @@ class Place(Struct, frozen=True, eq=False, dict=True):
     def _is_in(self, library: re.Pattern[str], line: re.Pattern[str]) -> bool:
         return bool(library.search(self.library)) and bool(line.search(self.source))
 
-    def acts_below(self, depth: int) -> bool:
-        """Whether the line of that frame, counted from the innermost, steps a simulator: by its words, or by
-        the host's mathematics in a `step()` that it calls."""
-        if not depth:
-            return _ACTS.search(self.source) is not None
-        steps = any(function.endswith(".step") for _, function in self.frames[:depth])
-        return steps and _HOST_MATHS.search(self.source) is not None
+    def acts_below(self, depth: int) -> Frame | str | None:
+        """What acts in a simulator at the line of that frame, counted from the innermost: a function called
+        there, by its name; or the line, by its words or the host's mathematics in a `step()` below it."""
+        called = self.functions[::-1][:depth]
+        names = [name.rpartition(".")[2] for _, name in called]
+        if "forward" in names:
+            return None
+        acts = [f for f in called if kind_of(f[1]) is PhaseKind.ROLLOUT]
+        words = _HOST_MATHS if "step" in names else _ACTS if not depth else None
+        line = self.frames[depth][0] if words and words.search(self.source) else None
+        return acts[-1] if acts else line
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -77,26 +83,15 @@ class Place(Struct, frozen=True, eq=False, dict=True):
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 
-_KINDS = (
-    (
-        PhaseKind.SAVING,
-        r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
-    ),
-    (
-        PhaseKind.EVALUATION,
-        r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge|frechet|(?<![a-z])fid(?![a-z])",
-    ),
-    (PhaseKind.GENERATION, r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer"),
-    (
-        PhaseKind.ROLLOUT,
-        r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
-        r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
-    ),
-    (
-        PhaseKind.DATA,
-        r"load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read|download",
-    ),
-)  # fmt: skip
+_WORDS = {
+    PhaseKind.SAVING: r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
+    PhaseKind.EVALUATION: r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge"
+    r"|frechet|(?<![a-z])fid(?![a-z])",
+    PhaseKind.GENERATION: r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer",
+    PhaseKind.ROLLOUT: r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
+    r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
+    PhaseKind.DATA: r"(?<![a-z])read|load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle",
+}
 _COMPILER = re.compile(
     r"^(?!.*/(eval_frame|runtime_wrappers|output_code|apis|vmap|eager_transforms|predispatch|pyfunctorch"
     r"|functional_call)\.py)"
@@ -112,6 +107,7 @@ _LEARNS = re.compile(
     r"^((autograd/(graph|__init__)|optim/\w+)\.py:|torch/_tensor\.py:\d+ \S*backward"
     r"|probes/steps\.py:\d+ Steps\._stepped)"
 )
+_GRADIENT = re.compile(r"\bgrad\(")
 _RUNS_MODEL = re.compile(
     r"^modules/((?!module\.py)\w+\.py:|module\.py:\d+ \S*_call_impl)|^nn/functional\.py:"
     r"|^(?!transforms/|v2/)\S+ \S*[._]forward$"
@@ -138,7 +134,7 @@ _MAKES_TENSORS = re.compile(
     r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
 )
 _MOVES = re.compile(r"[\w)]\.(to|cuda)\(")
-_MAKES_MANY = re.compile(r"\[.*\bfor\b|stack\(|pad_sequence\(|as_tensor\(\w+\[")
+_MAKES_MANY = re.compile(r"[\[(].*\bfor\b|stack\(|pad_sequence\(|as_tensor\(\w+\[")
 """A line that does more than to copy what it moves to the GPU."""
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
@@ -148,7 +144,7 @@ _TAKES = re.compile(r"\.(get\w*|result|acquire|wait)\(|\bnext\(|^(async )?for\b|
 """A line that asks for the next of several things."""
 _LOADS = re.compile(r"^(multiprocessing|data|_utils|python3\.\d+t?)/")
 _BEGINS = re.compile(r"\biter\(|\.__iter__\(")
-_PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
+_PATTERNS = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS.items())
 
 
 @lru_cache(maxsize=4096)
@@ -156,12 +152,10 @@ def place_of(name: str) -> Place:
     """The place that a stack sample's name says."""
     frames, _, source = name.partition(" | ")
     frames, _, library = frames.partition(" > ")
-    each = (frame.rpartition(" ") for frame in frames.split(" < "))
-    return Place(
-        tuple((where, function) for where, _, function in each),
-        source,
-        library,
-    )
+    parts = (frame.rpartition(" ") for frame in frames.split(" < "))
+    *inner, outermost = [(where, function) for where, _, function in parts]
+    whole = (frame for frame in inner if not frame[1].endswith(("<genexpr>", "comp>")))
+    return Place((*whole, outermost), source, library)
 
 
 @lru_cache(maxsize=4096)
@@ -257,18 +251,18 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
     return PhaseKind.GENERATION if draws else PhaseKind.EVALUATION
 
 
-def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Frame]) -> bool:
+def makes_batches(place: Place, loop: BatchLines, makers: Collection[Frame]) -> bool:
     """Whether the innermost of the user's functions whose name says what it does makes data, or one that is
     known to; in one that says nothing because it calls the optimizer, whether the line does.
 
     Args:
-        loop: Functions that call the optimizer, and so do everything, and up to which line each has no more
-            than made a batch (`batch_lines`).
+        loop: Of functions that do everything.
         makers: See `batch_makers`.
     """
     for at, frame in enumerate(place.functions[::-1]):
         if frame in loop:
-            early = 0 < line_number(place.frames[at][0])[1] <= loop[frame]
+            number = line_number(place.frames[at][0])[1]
+            early = any(low < number <= high for low, high in loop[frame])
             if early and not place.runs_model and kind_of("", place.source) in _SILENT:
                 return True
             copies = _MOVES.search(place.source) and not _MAKES_MANY.search(place.source)
@@ -282,32 +276,43 @@ def makes_batches(place: Place, loop: Mapping[Frame, int], makers: Collection[Fr
     return False
 
 
-def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> dict[Frame, int]:
-    """The last line of each function that makes tensors of what the host has before its model runs, or the
-    one before the first that moves them there: what comes before reads and sorts. 0: there is none.
+def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> BatchLines:
+    """Where each function makes batches: after which line, up to which one. They begin after a model runs, or
+    acts in a simulator, and end with what makes tensors of what the host has, or before these are moved, all
+    before it learns.
 
     Args:
         places: Of all samples.
     """
-    made: dict[Frame, set[int]] = {frame: set() for frame in loop}
-    moved, ran = dict[Frame, int](), dict.fromkeys(loop, 1 << 62)
+    made: dict[Frame, list[tuple[int, bool]]] = {frame: [] for frame in loop}
+    apart: dict[Frame, set[int]] = {frame: {0} for frame in loop}
+    learned = dict.fromkeys(loop, 1 << 62)
     for place in places:
-        for (where, _), frame in zip(place.frames, place.functions[::-1], strict=True):
+        for depth, ((where, _), frame) in enumerate(
+            zip(place.frames, place.functions[::-1], strict=True)
+        ):
             number = line_number(where)[1]
             if frame not in made:
                 continue
-            if place.runs_model or place.learns:
-                ran[frame] = min(ran[frame], number)
-            elif frame != place.functions[-1]:
+            if place.learns:
+                learned[frame] = min(learned[frame], number)
+            elif place.runs_model or place.acts_below(depth) is not None:
+                apart[frame].add(number)
+            elif depth:
                 continue
             elif _MOVES.search(place.source) and not _MAKES_MANY.search(place.source):
-                moved[frame] = min(moved.get(frame, number), number)
+                made[frame].append((number, True))
             elif _MAKES_TENSORS.search(place.source):
-                made[frame].add(number)
+                made[frame].append((number, False))
+    result: dict[Frame, list[tuple[int, int]]] = {}
     for frame, lines in made.items():
-        lines.update((0, moved.get(frame, 1) - 1))
-    early = {f: [line for line in lines if line < ran[f]] for f, lines in made.items()}
-    return {frame: max(lines, default=0) for frame, lines in early.items()}
+        until: dict[int, int] = {}
+        for line, moves in sorted(lines, key=lambda one: (not one[1], one[0])):
+            if line < learned[frame] and line not in apart[frame]:
+                low = max(before for before in apart[frame] if before < line)
+                until[low] = until.get(low, line - 1) if moves else max(until.get(low, 0), line)
+        result[frame] = list(until.items())
+    return result
 
 
 def line_number(line: str) -> tuple[str, int]:

@@ -19,8 +19,7 @@ from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
-from brrrtop.sources.files import malloc_trim
-from brrrtop.sources.source import Source
+from brrrtop.sources.source import Source, malloc_trim
 from brrrtop.text.phrases import STARTS
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline

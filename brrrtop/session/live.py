@@ -16,9 +16,8 @@ from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
 from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
-from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.source import FELL_NS
+from brrrtop.sources.source import FELL_NS, malloc_trim
 from collectors.protocol.frames import Frame, Kind
 
 LOOK_S = 5.0

@@ -12,8 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context
-from brrrtop.advisories.steady import Steady
-from brrrtop.advisories.tried import TriedProgram, with_tried
+from brrrtop.advisories.steady import Steady, TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.account import PIECE_NS, QUIET_NS
@@ -29,8 +28,7 @@ from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import steady_analyses
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
-from brrrtop.session.history import History
-from brrrtop.session.verdict import Verdict
+from brrrtop.session.verdict import History, Verdict
 from brrrtop.sources.source import Source
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline

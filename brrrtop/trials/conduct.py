@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.advisories.tried import TriedProgram
+from brrrtop.advisories.steady import TriedProgram
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Facts, Header, Pace, TrialReport, TriedEdit

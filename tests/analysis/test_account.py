@@ -288,6 +288,7 @@ def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest():
         ("a/b.py:8 main > PIL/Image.py:2365 Image.resize | x = x.resize((224, 224))", "input"),
         ("a/b.py:8 main | x = cv2.imread(path)", "io"),
         ("a/b.py:8 main > parsers/readers.py:1026 read_csv | x = table(path)", "io"),
+        ("a/b.py:8 main > <frozen os>:685 _Environ.__getitem__ | loss = mse(decoder(z), x)", None),
         ("a/b.py:8 main > _hl/dataset.py:802 Dataset.__getitem__ | x = f['x'][i]", "io"),
         ("a/b.py:8 Rows.__getitem__ > _hl/dataset.py:802 Dataset.__getitem__ | x = f[i]", "input"),
         ("a/b.py:8 main > site-packages/soundfile.py:305 read | x = sound(path)", "io"),

@@ -289,7 +289,6 @@ ELSEWHERE = (
     "analysis.tables.",
     "analysis.step_picture",
     "advisories.steady",
-    "advisories.tried",
 )
 """Ranks are judged beside each other, tables and the picture show what was judged, and what a sequence of windows
 or of programs is judged by has its own tests."""
@@ -315,7 +314,7 @@ NOT_REACHED = {
     "advisories.rules.memory": "WEAK_ROOF RECOMPUTED FILL_BYTES",
     "advisories.rules.overhead": "WAITS_FIRST FAULTS",
     "advisories.rules.trust": "UNRECORDED PROFILING LARGE_KERNEL",
-    "whatif.convolutions": "DEPTHWISE_16_BIT",
+    "analysis.kernels.op_patterns": "DEPTHWISE_16_BIT",
     "whatif.edits.fusing": "ATOMIC_BYTES",
     "whatif.edits.layout_precision_attention": "UNSCALE_PASSES",
     "whatif.iterations": "LATE",

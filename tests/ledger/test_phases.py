@@ -172,11 +172,15 @@ def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str
 
 
 def test_a_backward_pass_of_few_steps_is_training() -> None:
-    """Each tenth step has a penalty that takes as long as nine others."""
-    penalty = "main.py:12 train < main.py:90 main > autograd/graph.py:979 f | g = grad(f(z), z)"
+    """Each tenth step has a penalty that takes as long as nine others; or a test that needs a gradient."""
     steps = [begin + t for begin in range(0, 10_000, 1_000) for t in range(550, 1_001, 50)]
-    samples = [(t, penalty if t % 1_000 < 450 else TRAIN) for t in range(5, 10_000, 40)]
-    assert shares(evidence(10, steps, samples)) == {"train": 1.0}
+    begin, place = "main.py:12 train < main.py:90 main >", "autograd/graph.py:979 f |"
+    for source, share in {"(0.1 * r1).backward()": 0.0, "f = grad(e(model(z)), z)": 0.45}.items():
+        names = [f"{begin} {place} {source}", f"{begin} nn/layer.py:8 Net.forward | {source}"]
+        rare = [(t, names[t % 2]) for t in range(5, 10_000, 41) if t % 1_000 < 450]
+        samples = [*rare, *((t, TRAIN) for t in range(5, 10_000, 41) if t % 1_000 >= 450)]
+        result = shares(evidence(10, steps, sorted(samples)))
+        assert result.get(PhaseKind.EVALUATION, 0.0) == pytest.approx(share, abs=0.05)
 
 
 CHECK = "main.py:70 quick_check < main.py:95 main > torch/nn.py:8 forward | out = model(x)"
@@ -270,11 +274,13 @@ def test_a_function_that_no_word_speaks_for_does_what_the_lines_around_its_call_
     assert intervals.total(*phases.of(row)) == pytest.approx(990 * MS, rel=0.05)
 
 
-@pytest.mark.parametrize("inside", ["x = env.step(action)", "v = np.clip(v + a, -8, 8)"])
+@pytest.mark.parametrize(
+    "inside",
+    ["6 train | x = env.step(action)", "50 Arm.step < main.py:6 train | v = np.clip(v + a, -8, 8)",
+     "50 step_envs < main.py:6 train | v = v + a"],
+)  # fmt: skip
 def test_lines_of_the_loop_that_act_in_each_step_are_a_rollout(inside):
-    acts = f"main.py:6 train < main.py:90 main | {inside}"
-    if "env" not in inside:
-        acts = f"main.py:50 Arm.step < {acts}"
+    acts = "main.py:" + inside.replace(" |", " < main.py:90 main |")
     policy = (
         "main.py:5 train < main.py:90 main > modules/linear.py:1 Linear.forward | a = policy(o)"
     )
@@ -343,6 +349,15 @@ def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: 
     runs = place_of(f"main.py:9 train < main.py:90 main {FORWARD} loss = net(x)")
     loop = batch_lines([("main.py", "train")], [*each, runs])
     assert [makes_batches(one, loop, ()) for one in each].count(True) == made
+    # So is what comes after the loop's own rollout, and the comprehension that it is in.
+    acts = place_of("main.py:4 train < main.py:90 main | obs = env.step(policy(obs))")
+    rolls = place_of(f"main.py:3 train < main.py:90 main {FORWARD} a = policy(obs)")
+    each[0] = place_of(
+        "main.py:5 train.<genexpr> < main.py:5 train < main.py:90 main | (f(a) for a in x)"
+    )
+    loop = batch_lines([("main.py", "train")], [*each, runs, acts, rolls])
+    found = [makes_batches(one, loop, ()) for one in (acts, *each)]
+    assert found == [False, *[True] * made, *[False] * (3 - made)]
 
 
 def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:

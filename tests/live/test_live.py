@@ -272,9 +272,9 @@ def test_without_an_agent_no_burst_can_be_asked_for():
 
 def test_the_agent_rests_while_a_feed_takes_its_samples(bench):
     bench.feed.replaces_agent = True
-    bench.watch(4)
+    bench.watch(10)
     asked = bench.agent.count(Op.REST)
-    assert 3 <= asked <= 5, "it rests for 5 s each time"
+    assert 3 <= asked <= 4, "it rests for 5 s each time"
     bench.feed.replaces_agent = False
     bench.watch(4)
     assert bench.agent.count(Op.REST) == asked

@@ -84,7 +84,7 @@ def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobS
 
 def straggler(job: JobSnapshot) -> Advisory | None:
     """One rank that the others wait for in every step."""
-    from brrrtop.text import ranks as words  # one rank alone, which most are, has no use for these
+    from brrrtop.text import causes as words
 
     waited = job.waited_for
     if waited is None or not waited.is_slow:

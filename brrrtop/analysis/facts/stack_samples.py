@@ -168,7 +168,8 @@ _READS_AS = tuple(
         ("sync", r"\.item\(|\.cpu\(|\.tolist\(|synchronize|nonzero\(|\.numpy\("),
         (
             "input",
-            r"utils/data/|[dD]ata_?[lL]oader(?!\()|\b(in|next|iter|enumerate)\W[\w.]*DataLoader|__next__|\bnext\(|\biter\([\w.]*[lL]oader|\biter\([\w.]*[lL]oader|__getitem__|collate|tokeniz|decode"
+            r"utils/data/|[dD]ata_?[lL]oader(?!\()|\b(in|next|iter|enumerate)\W[\w.]*DataLoader|__next__|\bnext\("
+            r"|\biter\([\w.]*[lL]oader|(?<!_Environ\.)__getitem__|collate|tokeniz|decode(?!r)"
             r"|> <built-in method acquire of _thread"
             r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b",
         ),

@@ -270,12 +270,11 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         here = np.isin(gauges.device_ids, (self.window.device.device_id, -1))
         means: dict[int, float] = {}
         largest: dict[int, float] = {}
+        here &= np.isfinite(gauges.values)
         for metric in np.unique(gauges.metrics[here]):
             values = gauges.values[here & (gauges.metrics == metric)]
-            values = values[np.isfinite(values)]
-            if len(values):
-                means[int(metric)] = float(values.mean())
-                largest[int(metric)] = float(values.max())
+            means[int(metric)] = float(values.mean())
+            largest[int(metric)] = float(values.max())
         bits = gauges.values[here & (gauges.metrics == Metric.CLOCK_EVENT_REASONS)]
         shares = {
             name: float(((bits.astype(np.int64) & bit) != 0).mean())

@@ -11,16 +11,15 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate, KernelRow, Roofs
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, joined, paragraph, rule, under_cursor
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.kernel_table import Key, key_of
-from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.scrolled import Chooser
+from brrrtop.tui.widgets.pane import Chooser, Pane
 
 KEPT = 60
 LISTED_FROM = 24

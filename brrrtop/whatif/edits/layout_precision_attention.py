@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
-from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.regions import USUAL_MEMORY, Roofs, moved_bytes, usual_call_ns
+from brrrtop.whatif.assumptions import USUAL_MEMORY, Assumptions, Roofs, moved_bytes, usual_call_ns
 from brrrtop.whatif.step import Step
 
 _PRODUCTS = (Role.GEMM, Role.SKINNY)
