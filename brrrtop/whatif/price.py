@@ -33,8 +33,6 @@ from brrrtop.whatif.step import Step, step_of
 
 Bases = list[tuple[Assumptions, Step]]
 """A step under each guess."""
-
-
 GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
 
 
@@ -172,12 +170,8 @@ def figures_of(step: Step) -> F8:
     counts = LAUNCH_NS * np.array([step.launches.sum(), step.waits.sum()])
     host = np.array([step.before_ns.sum(), step.call_ns.sum(), step.gap_ns.sum()])
     length = step.undisturbed_ns or step.measured_ns
-    return np.concatenate(
-        (
-            np.concatenate((roles, counts, host)) / step.count,
-            (step.batch_ns, step.strays * length, length),
-        )
-    )
+    tail = (step.batch_ns, step.strays * length, length)
+    return np.concatenate((np.concatenate((roles, counts, host)) / step.count, tail))
 
 
 def _by_guess(row: WhatIf) -> WhatIf:
@@ -259,21 +253,13 @@ def _pace(step: Step) -> Step:
 
 
 def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
-    """The step under each guess with this edit made; None where it does not apply.
-
-    Args:
-        bases: The step as it is; the first guess is the likeliest.
-        roofs: None: of an unknown GPU, where only edits that need no rate apply.
-    """
-    edit, made = EDITS[name], []
+    """The step under each guess with this edit made; None where it does not apply."""
+    edit = EDITS[name]
     if roofs is None and edit.needs_roofs:
         return None
-    for guess, base in bases:
-        step = edit.make(base, roofs or _NOWHERE, guess)
-        if step is None:
-            return None
-        made.append((guess, step))
-    return made
+    made = [(guess, edit.make(base, roofs or _NOWHERE, guess)) for guess, base in bases]
+    steps = [(guess, step) for guess, step in made if step is not None]
+    return steps if len(steps) == len(made) else None
 
 
 class PresentStep(Struct, frozen=True):
