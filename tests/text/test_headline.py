@@ -60,7 +60,7 @@ def test_loops_that_differ_in_what_holds_them_back_are_named_one_by_one():
     )
     loops = replace(one, run=replace(snapshots.run(), phases=(tune, replace(train, share=0.3))))
     assert headline_text(loops) == (
-        "In tune() the GPU moves tensors 90% of the time (many small ops each read and write all of them); "
+        "In tune() the GPU moves tensors 90% of the time (many ops each read and write whole tensors); "
         "in train() it waits for your DataLoader (0 workers) 40% – at most 1.7× faster if the data loader keeps up; "
         "at most 1.10× faster with torch.compile"
     )
