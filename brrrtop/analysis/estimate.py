@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import account, idle_causes, regimes
+from brrrtop.analysis.account import account, idle_causes
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.facts import launches, steps
 from brrrtop.analysis.facts.table import Facts
@@ -42,7 +42,7 @@ def estimate(window: Window, with_kernels: bool = True) -> Analysis:
     facts = facts.stepped(steps.on_device(found, whole, booked.duration_ns))
     split = account.split_of(booked)
     shared = idle_causes.is_shared(facts)
-    verdict = regimes.judge(
+    verdict = account.judge(
         booked, split, table.uncertainty_by_bound(facts), len(facts.call_rows),
         facts.steps.warming_up, shared,
     )  # fmt: skip

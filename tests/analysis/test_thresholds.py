@@ -295,7 +295,7 @@ or of programs is judged by has its own tests."""
 NOT_REACHED = {
     "analysis.facts.ranges": "WARM_UP",
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
-    "analysis.account.regimes": "MOST_UNKNOWN",
+    "analysis.account.account": "MOST_UNKNOWN",
     "analysis.facts.collectives": "SHORT_NS",
     "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
