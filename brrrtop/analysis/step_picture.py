@@ -43,16 +43,19 @@ _LAYERS = {"annotation": 0, "launching": 1, "optimizer": 2}
 """Of Python's lane, from the back to the front; what names a cause is before all of them."""
 
 
-def step_picture(analysis: Analysis, until_ns: int | None = None) -> StepPicture | None:
+def step_picture(
+    analysis: Analysis, until_ns: int | None = None, mean_ns: int | None = None
+) -> StepPicture | None:
     """A step of usual length; None for a window without activity.
 
     Args:
         until_ns: The last step that ended by then, however long, else the first.
+        mean_ns: Of the run's steps; None: the median of those here is usual.
     """
     window = analysis.facts.window
     if not len(window.activities):
         return None
-    span, number = _choose(analysis, until_ns)
+    span, number = _choose(analysis, until_ns, mean_ns)
     names: dict[str, int] = {}
     lanes = (
         Lane("Python", _python(window, span, names)),
@@ -70,10 +73,12 @@ def step_picture(analysis: Analysis, until_ns: int | None = None) -> StepPicture
     )
 
 
-def _choose(analysis: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
-    """The newest of the steps that are about as long as the median one, and its number."""
+def _choose(
+    analysis: Analysis, until_ns: int | None, mean_ns: int | None
+) -> tuple[Span, int | None]:
+    """The newest of the steps that are about as long as the usual one, and its number."""
     spans = analysis.estimate.steps.spans
-    usual = analysis.estimate.steps.step_ns or 0
+    usual = mean_ns or analysis.estimate.steps.step_ns or 0
     if spans and until_ns is not None:
         passed = max(1, sum(one.t1_ns <= until_ns for one in spans))
         return spans[passed - 1], passed

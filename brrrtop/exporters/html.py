@@ -18,18 +18,16 @@ from collectors.printable import printable
 
 STYLE = """
 .brrrtop{--text:#1c2126;--muted:#5a636d;--rule:#d5d8da;--ground:#fbfbf9;--on:#fff;--compute:#00639e;
---memory:#9a5200;--idle:#b3175f;--underfilled:#6a3fb5;--comm:#6d6200;--copy:#7b6f14;--unknown:#626b75;
+--memory:#9a5200;--idle:#b3175f;--unknown:#626b75;
 font:14px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:1000px;margin:0 auto;
 padding:24px}
 @media(prefers-color-scheme:dark){.brrrtop{--text:#d7dde4;--muted:#8d99a6;--rule:#333d47;--ground:#101418;
---on:#0b0e11;--compute:#56b4e9;--memory:#f0a030;--idle:#f079a8;--underfilled:#b79bf2;--comm:#e8d44d;
---copy:#c3b23a;--unknown:#8a94a0}}
+--on:#0b0e11;--compute:#56b4e9;--memory:#f0a030;--idle:#f079a8;--unknown:#8a94a0}}
 .brrrtop h1{font-size:24px;margin:0}.brrrtop h2{font-size:16px;margin:28px 0 8px}
 .brrrtop p{margin:4px 0}.brrrtop .muted{color:var(--muted)}.brrrtop svg{width:100%;height:auto;display:block}
 .brrrtop svg text{fill:var(--text);font:12px system-ui,sans-serif}.brrrtop svg text.on{fill:var(--on)}
-.brrrtop .compute{fill:var(--compute)}.brrrtop .memory{fill:var(--memory)}.brrrtop .idle,.brrrtop .overhead
-{fill:var(--idle)}.brrrtop .underfilled{fill:var(--underfilled)}.brrrtop .comm{fill:var(--comm)}
-.brrrtop .copy{fill:var(--copy)}.brrrtop .unknown{fill:var(--unknown)}.brrrtop .launching,.brrrtop .host,
+.brrrtop .compute{fill:var(--compute)}.brrrtop .memory{fill:var(--memory)}.brrrtop .idle{fill:var(--idle)}
+.brrrtop .unknown{fill:var(--unknown)}.brrrtop .launching,.brrrtop .host,
 .brrrtop .annotation,.brrrtop .optimizer{fill:var(--muted);fill-opacity:.55}
 .brrrtop .rule{stroke:var(--rule)}.brrrtop .roof{stroke:var(--muted);fill:none}
 .brrrtop circle{fill-opacity:.75}.brrrtop table{border-collapse:collapse;width:100%;font-size:13px}
@@ -50,8 +48,8 @@ LEGEND = '<p class="muted">' + " ".join(
     f'<svg style="display:inline;width:12px" viewBox="0 0 12 12">'
     f'<rect class="{hue}" width="12" height="12"/></svg> {words}'
     for hue, words in (
-        ("compute", "compute"), ("memory", "moves tensors"), ("underfilled", "small kernels"),
-        ("comm", "communication"), ("copy", "copies"), ("idle", "idle: the pointer tells why"),
+        ("compute", "compute"), ("memory", "moves tensors"),
+        ("idle", "idle or held back: the pointer tells why"),
     )
 ) + "</p>"  # fmt: skip
 

@@ -73,7 +73,8 @@ def verdict(
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
     advice = advise(shown, run, _at_usual_pace(timeline, sample, run), earlier=earlier)
     tables = replace(host_tables(shown.facts, details, recorded), loaders=advice.loaders)
-    return Verdict(advice, tables, step_picture(sample), sample)
+    mean_ns = run.step_ns if run is not None else None
+    return Verdict(advice, tables, step_picture(sample, mean_ns=mean_ns), sample)
 
 
 def _of_one_loop(timeline: Timeline, shown: Analysis, run: Run | None) -> Analysis:

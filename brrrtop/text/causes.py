@@ -29,7 +29,7 @@ CAUSES: Mapping[str, Words] = {
         "BANDWIDTH-BOUND", ("moves tensors", "moves"), "moves tensors", "memory bandwidth sets the pace"
     ),
     "underfilled": Words(
-        "KERNELS TOO SMALL", ("small kernels",), "runs kernels too small to fill it",
+        "KERNELS TOO SMALL", ("small kernels", "small"), "runs kernels too small to fill it",
         "kernels too small to fill the GPU",
     ),
     "exposed_comm": Words(

@@ -90,13 +90,6 @@ def shapes_outcome(snapshot: Snapshot) -> Event | None:
     return outcomes[-1] if outcomes else None
 
 
-def jitter(estimate: Estimate) -> float | None:
-    spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
-    if len(spans) < 3 or not step_ns:
-        return None
-    return max(span.duration_ns for span in spans) / step_ns - 1
-
-
 def intensity(kernel: KernelRow) -> float | None:
     if kernel.flop_per_s is None or not kernel.bytes_per_s:
         return None
@@ -126,14 +119,6 @@ def whole_step(kernels: Iterable[KernelRow]) -> tuple[float, float] | None:
             moved += kernel.bytes_per_s * seconds
             spent_s += seconds
     return (flop / moved, flop / spent_s) if flop and moved and spent_s else None
-
-
-def sureness(confidence: float) -> str:
-    """0.93 → `very sure`: the word beside the number."""
-    for least, word in ((0.9, "very sure"), (0.7, "sure"), (0.5, "fairly sure"), (0.25, "unsure")):
-        if confidence >= least:
-            return word
-    return "a guess"
 
 
 def evidence(levels: str) -> str:

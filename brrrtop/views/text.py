@@ -84,7 +84,8 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 
 
 def job_facts(job: JobSnapshot) -> list[str]:
-    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
+    some = job.world and job.world != len(job.ranks)
+    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if some else "")]
     known += [causes.parallel(job)] if job.parallelism else []
     return [
         *known,

@@ -42,11 +42,6 @@ async def test_in_ascii_arrows_are_words_as_their_signs_are_other_keys() -> None
         assert "left/right cursor" in (await screen.press("p")).splitlines()[-1]
 
 
-async def test_no_ceilings_no_roof() -> None:
-    async with shown(snapshots.unmeasured()) as screen:
-        assert "ceilings of this GPU are not known" in await screen.press("r")
-
-
 async def test_the_chosen_advice_is_silenced_and_heard_again() -> None:
     second = snapshots.ADVISORIES[1].kind
     async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
@@ -123,11 +118,6 @@ async def test_the_log_is_newest_first() -> None:
         < text.index("first whole")
     )
     assert "4.00 s ago" in text
-
-
-async def test_an_empty_log_says_so() -> None:
-    async with shown(snapshots.snapshot(events=())) as screen:
-        assert "Nothing has changed so far" in await screen.press("l")
 
 
 async def test_enter_opens_the_kernel_under_the_cursor() -> None:

@@ -60,7 +60,8 @@ def _hue(bucket: str) -> str:
 
 def _segment(bucket: str, labels: Sequence[str], palette: Palette, count: int) -> str:
     fill = " " if palette.colour else palette.fill(bucket)
-    label = next((f" {one} " for one in labels if cell_len(one) + 2 <= count), "")
+    label = next((f" {one}" for one in labels if cell_len(one) < count), "")
+    label += " " * bool(label and cell_len(label) < count)
     if not label and labels and cell_len(labels[-1]) <= count:
         label = labels[-1]
     return label + fill * (count - cell_len(label))

@@ -21,6 +21,8 @@ SLOWEST_S = 2.0
 """A lap takes at least so long to be drawn: faster ones are shown slowed down."""
 LEAST = 0.01
 """Of a step: who is ahead by less is not."""
+UNLIKE = 0.15
+"""A step is no picture of the mean one from this difference on, and its title says so."""
 
 
 class Race(Struct, frozen=True):
@@ -71,7 +73,7 @@ def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
         rows = whatif.ordered(snapshot)
         edit = next((one for one in rows if one.advisory and one.saves_low > 0), None)
     step_ns = mean_step_ns(snapshot)
-    if edit is None or not step_ns or not edit.present_ns > 0 or edit.saves <= LEAST:
+    if edit is None or not step_ns or not edit.step_ns < (1 - LEAST) * edit.present_ns:
         return None
     words = GAIN_PHRASES.get(edit.advisory or "", f"with {edit.edit}")
     return Race(edit.edit, words, step_ns, step_ns * edit.step_ns / edit.present_ns, steps)
@@ -79,7 +81,7 @@ def race(snapshot: Snapshot, edit: WhatIf | None = None) -> Race | None:
 
 def drawable(picture: StepPicture, lap: Race | None) -> Race | None:
     """The ghost to draw below a step; None where that was none, or lacked what the edit takes away."""
-    if lap is None or picture.step is None or lap.ghost_ns >= picture.span.duration_ns:
+    if lap is None or picture.step is None or picture.span.duration_ns < (1 - UNLIKE) * lap.step_ns:
         return None
     return lap
 
@@ -111,10 +113,10 @@ def _lane(part: float, lap: float, room: int, hue: str, palette: Palette) -> Tex
     return text.append(rest * (room - reached), palette.style("rule"))
 
 
-def ghost_line(race: Race, palette: Palette, width: int, lead: int, span_ns: int) -> Text:
-    """The same in a line below the picture of a step, on its scale; named inside where it is long."""
+def ghost_line(race: Race, palette: Palette, width: int, lead: int) -> Text:
+    """The same in a line below the picture of a step; named inside where it is long."""
     room = max(1, width - lead)
-    cells = max(1, min(room, round(room * race.ghost_ns / span_ns)))
+    cells = max(1, min(room, round(room * race.ghost_ns / race.step_ns)))
     label = f" {units.duration(race.ghost_ns)} {race.with_what} "
     text = palette.text(f"{'ghost':<{lead}}", "muted")
     lane = ("#" if palette.ascii else "━") * cells

@@ -13,7 +13,7 @@ from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Snapshot, StepPicture
 from brrrtop.text import units
 from brrrtop.tui.palette import MARKS, Palette
-from brrrtop.tui.parts import sureness, why_unjudged
+from brrrtop.tui.parts import why_unjudged
 from brrrtop.tui.renderables.line import (
     clipped,
     facts,
@@ -100,7 +100,6 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" faster")[0]
     good, bold = palette.style("good", bold=True), palette.style("text", bold=True)
-    sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     known = [
         ("" if i else "evidence", f"{label}: {value}")
         for i, (label, value) in enumerate(evidence_pairs(advisory.evidence))
@@ -115,7 +114,7 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     )
     return [
         *hanging(f"{label:>10}  ", advisory.says, width, good, bold),
-        *facts([("how sure", sure)], 10, palette, width),
+        *facts([("sure", units.share(advisory.confidence))], 10, palette, width),
         *tries,
         *facts(known, 10, palette, width),
     ]

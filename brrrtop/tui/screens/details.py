@@ -13,7 +13,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import percentile
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import jitter, throttle, why_unjudged
+from brrrtop.tui.parts import throttle, why_unjudged
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
 from brrrtop.tui.renderables.line import facts, paragraph, stacked
@@ -85,8 +85,6 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     ):  # fmt: skip
         if one is not None or other is not None:
             yield name, f"{form(one)} by {first}, {form(other)} by {second}"
-    traced = run.traced_ns / run.duration_ns if run.duration_ns else None
-    yield "traced", f"{units.share(traced)} of {units.clock(run.duration_ns)}"
 
 
 def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
@@ -113,9 +111,6 @@ def step_facts(snapshot: Snapshot, estimate: Estimate) -> Iterator[tuple[str, st
     if len(every) >= LEAST_STEPS:
         half, most = (units.duration(percentile(every, share)) for share in (0.5, 0.99))
         yield "recent", f"{half} for half of them, {most} for 99%"
-    slowest = jitter(estimate)
-    if slowest is not None:
-        yield "slowest", f"{units.share(max(0.0, slowest))} longer than the median"
 
 
 def launch_facts(estimate: Estimate) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import evidence, intensity, ridge, roof_of, sureness
+from brrrtop.tui.parts import evidence, intensity, ridge, roof_of
 from brrrtop.tui.renderables.line import facts, paragraph
 from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.pane import Scrolled
@@ -40,11 +40,9 @@ class KernelPane(Scrolled):
 def kernel_lines(
     kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
-    side = f"{phrases.SIDES[kernel.side]}"
-    sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
     known = (
-        ("side", f"{side}, {sure}"),
+        ("bound", f"{phrases.SIDES[kernel.side]}, {units.share(kernel.confidence)} sure"),
         ("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}"),
         ("family", kernel.family),
         ("time", f"{times} = {units.duration(kernel.total_ns)}, {place}"),

@@ -103,7 +103,7 @@ class StepPane(Pane, can_focus=True):
         for kind in kinds_shown(lanes(picture, self.view, self._room(width))):
             if kind not in MARKS:
                 continue
-            sign = Text.styled(" " if palette.colour else palette.fill(kind), palette.filled(kind))
+            sign = palette.text(palette.texture(kind), kind)
             words = WORDS.get(kind) or causes.name(kind)
             pieces.append(sign.append(f" {words}", palette.style("text")))
         return flowed(pieces, width, 2)

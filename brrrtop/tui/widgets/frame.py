@@ -58,9 +58,10 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
         text.append(" ")
     state = word if snapshot.paused else f"{glyph} {word}"
     text.append(state, palette.style(hue, bold=True))
+    if snapshot.freshness is not Freshness.ENDED:
+        text.append(pace(snapshot.speed), palette.style("muted"))
     if snapshot.progress is not None:
         text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
-    text.append(pace(snapshot.speed), palette.style("muted"))
     return text
 
 

@@ -8,7 +8,7 @@ from textual.events import Click
 
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import loader, phrases, units
+from brrrtop.text import loader, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import level
 from brrrtop.tui.renderables.line import facts, rule, stacked
@@ -34,7 +34,7 @@ class Loader(Fitted):
 
     def inputs(self, snapshot: Snapshot) -> object:
         workers = [snapshot.gauges.get(metric) for metric in OF_WORKERS]
-        return (snapshot.tables.loaders, snapshot.whatif, workers)
+        return (snapshot.tables.loaders, workers)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if not snapshot.tables.loaders:
@@ -59,7 +59,6 @@ def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list
     )
     below = (
         ("ready", loader.ready(row)),
-        ("gain", _gain(snapshot)),
         ("enough", loader.enough(row)),
     )
     head = [_labelled(label, words, palette) for label, words in above]
@@ -121,11 +120,8 @@ def _gain(snapshot: Snapshot) -> str:
     row = loader.price(snapshot)
     if row is None:
         return ""
-    each = phrases.a_step(snapshot.run)
-    whole = (
-        "" if each == phrases.a_step(None) else f"; the whole run {whatif.speeds(row)[0]} as fast"
-    )
-    return f"with the batch ready {whatif.times(row)} {each}{whole}"
+    run = snapshot.run
+    return f"with the batch ready: {whatif.measure(run)} {whatif.times(row, run)}"
 
 
 def _labelled(label: str, words: str, palette: Palette) -> Text:

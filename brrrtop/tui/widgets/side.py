@@ -10,16 +10,15 @@ from rich.text import Text
 
 from brrrtop.model.run import Line
 from brrrtop.model.snapshot import Event, Snapshot
-from brrrtop.text import phrases, units
+from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import clipped, fitted, hanging, rule
+from brrrtop.tui.renderables.line import clipped, hanging, rule
+from brrrtop.tui.renderables.table import table_lines
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.views import whatif
+from brrrtop.views import tables
 
 EDITS = 5
-NAME, TIME, GAIN = 25, 9, 17
-"""Cells of the columns beside the bar of an edit."""
 BAR = 10
 EPOCH_NS = 10**18
 """Smaller times do not count from 1970: the source has a clock of its own."""
@@ -28,9 +27,10 @@ HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime":
 
 class Side(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        palette, step = self.palette, phrases.a_step(snapshot.run)
+        palette, table = self.palette, tables.edits(snapshot)
+        edits = table_lines(table, palette, width, most=EDITS) if table.rows else []
         sections = (
-            (f"what if: {step}, and the run", "w: all", edit_bars(snapshot, palette, width, EDITS)),
+            ("what if", "w: all", edits),
             ("code while the GPU idles", "C: more", code_lines(snapshot, palette, width)),
             ("log", "l: all", log_lines(snapshot.events, snapshot.now_ns, palette, width)),
         )
@@ -40,31 +40,6 @@ class Side(Pane):
             if body and room > 0:
                 lines += [rule(title, note, palette, width), *body[:room]]
         return lines
-
-
-def edit_bars(snapshot: Snapshot, palette: Palette, width: int, count: int) -> list[Text]:
-    """The step as it is, then at most `count` edits that win something; none: no lines."""
-    rows = [row for row in whatif.ordered(snapshot) if row.saves >= whatif.WORTH_A_LINE][:count]
-    if not rows:
-        return []
-    room = max(4, width - NAME - TIME - GAIN - 3)
-    now_ns = rows[0].present_ns
-    lines = [_bar("now", now_ns, now_ns, "", room, palette)]
-    for row in rows:
-        speed, between = whatif.speeds(row)
-        gain = f"{speed} ({between})"
-        lines.append(_bar(row.edit, row.step_ns, now_ns, gain, room, palette))
-    return lines
-
-
-def _bar(name: str, step_ns: float, now_ns: float, gain: str, room: int, palette: Palette) -> Text:
-    full = min(room, max(1, round(room * step_ns / now_ns)))
-    sign, rest = ("#", ".") if palette.ascii else ("━", "╌")
-    text = palette.text(fitted(name, NAME), "text" if gain else "muted")
-    text.append(f"{units.duration(step_ns):>{TIME}} ", palette.style("text", bold=True))
-    text.append(sign * full, palette.style("good" if gain else "muted"))
-    text.append(rest * (room - full), palette.style("rule"))
-    return text.append(f" {gain:>{GAIN}}", palette.style("good", bold=True))
 
 
 def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
