@@ -33,8 +33,6 @@ from brrrtop.whatif.step import Step, step_of
 
 Bases = list[tuple[Assumptions, Step]]
 """A step under each guess."""
-
-
 GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
 
 
@@ -172,12 +170,8 @@ def figures_of(step: Step) -> F8:
     counts = LAUNCH_NS * np.array([step.launches.sum(), step.waits.sum()])
     host = np.array([step.before_ns.sum(), step.call_ns.sum(), step.gap_ns.sum()])
     length = step.undisturbed_ns or step.measured_ns
-    return np.concatenate(
-        (
-            np.concatenate((roles, counts, host)) / step.count,
-            (step.batch_ns, step.strays * length, length),
-        )
-    )
+    tail = (step.batch_ns, step.strays * length, length)
+    return np.concatenate((np.concatenate((roles, counts, host)) / step.count, tail))
 
 
 def _by_guess(row: WhatIf) -> WhatIf:
@@ -259,21 +253,13 @@ def _pace(step: Step) -> Step:
 
 
 def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
-    """The step under each guess with this edit made; None where it does not apply.
-
-    Args:
-        bases: The step as it is; the first guess is the likeliest.
-        roofs: None: of an unknown GPU, where only edits that need no rate apply.
-    """
-    edit, made = EDITS[name], []
+    """The step under each guess with this edit made; None where it does not apply."""
+    edit = EDITS[name]
     if roofs is None and edit.needs_roofs:
         return None
-    for guess, base in bases:
-        step = edit.make(base, roofs or _NOWHERE, guess)
-        if step is None:
-            return None
-        made.append((guess, step))
-    return made
+    made = [(guess, edit.make(base, roofs or _NOWHERE, guess)) for guess, base in bases]
+    steps = [(guess, step) for guess, step in made if step is not None]
+    return steps if len(steps) == len(made) else None
 
 
 class PresentStep(Struct, frozen=True):
@@ -281,10 +267,6 @@ class PresentStep(Struct, frozen=True):
     """Under each guess."""
     step: Step
     """Under the likeliest one."""
-
-    @property
-    def work(self) -> StepWork:
-        return _work(self.step, 1)
 
 
 def _present(bases: Bases) -> PresentStep:
@@ -323,7 +305,7 @@ def _row(
         saves_high=max(min(max(gain.high for gain in gains), most + LEAST_DOUBT), shown.saves),
         advisory=None,
         line="; ".join(EDITS[one].line for one in names),
-        now=presents[0].work,
+        now=_work(presents[0].step, 1),
         then=_work((made[0] or [])[0][1], units),
         changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
         / presents[0].times_ns[0],

@@ -21,8 +21,6 @@ UNSCALE_PASSES = 0.1
 """Traffic of a scaler (gradients read and written) over that of an Adam over lists (some 18 accesses)."""
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
-LATENCY_NS = 10_000.0
-"""16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 CASTS = 5 / 3
 """Conversions a product: of weight, bias and input forward and of two gradients backward, for three."""
 BACKWARD_FLOP = 1.25
