@@ -128,8 +128,8 @@ class Trials:
         self._run_base()
 
     def _unsure(self) -> list[tuple[str, ...]]:
-        """What ran once, may win, and is not sure; and what was stopped early though it should win, as foretold
-        or as a pair of what wins: a neighbour may hold the host up for a whole run."""
+        """What ran once, may win, and is not sure; and what was stopped early though it should win, as is
+        foretold or as a pair of what wins: a neighbour may hold the host up for a whole run."""
         return [
             edits
             for edits, row in reversed(self._rows.items())
