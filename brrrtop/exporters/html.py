@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from brrrtop.exporters import svg
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.headline import headline_text
+from brrrtop.text.headline import headline_text, of_loops, sure
 from brrrtop.views import code, host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import Table
@@ -125,8 +125,9 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     yield f"<h1>{_text(phrases.badge(snapshot))}</h1>"
     if words := headline_text(snapshot):
         yield f"<p><b>{_text(words)}</b></p>"
-    sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "
-    yield f"<p>{sure}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
+    head = f"{sure(snapshot)}: " if sure(snapshot) else ""
+    if not of_loops(snapshot):
+        yield f"<p>{head}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
     split = estimate.split
     names = ("compute", "memory", "overhead", "unknown")
     yield svg.bar([(name, getattr(split, name)) for name in names])

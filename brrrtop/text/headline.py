@@ -117,6 +117,15 @@ def of_loops(snapshot: Snapshot) -> str:
     return "; ".join(sentences).replace("in", "In", 1)
 
 
+def sure(snapshot: Snapshot) -> str:
+    """`82% sure`, of the sentence; empty for one on each loop, which are facts, and without a verdict."""
+    estimate = snapshot.estimate
+    if estimate is None or estimate.regime is Regime.UNKNOWN or of_loops(snapshot):
+        return ""
+    late = phrases.late_rank(snapshot) is not None
+    return f"{units.share(snapshot.advisories[0].confidence if late else estimate.confidence)} sure"
+
+
 def _holds_back(loop: Phase) -> tuple[str, float]:
     """The bucket that sets a loop's pace, and its share of the loop's time."""
     whole = max(1, loop.account.duration_ns)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from brrrtop.kernel_names.readable import distinct_names
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Settings, Snapshot
 from brrrtop.text import causes, phrases, units
-from brrrtop.text.headline import HOUR_NS, headline_text, promised
+from brrrtop.text.headline import HOUR_NS, headline_text, promised, sure
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.host_tables import merge_siblings
 
@@ -57,11 +57,9 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     name = estimate.device.name or "unknown GPU"
     yield f"source: {snapshot.source.label}, {name}, {phrases.coverage(estimate)}"
-    sure = phrases.badge(snapshot)
-    if estimate.regime is not Regime.UNKNOWN:
-        sure += f" ({units.share(estimate.confidence)} sure)"
-    headline = headline_text(snapshot)
-    yield f"verdict: {sure}: {headline or phrases.because(estimate)}"
+    badge, headline = phrases.badge(snapshot), headline_text(snapshot)
+    badge += f" ({sure(snapshot)})" if sure(snapshot) else ""
+    yield f"verdict: {badge}: {headline or phrases.because(estimate)}"
     if headline and phrases.away_at(estimate, estimate.cause or ""):
         yield phrases.because(estimate)
     if snapshot.left_out:

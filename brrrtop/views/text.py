@@ -174,8 +174,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
         )
         yield from wrap(f"{phrases.badge(snapshot)}: {phrases.because(estimate)}{near}", "")
     else:
-        sure = f"{phrases.badge(snapshot)}, {units.share(estimate.confidence)} sure"
-        yield from wrap(f"{sure}: {headline.symptom(snapshot)}{phrases.besides(estimate)}", "")
+        head = ", ".join(filter(None, (phrases.badge(snapshot), headline.sure(snapshot))))
+        yield from wrap(f"{head}: {headline.symptom(snapshot)}{phrases.besides(estimate)}", "")
         if gain := headline.remedy(snapshot):
             yield from wrap(gain[0].upper() + gain[1:], "")
         if phrases.away_at(estimate, estimate.cause or ""):

@@ -9,11 +9,10 @@ from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.headline import of_loops, recoverable, remedy, symptom
+from brrrtop.text.headline import recoverable, remedy, sure, symptom
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.parts import alarms, booked, figures, reason, split_parts
-from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
+from brrrtop.tui.renderables.line import bar, clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
 from collectors.vocabulary import Metric
 
@@ -51,18 +50,21 @@ def headline(snapshot: Snapshot, palette: Palette, width: int, height: int) -> l
     estimate = snapshot.estimate
     assert estimate is not None
     badge, words = badge_of(snapshot, palette), symptom(snapshot) or phrases.because(estimate)
-    sure = confidence(snapshot, palette)
+    share, _, word = sure(snapshot).partition(" ")
+    right = palette.text(share, "text", bold=True).append(
+        f" {word}" * bool(word), palette.style("muted")
+    )
     warming = " (warming up: shown, not judged)" if estimate.steps.warming_up else ""
     bold, good = palette.style("text", bold=True), palette.style("good", bold=True)
     gain = remedy(snapshot)
-    room = width - badge.cell_len - sure.cell_len - 2
+    room = width - badge.cell_len - right.cell_len - 2
     if room < 24:  # the sentence has lines of its own
-        lines = [sided(badge, sure, width), *paragraph(words + warming, width, bold)]
+        lines = [sided(badge, right, width), *paragraph(words + warming, width, bold)]
         below = paragraph(gain, width, good)
     else:
         first, *rest = wrapped(words + warming, room)
         indent = " " * badge.cell_len
-        lines = [sided(badge.append(first, bold), sure, width)]
+        lines = [sided(badge.append(first, bold), right, width)]
         lines += [Text(indent, no_wrap=True).append(line, bold) for line in rest]
         below = hanging(indent, gain, width, good, good)
     room = max(1, height - len(below))
@@ -83,18 +85,6 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     )  # a style of its own, not that of the line
     text.stylize("bold")
     return text.append("  ")
-
-
-def confidence(snapshot: Snapshot, palette: Palette) -> Text:
-    """How sure the verdict is; nothing where it is one for each loop, which are facts."""
-    estimate = snapshot.estimate
-    assert estimate is not None
-    if of_loops(snapshot):
-        return Text()
-    late = phrases.late_rank(snapshot) is not None
-    sure = snapshot.advisories[0].confidence if late else estimate.confidence
-    text = palette.text(units.share(sure), "text", bold=True)
-    return text.append(" sure", palette.style("muted"))
 
 
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
