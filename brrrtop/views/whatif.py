@@ -6,11 +6,10 @@ from brrrtop.model.advice import OFFER, Advisory, WhatIf
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
+from brrrtop.text.headline import OPEN
 
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
-OPEN = 0.95
-"""Of the time saved: from here on a point is several times, and an upper bound says nothing."""
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (

@@ -47,7 +47,7 @@ def test_a_host_that_works_on_what_it_copied_is_said_to():
     given = looped(lambda s: (large(s), averaged(s, None))).advice()
     result = given["host-stall"]
     assert next(iter(given)) == "host-stall"
-    assert "work on what it has just copied back (4 copies a step)" in result.says
+    assert "work on what it has just copied back (4 times a step)" in result.says
 
 
 @pytest.mark.parametrize("count", [1, 40])

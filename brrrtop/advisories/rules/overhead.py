@@ -11,6 +11,7 @@ from brrrtop.kernel_names.readable import fitted, short_name
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
+from brrrtop.whatif.risks import Risk
 
 ROOMY = 0.6
 """Memory in use above which twice the batch may not fit: activations are most of it."""
@@ -102,10 +103,10 @@ def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
 
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
+    """Replayed they launch in time, as compiled code may not: where launches matter."""
     compiled = context.price("compile")
     if compiled is None or row.saves - compiled.saves >= BEYOND:
         return True
-    # Compiled code may launch too slowly: replayed it cannot, where launches matter.
     return compiled.saves_low < 0 < row.saves_low and context.loop_idle("launch") >= BEYOND
 
 
@@ -181,7 +182,7 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     "was recorded",
     unless="waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, "
     "those for large copies back to readback-traffic; a loss printed once a step; the one wait of an "
-    "inference step, for its result",
+    "inference step, for its result; factorizations, which read whether they went well",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     samples, waits = context.estimate.stack_samples, context.syncs
@@ -196,7 +197,8 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
             _keep(context),
             confidence=0.6, saves=lost, lines=lines, stack_samples=samples.count if samples else 0,
         )  # fmt: skip
-    if waits is not None and not waits.count:
+    checks = context.simulated is not None and Risk.SOLVERS in context.simulated.risks
+    if waits is not None and (checks or not waits.count):
         return None
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _keep(context))
