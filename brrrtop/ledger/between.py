@@ -98,10 +98,7 @@ def usual_frames(
         return _frames_of_most(places, set(zip(at.tolist(), ids.tolist(), strict=True))), steps.long
     long, slow = steps.long[at], steps.slow[at]
     quick, slower, longer = (Counter(ids[part].tolist()) for part in (~long & ~slow, slow, long))
-    rare: set[Frame | str] = set()
-    if slower or longer:
-        rare = _rare_frames(places, quick, slower + longer)
-        rare |= _rare_frames(places, quick + slower, longer)
+    rare = _rare_frames(places, quick, slower + longer)
     common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
