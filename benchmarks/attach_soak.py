@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from collectors.attach import agent_library  # noqa: E402
+from collectors.attach.access import Attempt  # noqa: E402
 from collectors.attach.attach import METHODS, attach  # noqa: E402
-from collectors.attach.method import Attempt  # noqa: E402
-from collectors.attach.ptrace import threads  # noqa: E402
+from collectors.attach.ptrace import calls  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
 from collectors.process import process as processes  # noqa: E402
 
@@ -189,7 +189,7 @@ def main() -> int:
     for _ in range(given.kill_monitor):
         kill_one(pid)
     died = trainer.process.poll()
-    alive = died is None and bool(threads.thread_ids(pid))
+    alive = died is None and bool(calls.thread_ids(pid))
     moving = gets_on(trainer, says_so=not given.command)
     trainer.process.kill()
     trainer.process.wait()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.truth import scores
-from brrrtop.analysis.account.regimes import MARGIN
+from brrrtop.analysis.account.account import MARGIN
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.session.analyze import analyze

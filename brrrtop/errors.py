@@ -1,4 +1,4 @@
-"""Everything brrrtop raises at a person: what happened, and the next thing to try.
+"""Everything brrrtop raises at a person: what happened, and the next thing to try. And how it ends for sure.
 
 BrrrtopError               exit 1
 ├── UsageError             exit 2
@@ -10,6 +10,8 @@ Past ^C the exit code is 130, as a shell has it.
 """
 
 from __future__ import annotations
+
+import signal
 
 INTERRUPTED = 130
 
@@ -52,3 +54,23 @@ def report_survived(fault: Exception) -> None:
         debug = os.environ.get("BRRRTOP_TRACEBACK")
         log.addHandler(logging.StreamHandler() if debug else logging.NullHandler())
     log.error("watching goes on after %s", type(fault).__name__, exc_info=fault)
+
+
+LIMIT_S = 2.0
+"""What leaving may take once somebody asked us to end, or nobody can see us any more."""
+
+
+def arm_exit_alarm() -> None:
+    """The kernel ends this process after `LIMIT_S`, if it has not ended by itself.
+
+    Python cannot block SIGALRM's default action: a main thread that waits for a lock, a thread that
+    spins and an interpreter that shuts down all end by it. Call it from any thread.
+    """
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+
+
+def prepare() -> None:
+    """Makes the alarm deadly, whatever the parent left; from the main thread, before it is needed."""
+    if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])

@@ -12,10 +12,10 @@ from enum import Enum
 from collectors.attach import access as attach_access
 from collectors.attach import by_ptrace
 from collectors.attach import files as attach_files
+from collectors.attach.access import why_not_remote
 from collectors.attach.agent_library import COUNTERS_ALONE
 from collectors.attach.attach import find_agent
 from collectors.attach.files import AgentFiles, cupti_option
-from collectors.attach.method import why_not_remote
 from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
 from collectors.gpu.sampler_thread import GaugeThread
 from collectors.process import candidates, proc

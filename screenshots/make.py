@@ -29,7 +29,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.screens.save import svg_of
+from brrrtop.tui.screens.view import svg_of
 
 DARK, LIGHT = Palette(), Palette("light")
 NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)

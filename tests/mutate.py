@@ -27,16 +27,15 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
 """For the tests of one change; what hangs is noticed too."""
 GUARDS = {
-    "collectors/own_files.py": "tests/attach/test_own_files.py",
     "collectors/printable.py": "tests/protocol/test_printable.py",
     "collectors/process/process.py": "tests/cli/test_serve.py -k known_while_it_is_open",
-    "collectors/attach/users.py": "tests/attach/test_acting.py tests/attach/test_attach_files.py",
+    "collectors/own_files.py": "tests/attach/test_own_files.py tests/attach/test_acting.py tests/attach/test_attach_files.py",
     "collectors/attach/run_folders.py": "tests/attach/test_run_folders.py",
     "collectors/attach/access.py": "tests/attach/test_attach.py tests/attach/test_facts.py",
     "collectors/attach/files.py": "tests/attach/test_attach_files.py",
     "collectors/attach/client.py": "tests/attach/test_client.py",
-    "collectors/attach/ptrace/calls.py": "tests/attach/test_injection.py tests/attach/test_waits.py tests/attach/test_ptrace.py",
-    "collectors/attach/ptrace/threads.py": "tests/attach/test_threads.py",
+    "collectors/attach/ptrace/calls.py": "tests/attach/test_threads.py tests/attach/test_injection.py "
+    "tests/attach/test_waits.py tests/attach/test_ptrace.py",
     "collectors/attach/ptrace/injection.py": "tests/attach/test_injection.py tests/attach/test_waits.py "
     "tests/attach/test_harmless.py::test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives "
     "tests/attach/test_ptrace.py",
@@ -44,21 +43,43 @@ GUARDS = {
     "-k 'hooks_change or scaler or forked or middle'",
     "collectors/agent/probes/neighbours.py": "tests/probes/test_graphs.py",
     "brrrtop/cli/fail_if.py": "tests/cli/test_gate.py",
-    "brrrtop/cli/find_restarted.py": "tests/attach/test_facts.py -k successor",
+    "brrrtop/cli/commands/attach.py": "tests/attach/test_facts.py -k successor",
     "brrrtop/cli/in_browser.py": "tests/cli/test_serve.py",
     "brrrtop/scheduling/governor.py": "tests/live/test_governor.py",
 }
 """Modules that protect the trainer, root or a reader → the tests that hold them."""
 ONLY = {
+    "collectors/agent/probes/neighbours.py": tuple(
+        "__init__ place clear wake present _capturing _on_capture _on_enter _on_leave _drop _settle".split()
+    ),
+    "collectors/attach/access.py": (
+        "check",
+        "_python",
+        "debugged",
+        "refusal",
+        "_other_user",
+        "_is_confined",
+    ),
+    "brrrtop/cli/commands/attach.py": (
+        "__init__",
+        "find",
+        "_fits",
+        "_is_trainer",
+        "enter",
+        "close",
+        "_cwd",
+        "_rank",
+    ),
     "collectors/agent/probes/steps.py": ("_between_steps", "place", "clear"),
     "brrrtop/scheduling/governor.py": ("_earn", "_charge", "_settle", "_plan_pause"),
     "collectors/process/process.py": ("is_loopback", "uid_of_client", "_plain", "_as_listed"),
 }
-"""Of these modules the functions that change torch's hooks, keep the budget, or know who asks; of all others every one."""
+"""Of these modules the functions that refuse, find who follows, change torch's hooks, keep the budget, or know who
+asks; of all others every one."""
 REHEARSAL = "rehearse"
 """Of which only its warmth is wanted."""
 SURVIVORS = {
-    "collectors/attach/users.py run_as: True → False": "the thread is joined in any case",
+    "collectors/own_files.py run_as: True → False": "the thread is joined in any case",
     "collectors/own_files.py replace_file: file.flush() → pass": "closing writes it too; a power cut alone tells",
     "collectors/attach/client.py _connect_by_path: os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC → "
     "(os.O_PATH | os.O_DIRECTORY) & os.O_CLOEXEC": "root may list any folder; one that our user may only enter is rare",
@@ -80,7 +101,7 @@ SURVIVORS = {
     "self._where != 'entry'": "it is put back all the same, with a stop more",
     "collectors/attach/ptrace/injection.py _release: self._memory >= 0 → self._memory < 0": "its process ends soon",
     "collectors/attach/ptrace/injection.py _release: os.close(self._memory) → pass": "as above",
-    "collectors/attach/ptrace/threads.py _driver_owned: True → False": "of a thread that is gone",
+    "collectors/attach/ptrace/calls.py _driver_owned: True → False": "of a thread that is gone",
     "collectors/agent/probes/steps.py clear: self._names.clear() → pass": "an id of a table that is gone is no name, never another",
     "collectors/agent/probes/neighbours.py place: bool(find_imported(*_RECORDING)) and (not self._open) → "
     "bool(find_imported(*_RECORDING)) or not self._open": "what is open records, and both end at once",

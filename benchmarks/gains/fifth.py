@@ -17,14 +17,14 @@ from benchmarks.gains.vision import timm, torchvision
 PERIOD = 16
 
 
-def detector(t: Tools) -> Step:
+def detector(t: Tools, build: str) -> Step:
     """torchvision's reference for detection: pictures of several sizes, boxes, a sum of losses."""
     from torchvision.models import detection
 
     side = t.pick(800, 96)
-    model = detection.fasterrcnn_resnet50_fpn(
-        weights=None, weights_backbone=None, num_classes=91, min_size=side, max_size=2 * side
-    )
+    sizes = {"min_size": side, "max_size": 2 * side} if "rcnn" in build else {}
+    options: dict[str, Any] = {"weights": None, "weights_backbone": None, "num_classes": 91}
+    model = getattr(detection, build)(**options, **sizes)
 
     def example() -> tuple[Any, ...]:
         high, wide = ((3 + t.randint(4, 2)) * side // 6).tolist()
@@ -149,7 +149,13 @@ _deberta = {"hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 1
             "position_biased_input": False}  # fmt: skip
 _llama = {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12, "intermediate_size": 2048,
           "use_cache": False}  # fmt: skip
-public("tv_fasterrcnn", detector, 4, optimizer="sgd", fresh=True)
+public(
+    "tv_fasterrcnn",
+    partial(detector, build="fasterrcnn_resnet50_fpn"),
+    4,
+    optimizer="sgd",
+    fresh=True,
+)
 public("hf_marian_lengths", translate, 32, precision="bf16", period=PERIOD, fresh=True)
 public(
     "hf_llama_compiled",

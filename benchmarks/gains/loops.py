@@ -33,9 +33,9 @@ the compute; the others are those of the JSON contract, and `+` makes two of the
 
 def half_of(name: str) -> str:
     """`fresh`, `tune` or `test`. Nothing was tuned on *fresh*, whose models were chosen before any of them
-    was measured. The two others are told apart by a name alone: *tune* was in view from the start, *test*
-    was looked at once and tuned on from then on."""
-    if name in MODELS and MODELS[name].fresh:
+    was measured, those of rounds that are not kept here among them. The two others are told apart by a name
+    alone: *tune* was in view from the start, *test* was looked at once and tuned on from then on."""
+    if name not in MODELS or MODELS[name].fresh:
         return "fresh"
     return "test" if hashlib.sha256(name.encode()).digest()[-1] & 1 else "tune"
 

@@ -222,7 +222,7 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
                 out, text = monitor.communicate()
     lines = out.splitlines()
     report = json.loads(lines[-1]) if lines else {}
-    kept = ("window", "split", "regime", "confidence", "whatif", "losses")
+    kept = ("run", "window", "split", "regime", "confidence", "whatif", "losses")
     advice = [(a["id"], a.get("saves_at_most"), a["waste"]) for a in report.get("advisories") or ()]
     facts = {key: report[key] for key in kept if key in report}
     return {
@@ -234,16 +234,18 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def chosen(report: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """The first edits that a report advises, and those that it calls a waste; then all that need no compiler."""
+    """The first edits that a report advises, in its order, and one more: the first that it calls a waste, else the
+    first of `ORDER` that needs no compiler."""
     from benchmarks.gains.loops import MODELS
-    from benchmarks.gains.report import OFFERS, prediction
+    from benchmarks.gains.report import prediction
 
-    told = prediction(report)
-    first = [edit for edit in told.advised if edit not in OFFERS][: args.advised]
-    plain = [edit for edit in MODELS[args.name].edits if "compile" not in edit and "+" not in edit]
-    edits = dict.fromkeys([*first, *sorted(told.waste), *plain])
-    note = f"first: {', '.join(first)}; waste: {', '.join(sorted(told.waste))}"
-    return {"note": note, "chosen": [e for e in MODELS[args.name].edits if e in edits]}
+    told, edits = prediction(report), MODELS[args.name].edits
+    waste = [edit for edit in edits if edit in told.waste]
+    plain = [edit for edit in edits if "compile" not in edit]
+    first = [edit for edit in told.advised if edit in edits]
+    picked = list(dict.fromkeys([*first[: args.advised], *waste[:1], *plain]))[: args.advised + 1]
+    note = f"first: {', '.join(first)}; waste: {', '.join(waste)}"
+    return {"note": note, "chosen": [edit for edit in edits if edit in picked]}
 
 
 def cpus(text: str) -> list[int]:

@@ -15,12 +15,12 @@ from brrrtop.advisories.of_run import Sampled, rows_of_run, sampled
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.facts.collectives import Transfers, transfers
 from brrrtop.analysis.facts.host_activity import Occurrences, Syncs, occurrences, syncs
 from brrrtop.analysis.facts.stack_samples import LEAST_PART, LEAST_SAMPLES, samples_of
 from brrrtop.analysis.facts.table import Facts, Readings
 from brrrtop.analysis.facts.training import Chains, Optimizer, chains, optimizer, recomputed_ns
-from brrrtop.analysis.facts.transfers import Transfers, transfers
-from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
+from brrrtop.analysis.kernels.op_patterns import WrittenAttention, written_attention
 from brrrtop.analysis.tables.loaders import loader_rows, with_workers
 from brrrtop.kernel_names.facts import least_capability
 from brrrtop.kernel_names.traits import Trait, used
@@ -32,7 +32,7 @@ from brrrtop.model.tables import Bool, Window
 from brrrtop.text import loader, phrases
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import EDITS, SimulatedEdits, simulate_edits
-from brrrtop.whatif.risks import COMPILED_FUNCTION, unrest
+from brrrtop.whatif.risks import COMPILED_FUNCTION
 from collectors.vocabulary import CallClass, MarkClass, Metric
 
 WORTH_SHARE = 0.02
@@ -159,9 +159,8 @@ class Context(Struct, frozen=True):
         return f"by simulation: {listed}" if listed else ""
 
     def _is_waste(self, row: WhatIf) -> bool:
-        """What takes time as recorded is not called a win of nothing, whatever the simulation says; nor what
-        may win where the run's own pace strays as far."""
-        if row.saves >= NO_GAIN or row.saves_high + unrest(self.facts.window) >= NO_HOPE:
+        """What takes time as recorded is not called a win of nothing, whatever the simulation says."""
+        if row.saves >= NO_GAIN or row.saves_high >= NO_HOPE:
             return False
         if row.saves_high < 0:
             return True

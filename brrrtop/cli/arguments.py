@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from brrrtop.cli import values
+from brrrtop.cli import options
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 
@@ -176,37 +176,37 @@ def _value(metavar: Any, message: str | None, kind: Any = str, **more: Any) -> d
 _FILES = "a file, or the files or the folder of a job's ranks"
 _OPTIONS = {
     "--once": _flag("one plain report, then exit"),
-    "--interval": _value("SECONDS", "between looks (default 0.5)", values.interval),
+    "--interval": _value("SECONDS", "between looks (default 0.5)", options.interval),
     "--serve": _flag("the screen in a browser, on this machine only"),
     "--listen": _value("HOST:PORT", "where it is served (default 127.0.0.1:8765)"),
     "--json": _flag("JSON on stdout, one object a line"),
     "--svg": _flag("as a picture (SVG) on stdout"),
     "--html": _flag("as a page on stdout"),
-    "--gpu": _value("N", "this GPU, not the busiest", values.gpu),
+    "--gpu": _value("N", "this GPU, not the busiest", options.gpu),
     "--no-color": _flag("no colour (also: NO_COLOR)"),
     "--ascii": _flag("nothing but ASCII characters"),
     "--theme": _value(
         "NAME",
-        f"{', '.join(values.THEMES)} (also: BRRRTOP_THEME)",
-        choices=values.THEMES,
+        f"{', '.join(options.THEMES)} (also: BRRRTOP_THEME)",
+        choices=options.THEMES,
     ),
     "--speed": _value(
         "X",
         "playback speed (default 1; short files are stretched to 30 s)",
-        values.speed,
+        options.speed,
     ),
     "--record": _value("FILE", "write what arrives to FILE (.brrr); leaving says how much an hour"),
-    "--record-most": _value("SIZE", "end the recording at SIZE, such as 500MB", values.size),
+    "--record-most": _value("SIZE", "end the recording at SIZE, such as 500MB", options.size),
     "--baseline": _value("FILE", "compare with this recording or trace, judged whole"),
     "--silence": _value(
         "ID[,ID]",
         "give no advice of these ids (x on the screen does too)",
-        values.advisories,
+        options.advisories,
         action="append",
     ),
     "--yes": _flag("attach without asking"),
     "--max-overhead": _value(
-        "SHARE", "step time that watching may cost (default 1%%)", values.share
+        "SHARE", "step time that watching may cost (default 1%%)", options.share
     ),
     "--counters": _flag("hardware counters too, where permitted"),
     "--no-shapes": _flag(
@@ -232,21 +232,21 @@ _OPTIONS = {
         action="append",
     ),
     "--for": _value(
-        "TIME", "… for at least this long (default: at once)", values.seconds, dest="hold_s"
+        "TIME", "… for at least this long (default: at once)", options.seconds, dest="hold_s"
     ),
     "--force": _flag("read a file however large it is"),
-    "--steps": _value("A-B", "only these steps", values.steps),
+    "--steps": _value("A-B", "only these steps", options.steps),
     "--brief": _flag("at most thirty lines to act on"),
-    "--edits": _value("ID[,ID]", "only these, in this order", values.edits),
-    "--seconds": _value("S", "of steady steps for each (default 8)", values.seconds),
-    "--budget": _value("TIME", "for all of it (default 10m)", values.seconds, dest="budget_s"),
+    "--edits": _value("ID[,ID]", "only these, in this order", options.edits),
+    "--seconds": _value("S", "of steady steps for each (default 8)", options.seconds),
+    "--budget": _value("TIME", "for all of it (default 10m)", options.seconds, dest="budget_s"),
     "--scratch": _value("DIR", "keep what each run prints and saves through torch here"),
     "--yes@try": _flag("start without asking"),
     "--list": _flag("name the scenarios and exit"),
     "--listen@export": _value("HOST:PORT", "for Prometheus (default 127.0.0.1:9877)"),
-    "pid": _value("PID", None, values.pid),
-    "pid@doctor": _value("PID", None, values.pid, nargs="?", default=None),
-    "pids": _value("PID", "only these processes", values.pid, nargs="*"),
+    "pid": _value("PID", None, options.pid),
+    "pid@doctor": _value("PID", None, options.pid, nargs="?", default=None),
+    "pids": _value("PID", "only these processes", options.pid, nargs="*"),
     "command": _value("COMMAND", None, nargs=argparse.REMAINDER),
     "files": _value("FILE", _FILES, nargs="+"),
     # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.

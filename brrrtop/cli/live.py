@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from brrrtop.advisories.tried import TriedProgram, tried_of
+from brrrtop.advisories.steady import TriedProgram, tried_of
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot, pause_s
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Member
 from brrrtop.session.live import Live, alone

@@ -25,6 +25,7 @@ FAILURE = 1
 MODULES = {
     **dict.fromkeys(("analyze", "compare", "receipt"), "reports"),
     "demo": "replay",
+    "doctor": "find",
 }
 """Of the verbs that share one."""
 READ_ONLY = ("analyze", "compare", "receipt", "demo", "replay")

@@ -1,4 +1,15 @@
-"""Chooses how something is shown: the screen, one plain report, or a line of JSON at a time."""
+"""Chooses how something is shown: the screen, one plain report, or a line of JSON at a time. Its settings are
+in a file, which the screen writes and a person may edit, and from which the theme follows:
+
+    theme = "high-contrast"     # dark, light, high-contrast, colour-blind
+    hidden = ["figures"]        # figures, history, advice, loader, step, kernels, side
+    zoomed = ""
+    gpu_hour = 2.5              # what an hour of one GPU costs: then shown is what could be saved
+    currency = "€"
+
+It is `config.toml` in the user's configuration folder. Options of a command and the environment go
+before it. What cannot be read is as if it were not there: a screen opens in any case.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +18,98 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brrrtop.cli import output, settings
-from brrrtop.cli.options import Options
+import platformdirs
+
+from brrrtop.cli import output
+from brrrtop.cli.options import THEMES, Options
 from brrrtop.cli.signals import note_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings
 from brrrtop.text import phrases
 from brrrtop.text.headline import cost, headline_text
+from collectors.own_files import own_folder, replace_file
 from collectors.printable import printable
+
+if TYPE_CHECKING:
+    from brrrtop.model.snapshot import Snapshot
+    from brrrtop.tui.feed import Driver
+    from brrrtop.tui.palette import Palette
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+THEME_VARIABLE = "BRRRTOP_THEME"
+
+
+def settings_path() -> Path:
+    return (
+        own_folder(Path(platformdirs.user_config_dir("brrrtop")), ".config/brrrtop") / "config.toml"
+    )
+
+
+def load_settings() -> Settings:
+    """What is in the file; the defaults for what is not, or makes no sense."""
+    given: dict[str, object] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        given = tomllib.loads(settings_path().read_text("utf-8"))
+    hidden = given.get("hidden")
+    names = hidden if isinstance(hidden, list) else []
+    theme, zoomed = given.get("theme"), given.get("zoomed")
+    price, currency = given.get("gpu_hour"), given.get("currency")
+    return Settings(
+        theme=theme if isinstance(theme, str) else None,
+        hidden=tuple(name for name in PANES if name in names),
+        zoomed=zoomed if isinstance(zoomed, str) and zoomed in ZOOMED else "",
+        gpu_hour=float(price) if isinstance(price, float | int) and price > 0 else 0.0,
+        currency=printable(currency) if isinstance(currency, str) else "",
+    )
+
+
+def save_settings(settings: Settings) -> None:
+    lines = [] if settings.theme is None else [f'theme = "{settings.theme}"']
+    hidden = ", ".join(f'"{name}"' for name in settings.hidden)
+    lines += [f"hidden = [{hidden}]", f'zoomed = "{settings.zoomed}"']
+    if settings.gpu_hour:
+        currency = settings.currency.replace("\\", "").replace('"', "")
+        lines += [f"gpu_hour = {settings.gpu_hour!r}", f'currency = "{currency}"']
+    with suppress(OSError):
+        replace_file(settings_path(), ("\n".join(lines) + "\n").encode())
+
+
+def palette_of(options: Options, kept: Settings) -> Palette:
+    """How the screen is drawn on this terminal.
+
+    Raises:
+        UsageError: `BRRRTOP_THEME` names no theme.
+    """
+    from brrrtop.tui.palette import Palette
+
+    chosen = options.theme or os.environ.get(THEME_VARIABLE) or None
+    if chosen is not None and chosen not in THEMES:
+        raise UsageError(f"there is no theme {chosen!r}", f"one of {', '.join(THEMES)}")
+    if chosen is None and kept.theme in THEMES:
+        chosen = kept.theme
+    colour = not (options.no_color or os.environ.get("NO_COLOR"))
+    return Palette(theme_name(os.environ, chosen), colour, output.only_ascii(options))
+
+
+def theme_name(environment: Mapping[str, str], chosen: str | None) -> str:
+    """The theme somebody chose, else `dark` or `light` as the terminal is.
+
+    rxvt, Konsole and others name their background in COLORFGBG (`0;15`); dark where nothing is said.
+    """
+    if chosen is not None:
+        return chosen
+    background = environment.get("COLORFGBG", "").rpartition(";")[2]
+    light = background.isdecimal() and (background == "7" or 9 <= int(background) <= 15)
+    return "light" if light else "dark"
+
 
 SERVED = "TEXTUAL_DRIVER"
 """Set where a browser is the terminal."""
@@ -23,10 +117,6 @@ MODERN = frozenset(
     "alacritty contour foot ghostty iterm2 kitty konsole mlterm rio st tmux vte wezterm".split()
 )
 """Terminals that name themselves without their number of colours, which is 256 at least."""
-
-if TYPE_CHECKING:
-    from brrrtop.model.snapshot import Snapshot
-    from brrrtop.tui.driver import Driver
 
 
 def on_a_terminal() -> bool:
@@ -69,15 +159,15 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     with note_interrupts() as tell_from_now_on:
         from brrrtop.tui.app import BrrrtopApp
 
-        kept = settings.load()
-        palette = settings.palette_of(options, kept)
+        kept = load_settings()
+        palette = palette_of(options, kept)
         app = BrrrtopApp(
             driver,
             interval_s=options.interval,
             palette=palette,
             label=printable(label),
             settings=kept,
-            remember=settings.save,
+            remember=save_settings,
             page=_page,
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
@@ -111,7 +201,7 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
             ", "
         )
     ]
-    spent = cost(snapshot, settings.load())
+    spent = cost(snapshot, load_settings())
     lines += [f"  {spent}"] if spent else []
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from brrrtop import deadline
+from brrrtop import errors
 from brrrtop.errors import INTERRUPTED
 
 PATIENCE_S = 2.0
@@ -63,10 +63,10 @@ def end_as_by_interrupt() -> list[int]:
             os._exit(128 + number)
         came.append(number)
         signal.signal(number, signal.SIG_DFL)
-        deadline.arm_exit_alarm()
+        errors.arm_exit_alarm()
         signal.raise_signal(signal.SIGINT)
 
-    deadline.prepare()
+    errors.prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)

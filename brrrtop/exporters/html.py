@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from brrrtop.exporters import svg
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.headline import headline_text
+from brrrtop.text.headline import headline_text, of_loops, sure
 from brrrtop.views import code, host_tables, tables
 from brrrtop.views import whatif as whatif_text
 from brrrtop.views.table import Table
@@ -18,18 +18,16 @@ from collectors.printable import printable
 
 STYLE = """
 .brrrtop{--text:#1c2126;--muted:#5a636d;--rule:#d5d8da;--ground:#fbfbf9;--on:#fff;--compute:#00639e;
---memory:#9a5200;--idle:#b3175f;--underfilled:#6a3fb5;--comm:#6d6200;--copy:#7b6f14;--unknown:#626b75;
+--memory:#9a5200;--idle:#b3175f;--unknown:#626b75;
 font:14px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:1000px;margin:0 auto;
 padding:24px}
 @media(prefers-color-scheme:dark){.brrrtop{--text:#d7dde4;--muted:#8d99a6;--rule:#333d47;--ground:#101418;
---on:#0b0e11;--compute:#56b4e9;--memory:#f0a030;--idle:#f079a8;--underfilled:#b79bf2;--comm:#e8d44d;
---copy:#c3b23a;--unknown:#8a94a0}}
+--on:#0b0e11;--compute:#56b4e9;--memory:#f0a030;--idle:#f079a8;--unknown:#8a94a0}}
 .brrrtop h1{font-size:24px;margin:0}.brrrtop h2{font-size:16px;margin:28px 0 8px}
 .brrrtop p{margin:4px 0}.brrrtop .muted{color:var(--muted)}.brrrtop svg{width:100%;height:auto;display:block}
 .brrrtop svg text{fill:var(--text);font:12px system-ui,sans-serif}.brrrtop svg text.on{fill:var(--on)}
-.brrrtop .compute{fill:var(--compute)}.brrrtop .memory{fill:var(--memory)}.brrrtop .idle,.brrrtop .overhead
-{fill:var(--idle)}.brrrtop .underfilled{fill:var(--underfilled)}.brrrtop .comm{fill:var(--comm)}
-.brrrtop .copy{fill:var(--copy)}.brrrtop .unknown{fill:var(--unknown)}.brrrtop .launching,.brrrtop .host,
+.brrrtop .compute{fill:var(--compute)}.brrrtop .memory{fill:var(--memory)}.brrrtop .idle{fill:var(--idle)}
+.brrrtop .unknown{fill:var(--unknown)}.brrrtop .launching,.brrrtop .host,
 .brrrtop .annotation,.brrrtop .optimizer{fill:var(--muted);fill-opacity:.55}
 .brrrtop .rule{stroke:var(--rule)}.brrrtop .roof{stroke:var(--muted);fill:none}
 .brrrtop circle{fill-opacity:.75}.brrrtop table{border-collapse:collapse;width:100%;font-size:13px}
@@ -50,8 +48,8 @@ LEGEND = '<p class="muted">' + " ".join(
     f'<svg style="display:inline;width:12px" viewBox="0 0 12 12">'
     f'<rect class="{hue}" width="12" height="12"/></svg> {words}'
     for hue, words in (
-        ("compute", "compute"), ("memory", "moves tensors"), ("underfilled", "small kernels"),
-        ("comm", "communication"), ("copy", "copies"), ("idle", "idle: the pointer tells why"),
+        ("compute", "compute"), ("memory", "moves tensors"),
+        ("idle", "idle or held back: the pointer tells why"),
     )
 ) + "</p>"  # fmt: skip
 
@@ -127,8 +125,9 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     yield f"<h1>{_text(phrases.badge(snapshot))}</h1>"
     if words := headline_text(snapshot):
         yield f"<p><b>{_text(words)}</b></p>"
-    sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "
-    yield f"<p>{sure}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
+    head = f"{sure(snapshot)}: " if sure(snapshot) else ""
+    if not of_loops(snapshot):
+        yield f"<p>{head}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
     split = estimate.split
     names = ("compute", "memory", "overhead", "unknown")
     yield svg.bar([(name, getattr(split, name)) for name in names])

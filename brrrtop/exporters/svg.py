@@ -11,6 +11,7 @@ from brrrtop.text import causes, phrases, units
 from collectors.printable import printable
 
 WIDTH = 960
+OVERHEAD = ("overhead", "underfilled", "comm", "copy")
 _LEFT = 110
 _MOST_BARS = 1_500
 """Of one lane: what is drawn over it anyway is left out."""
@@ -18,9 +19,8 @@ _LANE_HEIGHT, _LANE_GAP = 26, 8
 
 
 def hue(kind: str) -> str:
-    if kind.startswith("idle"):
-        return "idle"
-    return kind.removeprefix("exposed_")
+    """One for all overhead: the words beside it, and the pointer, tell which."""
+    return "idle" if kind.startswith(("idle", "exposed")) or kind in OVERHEAD else kind
 
 
 def bar(parts: Sequence[tuple[str, float]], height: int = 34) -> str:
@@ -158,7 +158,7 @@ def memory(use: MemoryUse) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     floor = height - 22
     drawn = [
-        f'<polygon class="copy" points="{_LEFT},{floor} {path} {WIDTH},{floor}"/>',
+        f'<polygon class="memory" points="{_LEFT},{floor} {path} {WIDTH},{floor}"/>',
         _text(0, 26, units.size(use.peak_bytes)),
         _text(0, floor, "0"),
         _text(_LEFT, height - 4, "0"),

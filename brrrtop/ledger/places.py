@@ -137,6 +137,8 @@ _MAKES_MANY = re.compile(r"[\[(].*\bfor\b|stack\(|pad_sequence\(|as_tensor\(\w+\
 _MAKES_ARRAYS = re.compile(
     r"\b(np|numpy)\.(stack|array|asarray|concatenate|memmap|random\.\w+)\(|\.astype\("
 )
+_PART = re.compile(r"(<genexpr>|comp>)$|\btorch_geometric\.\w")
+"""A frame that is part of the next: what PyG writes for each layer has a `collect()`, too."""
 _SILENT = (PhaseKind.OTHER, PhaseKind.DATA)
 _TAKES = re.compile(r"\.(get\w*|result|acquire|wait)\(|\bnext\(|^(async )?for\b|\byield\b")
 """A line that asks for the next of several things."""
@@ -152,7 +154,7 @@ def place_of(name: str) -> Place:
     frames, _, library = frames.partition(" > ")
     parts = (frame.rpartition(" ") for frame in frames.split(" < "))
     *inner, outermost = [(where, function) for where, _, function in parts]
-    whole = (frame for frame in inner if not frame[1].endswith(("<genexpr>", "comp>")))
+    whole = (frame for frame in inner if not _PART.search(" ".join(frame)))
     return Place((*whole, outermost), source, library)
 
 

@@ -10,10 +10,20 @@ import math
 from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Span
-from brrrtop.scheduling.burst import Burst
-from brrrtop.scheduling.limits import SECOND, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.burst import (
+    GUST_MOST_NS,
+    SECOND,
+    UNABLE,
+    Absorbed,
+    Act,
+    Burst,
+    Decision,
+    Limits,
+    Slack,
+    Stage,
+    Why,
+)
 from brrrtop.scheduling.phases import STEPS, PhaseWatch
-from brrrtop.scheduling.slack import GUST_MOST_NS, Absorbed, Slack
 from brrrtop.scheduling.step_cost import AgentOverhead, CostEstimate, StepCost
 from brrrtop.scheduling.triggers import WATCHED, FirstBurst, GaugeJump, MonitorPace, step_moved
 from brrrtop.text import units

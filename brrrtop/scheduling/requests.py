@@ -5,8 +5,8 @@ from typing import Any
 
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.tables import Span
+from brrrtop.scheduling.burst import SECOND
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import SECOND
 from collectors.protocol.frames import Records, plausible
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass

@@ -4,11 +4,11 @@ differently. No clock, no I/O.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from statistics import median
 
-import numpy as np
-
-from brrrtop.model.tables import F8, I8
-from brrrtop.scheduling.limits import SECOND, Limits, Stage
+from brrrtop.model.tables import I8
+from brrrtop.scheduling.burst import SECOND, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from collectors.vocabulary import Metric
 
@@ -123,16 +123,15 @@ class GaugeJump:
     def moved(self, value: float) -> bool:
         """Whether the newest readings left the range of the ones before."""
         self._seen.append(value)
-        values = np.array(self._seen)
-        if len(values) < _NEW + 6:
+        if len(self._seen) < _NEW + 6:
             return False
-        old, new = values[:-_NEW], values[-_NEW:]
-        middle = float(np.median(old))
-        limit = max(_LEAST_SHARE, _SPREADS * _spread(old, middle))
-        if not (np.all(new - middle > limit) or np.all(middle - new > limit)):
+        old, new = list(self._seen)[:-_NEW], list(self._seen)[-_NEW:]
+        middle = median(old)
+        beyond = max(min(new) - middle, middle - max(new))
+        if beyond <= _LEAST_SHARE or beyond <= _SPREADS * _spread(old, middle):
             return False
         self._seen.clear()
-        self._seen.extend(float(one) for one in new)
+        self._seen.extend(new)
         return True
 
 
@@ -140,11 +139,11 @@ def step_moved(durations_ns: I8) -> bool:
     """Whether the newest untraced steps differ from the ones before by more than their noise."""
     if len(durations_ns) < 4 * _NEW_STEPS:
         return False
-    old, new = np.split(durations_ns.astype(float), [-_NEW_STEPS])
-    middle = float(np.median(old))
+    old, new = durations_ns[:-_NEW_STEPS].tolist(), durations_ns[-_NEW_STEPS:].tolist()
+    middle = median(old)
     limit = max(_LEAST_STEP_SHARE * middle, _SPREADS * _spread(old, middle))
-    return abs(float(np.median(new)) - middle) > limit
+    return bool(abs(median(new) - middle) > limit)
 
 
-def _spread(values: F8, middle: float) -> float:
-    return _MAD_TO_SIGMA * float(np.median(np.abs(values - middle)))
+def _spread(values: Sequence[float], middle: float) -> float:
+    return _MAD_TO_SIGMA * median(abs(value - middle) for value in values)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from brrrtop.scheduling.limits import UNABLE, Stage
+from brrrtop.scheduling.burst import UNABLE, Stage
 from brrrtop.text import units
 from collectors.vocabulary import UNHINDERED, StatusCode
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.model.snapshot import SourceInfo
+from brrrtop.scheduling.burst import SECOND, Act
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import SECOND, Act
 from brrrtop.scheduling.requests import Requests, disturbances
 from brrrtop.session.agent_state import STAGE_LINES, AgentState
 from brrrtop.sources.live import LiveSource
@@ -20,6 +20,8 @@ from collectors.protocol.frames import GAUGE, Frame, Kind, plausible
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass, Metric
 
+REST_NS = 3_000_000_000
+"""Between two orders to rest: the agent samples again five seconds after the last."""
 OLD_S = 60.0
 """A trainer as old as that is past its beginnings, as far as anybody can tell."""
 
@@ -41,7 +43,7 @@ class Controller:
         self.requests = Requests(source.link.order, shapes)
         self._agent_state = AgentState(source.pid)
         self._polled_ns = 0
-        self._second_ns = 0
+        self._second_ns = self._rest_ns = 0
         self._stopped: str | None = None
         """That the trainer stands still, as of the last second."""
         source.describe = self._describe
@@ -108,7 +110,7 @@ class Controller:
         if now_ns < self._polled_ns - FELL_NS:
             source.clock_fell(now_ns)
             self.governor.clock_fell(now_ns)
-            self._second_ns = 0
+            self._second_ns = self._rest_ns = 0
         self._polled_ns = now_ns
         source.gather(now_ns, self._hear)
         self._order(now_ns)
@@ -213,7 +215,8 @@ class Controller:
             if estimate is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
             self.requests.on_tick(now_ns, self.governor)
-            if source.feeds.replace_agent:
+            if source.feeds.replace_agent and now_ns - self._rest_ns >= REST_NS:
+                self._rest_ns = now_ns
                 source.link.order(Op.REST)
         source.say(status, now_ns)
         if load.trainer_running is False:

@@ -16,9 +16,8 @@ from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
 from brrrtop.session.restart import Succession
 from brrrtop.session.session import Session
-from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.source import FELL_NS
+from brrrtop.sources.source import FELL_NS, malloc_trim
 from collectors.protocol.frames import Frame, Kind
 
 LOOK_S = 5.0
@@ -160,6 +159,7 @@ class Live(Driver):
         session = member.session
         assert session is not None
         controller.poll()
+        session.goes_on = controller.governor.watch.goes_on
         snapshot = session.advance(self.last_ns, self.last_ns)
         controller.requests.on_estimate(snapshot.estimate, session.timeline.shapes.learned_ns)
         self.note_log(member)

@@ -12,8 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context
-from brrrtop.advisories.steady import Steady
-from brrrtop.advisories.tried import TriedProgram, with_tried
+from brrrtop.advisories.steady import Steady, TriedProgram, with_tried
 from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError, report_survived
 from brrrtop.ledger.account import PIECE_NS, QUIET_NS
@@ -24,17 +23,14 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
-from brrrtop.scheduling.phases import PhaseWatch
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import steady_analyses
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
-from brrrtop.session.history import History
-from brrrtop.session.verdict import Verdict
+from brrrtop.session.verdict import History, Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
-from collectors.protocol.frames import Frame, Kind
+from collectors.protocol.frames import Frame
 from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
@@ -43,15 +39,14 @@ KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
 RUN_NS, RUN_LOOKS = 1_000_000_000, 12
-"""Between two looks at all of the run, once there is a verdict; and in all of what is looked at. When the
-trainer does something else, the next look is at once."""
+"""Between two looks at all of the run, once there is a verdict; and of a live one in what is looked at."""
 
 
 class Session:
     """A source, what it said so far, and the verdict on it."""
 
     def __init__(
-        self, source: Source, *, window_ns: int = windows.WINDOW_NS, keep_ns: int | None = KEEP_NS,
+        self, source: Source, *, window_ns: int = verdicts.WINDOW_NS, keep_ns: int | None = KEEP_NS,
         silenced: frozenset[str] = frozenset(), device_id: int | None = None,
         baseline: Baseline | None = None, tried: tuple[TriedProgram, ...] = (),
     ) -> None:  # fmt: skip
@@ -66,6 +61,8 @@ class Session:
         self._tried = tried
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
+        self.goes_on: object = None
+        """What the trainer does, where somebody watches that: when it is another, the next look is at all."""
         self.follows = True
         """Whether each snapshot has the run up to now, or only one with a new verdict."""
         self._latest: Snapshot | None = None
@@ -90,7 +87,6 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
-        self._watch = PhaseWatch()
         self._followed: tuple[int, object] = (-1, None)
         self._followed_ns = 0
         self._runs: dict[int | None, Run] = {}
@@ -182,7 +178,7 @@ class Session:
             self._take(frame)
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
-        span = windows.current(self.timeline, now, self._window_ns)
+        span = verdicts.current(self.timeline, now, self._window_ns)
         if span is not None and self.timeline.observed is not None and self._is_over(now):
             span = self._whole(span)
         try:
@@ -197,8 +193,8 @@ class Session:
     def _whole(self, latest: Span) -> Span:
         """All of a run at its end: as a report of its recording is, not as what came last says. Of a long
         one that was traced without pauses the latest part: more would hold the screen up."""
-        span = windows.whole(self.timeline)
-        if self.source.span is None and windows.is_long(self.timeline, span):
+        span = verdicts.whole(self.timeline)
+        if self.source.span is None and verdicts.is_long(self.timeline, span):
             return latest
         if not self._over:
             self._over, self._judged_to_ns, self._priced = True, 0, None
@@ -269,19 +265,17 @@ class Session:
     def _follow_run(self, now: int) -> None:
         """The runs up to now, between two looks at them the last seconds alone; advice on one that has become
         another is made anew."""
-        self._watch.tick(now)
-        goes_on = self._watch.goes_on
-        is_told = self._followed == (self.verdicts, goes_on)
+        is_told = self._followed == (self.verdicts, self.goes_on)
         if self.timeline.observed is None or (is_told and not self.follows):
             return
         now = min(now, self.timeline.newest_ns or now)
         known = self.verdicts or (self._run and self._run.duration_ns > NOW_NS)
         watched_ns = min(self._run.duration_ns, OPEN_NS) if self._run else 0
-        often_ns = max(RUN_NS, watched_ns // RUN_LOOKS)
+        often_ns = RUN_NS if self.source.span else max(RUN_NS, watched_ns // RUN_LOOKS)
         soon = is_told and known and 0 <= now - self._followed_ns < often_ns
         look = Ledger.moved if soon and not self._is_over(now) else Ledger.run
         if look is Ledger.run:
-            self._followed, self._followed_ns = (self.verdicts, goes_on), now
+            self._followed, self._followed_ns = (self.verdicts, self.goes_on), now
         batches: dict[int | None, int | None] = {
             one.estimate.device.device_id: one.estimate.batch for one in self._judged
         }
@@ -314,10 +308,6 @@ class Session:
         try:
             self.timeline.add(frame)
             self.log.hear(frame)
-            if frame.kind == Kind.MARKS:
-                self._watch.add_marks(frame.body)
-            elif frame.kind == Kind.NAMES:
-                self._watch.add_names(frame.body)
         except Exception as fault:  # noqa: BLE001  as above
             self._refuse(fault)
 
@@ -347,7 +337,7 @@ class Session:
             return
         shown = verdicts.of_device(every, self.device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
-        if windows.lacks_whole_step(self.timeline, now, steps) and not self._is_over(now):
+        if verdicts.lacks_whole_step(self.timeline, now, steps) and not self._is_over(now):
             return
         self._keep(every, with_kernels)
         self._verdict = None
@@ -363,8 +353,8 @@ class Session:
         return estimate(self.timeline.window(span, device_id)).estimate
 
     def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
-        gauges = self._gauges(now)
-        latest = dict(zip(gauges.metrics.tolist(), gauges.values.tolist(), strict=True))
+        history = _history(self._gauges(now))
+        latest = {metric: values[-1] for metric, values in history.items()}
         span = self.source.span
         newest, rss = self.timeline.newest_ns, latest.get(Metric.MONITOR_RSS_BYTES)
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
@@ -381,7 +371,7 @@ class Session:
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             gauges=latest,
-            gauge_history=_history(gauges),
+            gauge_history=history,
             history=self._history.until(now),
             whole_ns=None if span is None else span.duration_ns,
             events=self.log.until(now),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.scheduling.limits import Act, Decision
+from brrrtop.scheduling.burst import Act, Decision
 from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.source import merge_frames, with_hello
@@ -160,7 +160,7 @@ class LiveSource:
 
     def gather(self, now_ns: int, hear: Hear) -> None:
         try:
-            for frame in self.link.frames():
+            for frame in merge_frames(self.link.frames()):
                 self._take(frame, now_ns, None, hear)
         except Exception as fault:  # noqa: BLE001  a frame nobody foresaw costs its agent, not the monitor
             self.link.refuse(fault)
@@ -288,7 +288,7 @@ class Feeds:
         for feed in self._feeds:
             others = (one.carries for one in self._feeds if one is not feed and one.active)
             carried = frozenset[Metric]().union(*others)  # two sources would blur into one line
-            for frame in feed.drain():
+            for frame in merge_frames(feed.drain()):
                 yield frame, carried
 
     def learn_device(self, facts: dict[str, Any]) -> None:

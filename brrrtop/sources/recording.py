@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
-from brrrtop.sources.files import Budget, open_input
-from brrrtop.sources.source import Source, with_hello
+from brrrtop.sources.source import Budget, Source, open_input, with_hello
 from brrrtop.text import units
 from collectors.printable import printable
 from collectors.protocol.frames import (

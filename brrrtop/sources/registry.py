@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.files import open_input
-from brrrtop.sources.source import Source
+from brrrtop.sources.source import Source, open_input
 
 _START_BYTES = 64
 _HEAD_BYTES = 1 << 16

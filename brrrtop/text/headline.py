@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.settings import Settings
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import phrases, ranks, units
+from brrrtop.model.run import Phase, PhaseKind
+from brrrtop.model.snapshot import Settings, Snapshot
+from brrrtop.text import causes, phrases, units
 from brrrtop.text.causes import CAUSES
 
 HOUR_NS = 3.6e12
@@ -17,7 +17,7 @@ GAIN_PHRASES: Mapping[str, str] = {
     "dataloader-stall": "if the data loader keeps up",
     "launch-bound-compile": "with torch.compile",
     "cuda-graphs": "with CUDA graphs",
-    "sync-point": "without the loop's waits for the GPU",
+    "sync-point": "without `.item()` and the like",
     "fused-optimizer": "with a fused optimizer",
     "pin-memory": "with pinned memory",
     "overlap-copies": "with copies that overlap",
@@ -34,7 +34,7 @@ GAIN_PHRASES: Mapping[str, str] = {
     "checkpoint-stall": "with saves in the background",
     "logging-stall": "with less logging",
     "fuse-pointwise": "with torch.compile",
-    "enable-tf32-or-amp": "with tensor cores in use",
+    "enable-tf32-or-amp": "with bf16 or TF32",
     "use-bf16": "with bf16",
     "channels-last": "with channels-last",
     "flash-attention": "with fused attention",
@@ -92,8 +92,50 @@ def symptom(snapshot: Snapshot) -> str:
     if estimate is None or estimate.regime is Regime.UNKNOWN:
         return ""
     if (waited := phrases.late_rank(snapshot)) is not None:
-        return f"The others wait for rank {waited.rank}: {ranks.because(waited)}"
-    return _does(estimate, snapshot)
+        return f"The others wait for rank {waited.rank}: {causes.because(waited)}"
+    return of_loops(snapshot) or _does(estimate, snapshot)
+
+
+def of_loops(snapshot: Snapshot) -> str:
+    """What holds each of a run's training loops back, where that differs; empty where one thing does."""
+    every = [
+        (one.where.split()[0], *_holds_back(one))
+        for one in (snapshot.run.phases if snapshot.run is not None else ())
+        if one.kind is PhaseKind.TRAIN and one.where and one.share >= phrases.MUCH
+    ]
+    loops = [one for one in every if one[1] != "unknown"]
+    if len({bucket for _, bucket, _ in loops}) < 2:
+        return ""
+    fault = next((FAULTS[one.kind] for one in snapshot.advisories if one.kind in FAULTS), "")
+    sentences: list[str] = []
+    for name, bucket, share in loops:
+        why = f" ({fault})" if fault and bucket in WORK else ""
+        fault = "" if why else fault
+        who, of_time = ("it", "") if sentences else ("the GPU", " of the time")
+        does = f"{_waits(bucket, snapshot)} {units.share(share)}{of_time}{why}"
+        sentences.append(f"in {name} {who} {does}")
+    return "; ".join(sentences).replace("in", "In", 1)
+
+
+def sure(snapshot: Snapshot) -> str:
+    """`82% sure`, of the sentence; empty for one on each loop, which are facts, and without a verdict."""
+    estimate = snapshot.estimate
+    if estimate is None or estimate.regime is Regime.UNKNOWN or of_loops(snapshot):
+        return ""
+    late = phrases.late_rank(snapshot) is not None
+    return f"{units.share(snapshot.advisories[0].confidence if late else estimate.confidence)} sure"
+
+
+def _holds_back(loop: Phase) -> tuple[str, float]:
+    """The bucket that sets a loop's pace, and its share of the loop's time."""
+    whole = max(1, loop.account.duration_ns)
+    shares = {bucket: ns / whole for bucket, ns in phrases.buckets(loop.account)}
+    lost = {bucket: share for bucket, share in shares.items() if bucket not in WORK}
+    work = max(WORK, key=lambda bucket: shares[bucket])
+    bucket = (
+        max(lost, key=lambda bucket: lost[bucket]) if sum(lost.values()) > shares[work] else work
+    )
+    return bucket, shares[bucket]
 
 
 def remedy(snapshot: Snapshot) -> str:
@@ -101,7 +143,9 @@ def remedy(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     if estimate is None or estimate.regime is Regime.UNKNOWN or not snapshot.advisories:
         return ""
-    return promised(snapshot.advisories[0])
+    first, *others = map(promised, snapshot.advisories)
+    more = next(filter(None, others), "") if first and of_loops(snapshot) else ""
+    return "; ".join(filter(None, (first, more)))
 
 
 def _does(estimate: Estimate, snapshot: Snapshot) -> str:

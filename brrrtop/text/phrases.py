@@ -235,9 +235,13 @@ def _seen_at(estimate: Estimate, line: Line) -> str:
     return f"the main thread is at {line.place} in {_times(estimate, line)}{work}{source}"
 
 
+def has_phases(run: Run | None) -> bool:
+    """Whether it does more than its steps: their gain is not the run's."""
+    return run is not None and run.train is not None and run.train.share < 1 - LEAST_SHARE
+
+
 def a_step(run: Run | None) -> str:
-    others = run is not None and run.train is not None and run.train.share < 1 - LEAST_SHARE
-    return "a training step" if others else "a step"
+    return "a training step" if has_phases(run) else "a step"
 
 
 def steps_judged(estimate: Estimate) -> str:

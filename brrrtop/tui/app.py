@@ -19,17 +19,22 @@ from textual.widgets import Input
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import KernelRow
-from brrrtop.model.settings import PANES, ZOOMED, Settings
-from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
-from brrrtop.tui.driver import CANNOT, Driver
-from brrrtop.tui.feed import Feed, FeedFailed, Request, RequestAnswered, SnapshotReady
-from brrrtop.tui.keys import key, sign_of
+from brrrtop.model.snapshot import PANES, ZOOMED, Event, Freshness, Settings, Snapshot, SourceInfo
+from brrrtop.tui.feed import (
+    CANNOT,
+    Driver,
+    Feed,
+    FeedFailed,
+    Request,
+    RequestAnswered,
+    SnapshotReady,
+)
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import SubView, View
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
-from brrrtop.tui.themed import ThemedApp
+from brrrtop.tui.themed import ThemedApp, key, sign_of
 from brrrtop.tui.widgets.frame import Status
 from brrrtop.tui.widgets.pane import Pane
 
@@ -347,7 +352,7 @@ class BrrrtopApp(ThemedApp[int]):
         self.ask("follow", lambda d: d.follow())
 
     def action_save(self) -> None:
-        from brrrtop.tui.screens.save import SaveDialog, save
+        from brrrtop.tui.screens.view import SaveDialog, save
 
         self.forget_toast()
         dialog = SaveDialog(self.page is not None)
@@ -407,14 +412,14 @@ class BrrrtopApp(ThemedApp[int]):
         self.push_screen(SubView(pane))
 
     action_help = _opening("help", "Help")
-    action_roofline = _opening("roofline", "RooflinePane")
+    action_roofline = _opening("kernel", "RooflinePane")
     action_advice = _opening("advice", "AllAdvice")
-    action_log = _opening("pages", "Log")
+    action_log = _opening("details", "Log")
     action_step_picture = _opening("step", "StepPane")
     action_details = _opening("details", "Details")
-    action_code = _opening("code", "Code")
-    action_tables = _opening("pages", "Tables")
-    action_loader = _opening("pages", "Loaders")
+    action_code = _opening("advice", "Code")
+    action_tables = _opening("details", "Tables")
+    action_loader = _opening("details", "Loaders")
     action_compare = _opening("tables", "BeforeAfter")
     action_whatif = _opening("tables", "EditTable")
 

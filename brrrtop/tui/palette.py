@@ -22,15 +22,15 @@ class BucketStyle(Struct, frozen=True):
     """Key of the palette."""
 
 
-_COMM = BucketStyle("╳", "X", "comm")
-_COPY = BucketStyle("×", "x", "copy")
+_COMM = BucketStyle("╳", "X", "overhead")
+_COPY = BucketStyle("×", "x", "overhead")
 _PAUSE = BucketStyle("▒", ":", "overhead")
 MARKS: Mapping[str, BucketStyle] = MappingProxyType(
     {
         "compute": BucketStyle("█", "#", "compute"),
         "memory": BucketStyle("▓", "=", "memory"),
         "overhead": BucketStyle("░", ".", "overhead"),
-        "underfilled": BucketStyle("▚", "u", "underfilled"),
+        "underfilled": BucketStyle("▚", "u", "overhead"),
         "comm": _COMM,
         "copy": _COPY,
         "exposed_comm": _COMM,
@@ -40,12 +40,13 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
         "unknown": BucketStyle("·", "?", "unknown"),
         "mixed": BucketStyle("▒", "+", "text"),
         "launching": BucketStyle("▄", "L", "launching"),
-        "optimizer": BucketStyle("▞", "A", "underfilled"),
+        "optimizer": BucketStyle("▞", "A", "launching"),
         "annotation": BucketStyle("▁", "_", "rule"),
         "host": BucketStyle("▄", "H", "muted"),
     }
 )
-"""Sides of kernels, buckets of the account and of the split. Idle time is one hue: labels name its causes."""
+"""Sides of kernels, buckets of the account and of the split. What is overhead is one hue: labels name its
+causes, and idle time is a pattern."""
 
 _ROLES = (
     ("background", "#101418", "#fbfbf9", "#000000", "#101418"),
@@ -58,9 +59,6 @@ _ROLES = (
     ("compute", "#56b4e9", "#00639e", "#5cd6ff", "#7a9dff"),
     ("memory", "#f0a030", "#9a5200", "#ffb700", "#ffb000"),
     ("overhead", "#f079a8", "#b3175f", "#ff8fc7", "#f2619f"),
-    ("underfilled", "#b56d98", "#6b3a5a", "#d98cc0", "#b56d98"),
-    ("comm", "#f7bfd8", "#c0407c", "#f7bfd8", "#ffc4de"),
-    ("copy", "#d0588f", "#7d1546", "#f05ba6", "#d4559a"),
     ("launching", "#7fb3a6", "#2c6b5c", "#7fb3a6", "#7fb3a6"),
     ("unknown", "#8a94a0", "#626b75", "#c0c0c0", "#8a94a0"),
     ("good", "#3fc59d", "#00734f", "#4dffb8", "#7a9dff"),

@@ -24,7 +24,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.drivers.web_driver import WebDriver
 from textual.message import Message
 
-from brrrtop.deadline import arm_exit_alarm
+from brrrtop.errors import arm_exit_alarm
 
 LOOK_EVERY_MS = 100
 ESCAPE_MS = round(1000 * constants.ESCAPE_DELAY) + 1

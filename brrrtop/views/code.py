@@ -129,7 +129,8 @@ def _edited(advisory: Advisory, snapshot: Snapshot, among: list[CodeFile]) -> st
     for row in snapshot.whatif:
         if row.advisory == advisory.kind:
             change = _change(row.edit, "", row.line, among)
-            return f"{change.path}:{change.patch.line}" if change.patch is not None else ""
+            file = "/".join(change.path.rsplit("/", 2)[-2:])
+            return f"{file}:{change.patch.line}" if change.patch is not None else ""
     return ""
 
 

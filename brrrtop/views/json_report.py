@@ -16,7 +16,7 @@ from brrrtop.model.estimate import Estimate, Launch, Regime, Steps
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.run import Phase, Run
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import ranks as words
+from brrrtop.text import causes
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import host_tables
 from collectors.printable import printable_data
@@ -249,7 +249,7 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _of_job(job: JobSnapshot) -> dict[str, Any]:
-    waited, message = job.waited_for, words.sentence(job)
+    waited, message = job.waited_for, causes.sentence(job)
     return {
         "ranks": [_rank(row) for row in job.ranks],
         "peers_waited_for": None

@@ -27,6 +27,8 @@ from collectors.vocabulary import Metric
 
 _WORTH = 0.005
 """Of the run: phases that take less are left out."""
+GOOD = 0.5
+"""Of its peak: a large kernel that reaches less is worth a look."""
 SPLIT = ("compute", "memory", "overhead", "unknown")
 
 
@@ -49,7 +51,7 @@ def kernels(estimate: Estimate | None) -> Table:
         total,
         time_column("mean", "mean_ns", 8, from_width=64, key="mean"),
         replace(calls, from_width=50),
-        share_column("of roof", "roof_share", 7, from_width=56, key="roof"),
+        share_column("of peak", "roof_share", 7, from_width=56, key="roof", hue=_reach),
         Column("rate", 12, _rate, str, from_width=150),
         Column("bound", 9, lambda row: phrases.BOUNDS[row.side], words=True, hue=side, key="side"),
         Column("family", 12, attribute("family"), words=True, from_width=92, key="family"),
@@ -57,10 +59,14 @@ def kernels(estimate: Estimate | None) -> Table:
                fit=readable.fitted),
     )  # fmt: skip
     notes = (
-        "bound: what sets a kernel's pace. of roof: its rate over that ceiling. share: of the time of all "
-        "kernels.",
+        "bound: what sets a kernel's pace. of peak: its rate over the GPU's, half and more is good. "
+        "share: of the time of all kernels.",
     )
     return Table("kernels", "Kernels by time", columns, rows, notes, most=12)
+
+
+def _reach(row: KernelRow) -> str:
+    return "good" if (row.roof_share or 0.0) >= GOOD else "text"
 
 
 def _calls(value: float) -> str:
@@ -119,13 +125,13 @@ def phases(run: Run | None) -> Table:
 def edits(snapshot: Snapshot) -> Table:
     rows = whatif.ordered(snapshot)
     steps = snapshot.estimate is not None and snapshot.estimate.steps.count
-    title = phrases.a_step(snapshot.run) if steps else "now → then"
+    title = whatif.measure(snapshot.run) if steps else "now → then"
     least = min((row.saves_low for row in rows), default=0.0)
     scale = max(min(0.0, least), -1.0), max((row.saves_high for row in rows), default=1.0)
     columns = (
         name_column("edit", "edit", 25),
-        Column(title, 20, whatif.times),
-        Column("the run", 7, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
+        Column(title, 20, lambda row: whatif.times(row, snapshot.run)),
+        Column("gain", 7, lambda row: whatif.speeds(row)[0], hue=whatif.hue),
         Column("its range", 12, lambda row: whatif.speeds(row)[1], words=True, hue=whatif.hue),
         Column("", 28, lambda row: (row.saves_low, row.saves, row.saves_high, *scale),
                from_width=100, hue=whatif.hue, picture="range"),
@@ -224,7 +230,7 @@ def ranks(job: JobSnapshot | None) -> Table:
         ),
         Column("verdict", 0, verdict, words=True, most=32),
     )  # fmt: skip
-    notes = ("late by: its own work, per step. Below, waits are summed over the traced steps.",)
+    notes = ("late by: its own work, per step. wait: summed over the traced steps.",)
 
     def why(row: RankRow) -> str:
         return row.why or "" if row.estimate else f"{row.label}: {row.why or phrases.NOTHING_YET}"
@@ -247,7 +253,7 @@ def meetings(job: JobSnapshot) -> Table:
         CALLS,
         Column("size", 8, attribute("size_bytes"), units.size),
         time_column("transfer", "transfer_ns", 8),
-        time_column("wait", "wait_ns", 8, hue=lambda row: "comm"),
+        time_column("wait", "wait_ns", 8, hue=lambda row: "overhead"),
         Column("bus", 9, attribute("bus_bytes_per_s"), lambda rate: units.rate(rate, "B/s")),
         share_column("link", "link_share", 5),
     )

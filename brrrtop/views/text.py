@@ -9,7 +9,6 @@ from brrrtop.model.ranks import JobSnapshot
 from brrrtop.model.run import StackSamples
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes, headline, phrases, units
-from brrrtop.text import ranks as words
 from brrrtop.views import code, host_tables, tables
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import whatif as whatif_text
@@ -85,8 +84,9 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 
 
 def job_facts(job: JobSnapshot) -> list[str]:
-    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
-    known += [words.parallel(job)] if job.parallelism else []
+    some = job.world and job.world != len(job.ranks)
+    known = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if some else "")]
+    known += [causes.parallel(job)] if job.parallelism else []
     return [
         *known,
         *(f"{units.duration(row.step_ns)} a step if no rank were late" for row in job.whatif),
@@ -97,13 +97,13 @@ def _compared(job: JobSnapshot) -> list[str]:
     steps = f", {job.steps:.0f} steps" if job.steps and job.steps >= 1.5 else ""
     seen = [f"{units.duration(job.together_ns)} seen together{steps}"] if job.together_ns else []
     matched = f"{units.count(job.matched)} collectives matched"
-    return [*seen, matched, *filter(None, [words.transfer(job)])]
+    return [*seen, matched, *filter(None, [causes.transfer(job)])]
 
 
 def job_lines(job: JobSnapshot) -> Iterator[str]:
     yield from wrap(" · ".join((*job_facts(job), *_compared(job))), "", "  ")
     yield ""
-    sentence = words.sentence(job)
+    sentence = causes.sentence(job)
     yield from wrap(sentence[0].upper() + sentence[1:], "", "  ")
     yield from text_lines(tables.ranks(job))
     notes = [note for note in job.notes if note != sentence]
@@ -174,8 +174,8 @@ def _verdict(snapshot: Snapshot, estimate: Estimate, signs: dict[str, str]) -> I
         )
         yield from wrap(f"{phrases.badge(snapshot)}: {phrases.because(estimate)}{near}", "")
     else:
-        sure = f"{phrases.badge(snapshot)}, {units.share(estimate.confidence)} sure"
-        yield from wrap(f"{sure}: {headline.symptom(snapshot)}{phrases.besides(estimate)}", "")
+        head = ", ".join(filter(None, (phrases.badge(snapshot), headline.sure(snapshot))))
+        yield from wrap(f"{head}: {headline.symptom(snapshot)}{phrases.besides(estimate)}", "")
         if gain := headline.remedy(snapshot):
             yield from wrap(gain[0].upper() + gain[1:], "")
         if phrases.away_at(estimate, estimate.cause or ""):

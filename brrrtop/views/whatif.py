@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from brrrtop.model.advice import OFFER, Advisory, WhatIf
+from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
@@ -13,8 +14,7 @@ OPEN = 0.95
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (
-    "Simulated. The run: how many times as fast, with all that it does beside its steps; "
-    "its range should contain the true gain 80% of the time. "
+    "Simulated; the range of a gain should contain the true one 80% of the time. "
     "double-batch: an offer, per sample; it changes the training."
 )
 
@@ -46,7 +46,15 @@ def hue(row: WhatIf) -> str:
     return "text" if row.saves >= WORTH_A_LINE else "muted"
 
 
-def times(row: WhatIf) -> str:
+def measure(run: Run | None) -> str:
+    """What the times of edits are of: `a step`, or `the run` where it does more than its steps."""
+    return "the run" if phrases.has_phases(run) else "a step"
+
+
+def times(row: WhatIf, run: Run | None) -> str:
+    """Now and with the edit: their ratio is the gain."""
+    if run is not None and phrases.has_phases(run):
+        return f"{units.clock(run.duration_ns)} → {units.clock((1 - row.saves) * run.duration_ns)}"
     return f"{units.duration(row.present_ns)} → {units.duration(row.step_ns)}"
 
 

@@ -1,13 +1,21 @@
-"""What no record tells of an edited step, as numbers with a range.
+"""What edits start from: what no record tells of an edited step, as numbers with a range; its forward and
+backward (their nodes, where they begin, the pace of launches, what they move); what the device can do.
 
-Each is a property of PyTorch, a compiler or a bus and not of a model. The values were set by hand, with the
-half of `benchmarks/gains` that tunes in view where its models speak of them (generated kernels, norms,
-layouts, launches), else as guesses. What comes of them, and how often the range holds, is in `docs/gains.md`.
+Each assumption is a property of PyTorch, a compiler or a bus and not of a model. The values were set by hand,
+with the half of `benchmarks/gains` that tunes in view where its models speak of them (generated kernels,
+norms, layouts, launches), else as guesses. What comes of them, and how often the range holds, is in
+`docs/gains.md`.
 """
 
 from typing import TypeVar
 
+import numpy as np
 from msgspec import Struct
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.kernel_names.traits import Role, Trait
+from brrrtop.model.tables import F8, Bool
+from brrrtop.whatif.step import Step
 
 T = TypeVar("T", float, bool)
 _GUESSES: list[tuple[float, ...]] = []
@@ -83,10 +91,10 @@ class Assumptions(Struct, frozen=True):
     """Time to convert images one group of channels at a time over that of all at once."""
     wide_16_bit: float = _guess(4.0, 6.0, 1.0)
     """Time of a convolution with a wide window in 16 bits over that in 32."""
-    host_again: float = _guess(1.0, 1.06, 0.94)
-    """Host time of an edited step over what is predicted: two runs of one launch-bound loop differ."""
-    twice: float = _guess(0.95, 1.0, 0.88)
+    twice: float = _guess(0.95, 1.02, 0.84)
     """Part of the additional work of twice the batch that shows: larger kernels run a little better."""
+    by_sample: float = _guess(2.0, 3.0, 1.0)
+    """The same of what a model does sample by sample, of the host too: more samples are padded further."""
     small_ns: float = _guess(4_000.0, 2_500.0, 8_000.0)
     large_ns: float = _guess(20_000.0, 10_000.0, 40_000.0)
     """Kernels of the first length take as long for twice the work, of the second twice as long."""
@@ -94,3 +102,83 @@ class Assumptions(Struct, frozen=True):
 
 MIDDLE, CAUTIOUS, HOPEFUL = (Assumptions(*column) for column in zip(*_GUESSES, strict=True))
 """The likely ones, and those that bound them."""
+
+
+USUAL_MEMORY = 0.7
+"""Share of the bandwidth that a kernel of unknown bytes is taken to reach."""
+
+
+class Roofs(Struct, frozen=True):
+    ceilings: Ceilings | None
+    bytes_per_s: float
+
+    @property
+    def has_triton(self) -> bool:
+        """Whether Triton generates code for this GPU: from compute capability 7.0 on (its README)."""
+        capability = self.ceilings.capability if self.ceilings else None
+        return capability is None or capability >= (7, 0)
+
+    def flop_per_s(self, precision: str) -> float | None:
+        return self.ceilings.rate(precision, True) if self.ceilings else None
+
+
+def roofs_of(ceilings: Ceilings | None) -> Roofs | None:
+    if ceilings is None or not ceilings.bytes_per_s:
+        return None
+    return Roofs(ceilings, ceilings.bytes_per_s)
+
+
+def model_nodes(step: Step) -> Bool:
+    """Nodes of forward and backward: no update, no collective, no copy to or from the host."""
+    kernels = step.kernels
+    outside = kernels.optimizer | kernels.recurrent | kernels.is_role(Role.COMM, Role.COPY)
+    return np.asarray(step.launches & ~outside)
+
+
+def usual_call_ns(step: Step) -> float:
+    """Mean host time from one launch of the model to the next. Conversions between layouts are launched
+    from within an op, and count as part of its launch."""
+    region = model_nodes(step)
+    opens, _ = entries(step, region)
+    inner = region & ~opens & ~after_wait(step)
+    ops = inner & ~step.kernels.is_role(Role.LAYOUT)
+    if not ops.any():
+        return 0.0
+    spent = np.maximum(step.before_ns - step.marked_ns, 0.0) + step.call_ns
+    return float(spent[inner].sum() / ops.sum())
+
+
+def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
+    """First nodes of compiled code: of the forward pass, and of each part of it after a value that the loop
+    reads (Dynamo breaks the graph there); and of the backward pass."""
+    backward = step.kernels.backward
+    at = np.flatnonzero(region)
+    opens, turns = np.zeros(len(step), np.bool_), np.zeros(len(step), np.bool_)
+    if not len(at):
+        return opens, turns
+    # A copy in the middle of a pass does not begin another one, an update does.
+    updates = np.cumsum(step.kernels.optimizer)[at]
+    later = np.concatenate(([True], updates[1:] != updates[:-1]))
+    opens[at] = later
+    first = np.concatenate(([False], backward[at][1:] & ~backward[at][:-1])) & ~later
+    turns[at] = first & (
+        np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1
+    )
+    return opens | (region & after_wait(step)), turns
+
+
+def after_wait(step: Step) -> Bool:
+    return np.concatenate(([True], step.waits[:-1])).astype(np.bool_)
+
+
+def moved_bytes(step: Step, roofs: Roofs, guess: Assumptions) -> F8:
+    """Bytes of each node, where unknown what it would move in its time at a usual rate.
+
+    In less than a wave, part of the memory's rate is left unused.
+    """
+    kernels = step.kernels
+    filled = np.where(np.isfinite(kernels.waves), np.minimum(kernels.waves, 1.0), 1.0)
+    norms = kernels.batch_norm & kernels.has(Trait.NCHW)
+    share = USUAL_MEMORY * filled * np.where(norms, guess.first_norm, 1.0)
+    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * share
+    return np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, usual)

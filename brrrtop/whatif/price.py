@@ -15,7 +15,7 @@ from brrrtop.kernel_names.traits import Role
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.tables import F8
 from brrrtop.text import loader
-from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions, Roofs, roofs_of
 from brrrtop.whatif.edits.fusing import captured, compiled, fused_optimizer, reduce_overhead
 from brrrtop.whatif.edits.layout_precision_attention import bf16, channels_last, fp16, sdpa, tf32
 from brrrtop.whatif.edits.loop import (
@@ -27,15 +27,12 @@ from brrrtop.whatif.edits.loop import (
     pinned_copies,
     quiet_host,
 )
-from brrrtop.whatif.regions import Roofs, roofs_of
-from brrrtop.whatif.risks import Risk, risks_of, with_risks
+from brrrtop.whatif.risks import Risk, risks_of, unrest, with_risks
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import Step, step_of
 
 Bases = list[tuple[Assumptions, Step]]
 """A step under each guess."""
-
-
 GUESSES = (MIDDLE, CAUTIOUS, HOPEFUL)
 
 
@@ -89,6 +86,9 @@ _NOWHERE = Roofs(None, 1e12)
 LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.15
 """A measured gain varies by so much from run to run, and so does what no guess bounds: of the steady models
 of the half of `benchmarks/gains` that tunes, four in five are then within the range."""
+HOST_AGAIN = 0.06
+"""Part by which the host's time of an edited step is another than predicted, at least: two runs of one
+launch-bound loop differ."""
 LATE_BATCH = 0.05
 """Part of a step that waits for input make longer, from which workers set the pace."""
 UNITS = {"double-batch": 2}
@@ -135,6 +135,7 @@ def simulate_edits(
     step = step_of(analysis)
     if step is None:
         return None
+    step = replace(step, strays=unrest(analysis.facts.window))
     figures, risks = figures_of(step), risks_of(analysis)
     if earlier is not None and risks == earlier.risks and _is_like(figures, earlier.figures):
         return earlier
@@ -169,9 +170,8 @@ def figures_of(step: Step) -> F8:
     counts = LAUNCH_NS * np.array([step.launches.sum(), step.waits.sum()])
     host = np.array([step.before_ns.sum(), step.call_ns.sum(), step.gap_ns.sum()])
     length = step.undisturbed_ns or step.measured_ns
-    return np.concatenate(
-        (np.concatenate((roles, counts, host)) / step.count, (step.batch_ns, length))
-    )
+    tail = (step.batch_ns, step.strays * length, length)
+    return np.concatenate((np.concatenate((roles, counts, host)) / step.count, tail))
 
 
 def _by_guess(row: WhatIf) -> WhatIf:
@@ -253,21 +253,13 @@ def _pace(step: Step) -> Step:
 
 
 def edited(name: str, bases: Bases, roofs: Roofs | None) -> Bases | None:
-    """The step under each guess with this edit made; None where it does not apply.
-
-    Args:
-        bases: The step as it is; the first guess is the likeliest.
-        roofs: None: of an unknown GPU, where only edits that need no rate apply.
-    """
-    edit, made = EDITS[name], []
+    """The step under each guess with this edit made; None where it does not apply."""
+    edit = EDITS[name]
     if roofs is None and edit.needs_roofs:
         return None
-    for guess, base in bases:
-        step = edit.make(base, roofs or _NOWHERE, guess)
-        if step is None:
-            return None
-        made.append((guess, step))
-    return made
+    made = [(guess, edit.make(base, roofs or _NOWHERE, guess)) for guess, base in bases]
+    steps = [(guess, step) for guess, step in made if step is not None]
+    return steps if len(steps) == len(made) else None
 
 
 class PresentStep(Struct, frozen=True):
@@ -275,10 +267,6 @@ class PresentStep(Struct, frozen=True):
     """Under each guess."""
     step: Step
     """Under the likeliest one."""
-
-    @property
-    def work(self) -> StepWork:
-        return _work(self.step, 1)
 
 
 def _present(bases: Bases) -> PresentStep:
@@ -314,10 +302,10 @@ def _row(
         step_ns=shown.step_ns,
         saves=shown.saves,
         saves_low=min(gain.low for gain in gains),
-        saves_high=max(min(max(gain.high for gain in gains), most), shown.saves),
+        saves_high=max(min(max(gain.high for gain in gains), most + LEAST_DOUBT), shown.saves),
         advisory=None,
         line="; ".join(EDITS[one].line for one in names),
-        now=presents[0].work,
+        now=_work(presents[0].step, 1),
         then=_work((made[0] or [])[0][1], units),
         changed_share=_changed_ns(presents[0].step, (made[0] or [])[0][1])
         / presents[0].times_ns[0],
@@ -326,7 +314,10 @@ def _row(
 
 
 def _gain(present: PresentStep, made: Bases, units: int) -> _Gain | None:
-    times = [period_ns(with_host(step, guess.host_again)) / units for guess, step in made]
+    times = [
+        period_ns(with_host(step, 1 + side * max(HOST_AGAIN, step.strays))) / units
+        for side, (_, step) in zip((0, 1, -1), made, strict=False)
+    ]
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]

@@ -118,6 +118,5 @@ def _share_for(step: Step, limit_ns: float) -> float:
 
 def with_host(step: Step, share: float) -> Step:
     """The step with this part of the host's time between and in calls; what marks name stays."""
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    free = np.maximum(step.before_ns - named, 0.0)
-    return replace(step, before_ns=named + free * share, call_ns=step.call_ns * share)
+    free = np.maximum(step.before_ns - step.marked_ns, 0.0)
+    return replace(step, before_ns=step.marked_ns + free * share, call_ns=step.call_ns * share)

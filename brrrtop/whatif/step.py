@@ -26,12 +26,7 @@ from brrrtop.analysis.facts.table import (
     rows_of_ops,
 )
 from brrrtop.analysis.facts.training import has_fused_form
-from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.kernel_names.traits import Role, Trait, used
-from brrrtop.model import intervals
-from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import F8, I8, Bool, edges
-from brrrtop.whatif.convolutions import (
+from brrrtop.analysis.kernels.op_patterns import (
     DEPTHWISE,
     DEPTHWISE_16_BIT,
     is_converted_by_group,
@@ -39,7 +34,12 @@ from brrrtop.whatif.convolutions import (
     is_wide,
     keeps_layout,
     last_over_first,
+    written_attention,
 )
+from brrrtop.kernel_names.traits import Role, Trait, used
+from brrrtop.model import intervals
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.tables import F8, I8, Bool, edges
 from brrrtop.whatif.iterations import (
     Iterations,
     Nodes,
@@ -159,9 +159,16 @@ class Step(Struct, frozen=True, eq=False):
     rows: I8
     """Row of the activity in the window; -1: a wait."""
     kernels: Kernels
+    strays: float = 0.0
+    """How far the run's own pace strays, as a share."""
 
     def __len__(self) -> int:
         return len(self.before_ns)
+
+    @property
+    def marked_ns(self) -> F8:
+        """What marks name of `before_ns`."""
+        return sum(self.named_ns.values(), np.zeros(len(self)))
 
     @property
     def launches(self) -> Bool:
@@ -369,7 +376,7 @@ def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
         group_norm=launch & seen.named(_GROUP_NORM)[place],
         interpolating=launch & seen.named(_INTERPOLATING)[place],
         sorting=launch & seen.named(_SORTING)[place],
-        recurrent=launch & _stretches(seen.named(_RECURRENT))[place],
+        recurrent=launch & stretches(seen.named(_RECURRENT), NEAR)[place],
         eager_attention=launch & _written_out(seen)[place],
         captured=launch & (acts.graph_ids != 0)[place],
         sequences=launch & of_sequences(seen)[place],
@@ -404,11 +411,11 @@ def _last_over_first(seen: Facts) -> F8:
     return np.asarray(ratio)
 
 
-def _stretches(rows: Bool) -> Bool:
+def stretches(rows: Bool, apart: int) -> Bool:
     """Rows, and those between two of them that are near each other."""
     at = np.flatnonzero(rows)
     edge = np.zeros(len(rows) + 1, np.int64)
-    near = np.flatnonzero(np.diff(at) <= NEAR)
+    near = np.flatnonzero(np.diff(at) <= apart)
     np.add.at(edge, at[near], 1)
     np.add.at(edge, at[near + 1], -1)
     return np.asarray((np.cumsum(edge[:-1]) > 0) | rows)

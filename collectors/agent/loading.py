@@ -12,8 +12,8 @@ from time import sleep
 from typing import Any, Callable
 
 _PIECES = (
-    "fault_guard", "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.places",
-    "probes.steps", "probes.neighbours", "probes.op_recorder", "probes.op_shapes", "control", "entry",
+    "library", "probes", "probes.probe", "probes.pauses", "facts", "probes.places",
+    "probes.steps", "probes.neighbours", "probes.op_shapes", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
 _PAUSE_S = 0.005

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 
 from collectors.attach import access, bootstrap, by_ptrace, client
 from collectors.attach import files as attach_files
+from collectors.attach.access import REMOTE_EXEC, Attempt, Method
 from collectors.attach.by_ptrace import LOADED_LIBRARY, PARKED_THREAD, PENDING_CALL
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
-from collectors.attach.method import REMOTE_EXEC, Attempt, Method
-from collectors.attach.ptrace import threads
+from collectors.attach.ptrace import calls
 from collectors.errors import (
     RUN_INSTEAD,
     AttachFailed,
@@ -308,7 +308,7 @@ class _Watch:
     def __init__(self, process: Process, place: Place, method: Method) -> None:
         self._process, self._place, self._method = process, place, method
         self._still_since = self._looked = time.monotonic()
-        self._standing = threads.standing(process.pid, process.pid)
+        self._standing = calls.standing(process.pid, process.pid)
 
     def check(self) -> None:
         """Nothing, or an exception when no agent can be expected any more."""
@@ -327,7 +327,7 @@ class _Watch:
         if not self._method.needs_main_thread:
             return
         before = self._standing
-        self._standing = threads.standing(self._process.pid, self._process.pid)
+        self._standing = calls.standing(self._process.pid, self._process.pid)
         if before is None or self._standing != before:
             self._still_since = now
         elif now - self._still_since > _MAIN_PATIENCE_S:

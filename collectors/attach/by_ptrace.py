@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from collectors.attach import access, bootstrap, elf
+from collectors.attach.access import Attempt, Method, Stop
 from collectors.attach.files import Place
-from collectors.attach.method import Attempt, Method, Stop
 from collectors.attach.ptrace import x86_64
 from collectors.errors import RUN_INSTEAD, CollectorError, Unsupported
 from collectors.process import process as processes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collectors.attach import users
+from collectors import own_files
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
 from collectors.protocol import frames as wire
 from collectors.protocol.frames import Frame, Kind
@@ -189,7 +189,9 @@ def _connect_as(uid: int, connection: socket.socket, path: str) -> None:
     Whoever swaps the socket for a link leads us nowhere that this user could not go.
     """
     try:
-        _connect_by_path(connection, path, lambda work: users.run_as(uid, users.NO_GROUP, work))
+        _connect_by_path(
+            connection, path, lambda work: own_files.run_as(uid, own_files.NO_GROUP, work)
+        )
     except (
         NotPermitted
     ):  # to change users, where root has lost that right: agents beside us trust it

@@ -4,7 +4,7 @@ A trainer in a container, or of another user, does not see our installation. Wha
 copied to a folder of its own, and removed when the monitor is done.
 
 The folder lies where the trainer's user can rename it, put a link in its place or fill it at any
-moment, so root never works there with its own rights: see `collectors.attach.users`. As that user it also
+moment, so root never works there with its own rights: see `collectors.own_files`. As that user it also
 makes the folder, and nothing has to be given away. Where the trainer's user is root as well, in a
 container, its rights are ours: there every step goes by handles from the container's own root
 folder, and through no link, because an absolute one leads to the host's files.
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.attach.client import PATH_LIMIT_BYTES
-from collectors.attach.users import run_as
 from collectors.errors import NoSuchProcess, NotPermitted, NotWritable
+from collectors.own_files import run_as
 from collectors.process import process as processes
 from collectors.process.process import Process
 

@@ -21,7 +21,7 @@ from collectors.process import proc
 from collectors.protocol.frames import Frame, Kind, time_of_gauges
 
 FAST_EVERY_NS = devices.WINDOW_NS
-SLOW_EVERY_NS = 500_000_000
+SLOW_EVERY_NS = 1_000_000_000
 SILENT_AFTER_NS = 5_000_000_000
 
 

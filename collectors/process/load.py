@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -166,6 +166,8 @@ YOUNG_S = 0.5
 """A child that is about to run another program has its parent's command line until it does."""
 MOST = 64
 """Workers looked at; more say no more."""
+ALL_EVERY = 4
+"""Looks until all threads of the trainer, of which there may be hundreds, are asked for children again."""
 DISK, BUSY, ASLEEP = "D", "R", "S"
 _WORDS = {DISK: "in disk wait", BUSY: "busy on their CPUs", ASLEEP: "asleep"}
 
@@ -176,6 +178,9 @@ class LoaderWorkers:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._line = _cmdline(pid)
+        self._looks = 0
+        self._parents = [str(pid)]
+        """Its first thread, and those that had children."""
         self._known: dict[int, bool] = {}
         self._seen: deque[Counter[str]] = deque(maxlen=LOOKS)
         self._count: int | None = None
@@ -185,7 +190,7 @@ class LoaderWorkers:
 
     def sample(self) -> None:
         """Takes down the states of this moment, and the CPU time since the last one."""
-        children = _children(self._pid)
+        children = self._children()
         self._known = {pid: self._known.get(pid, False) for pid in children if pid in self._known}
         for pid in children:
             if pid not in self._known and _age_s(pid) >= YOUNG_S:
@@ -234,22 +239,23 @@ class LoaderWorkers:
             return None
         return f"loader workers {_WORDS[state]}"
 
+    def _children(self) -> list[int]:
+        """Of any thread: a loader may be started by each of them. Empty once the trainer is gone."""
+        folder = f"/proc/{self._pid}/task"
+        threads = self._parents
+        if self._looks % ALL_EVERY == 0:
+            with suppress(OSError):
+                threads = os.listdir(folder)
+        self._looks += 1
+        found = {task: proc.read(f"{folder}/{task}/children").split() for task in threads}
+        self._parents = [str(self._pid), *(task for task, pids in found.items() if pids)]
+        return [int(pid) for pids in found.values() for pid in pids]
+
     def _is_worker(self, pid: int) -> bool:
         line = _cmdline(pid)
         if any(mark in line for mark in candidates.HELPERS):
             return False
         return line == self._line or any(mark in line for mark in candidates.SPAWNED)
-
-
-def _children(pid: int) -> list[int]:
-    """Of all threads: a loader may be started by any of them. Empty once `pid` is gone."""
-    pids: list[int] = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            pids += [int(word) for word in (task / "children").read_text().split()]
-    except (OSError, ValueError):
-        return pids
-    return pids
 
 
 def _cmdline(pid: int) -> str:

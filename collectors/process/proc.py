@@ -24,15 +24,21 @@ _EXIT = 1 << 3
 """PIDFD_INFO_EXIT: asked for, and answered when the wait status is there."""
 
 
+def read(path: str) -> str:
+    """A file of /proc; empty where its process is gone or hidden."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; none where it is gone or hidden.
 
     The name before them may hold anything.
     """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return []
+    text = read(f"/proc/{pid}/stat")
     return text[text.rfind(")") + 2 :].split()
 
 
@@ -42,11 +48,8 @@ def has_ended(fields: list[str]) -> bool:
 
 
 def status(pid: int) -> dict[str, str]:
-    try:
-        text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
-    except OSError:
-        return {}
-    return {k: v.strip() for k, _, v in (line.partition(":") for line in text.splitlines())}
+    lines = read(f"/proc/{pid}/status").splitlines()
+    return {k: v.strip() for k, _, v in (line.partition(":") for line in lines)}
 
 
 def name_of(pid: int) -> str:

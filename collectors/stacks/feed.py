@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from collectors.agent.probes.places import Places, place
-from collectors.attach.users import run_as
 from collectors.errors import CollectorError
 from collectors.gpu.feed import SamplerThread
+from collectors.own_files import run_as
 from collectors.printable import printable
 from collectors.process import process as processes
 from collectors.process.process import Process

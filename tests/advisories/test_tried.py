@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.advise import Advice
-from brrrtop.advisories.tried import TriedProgram, keep, path, tried_of, with_tried
+from brrrtop.advisories.steady import TriedProgram, keep, path, tried_of, with_tried
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collectors.attach.ptrace import threads
+from collectors.attach.ptrace import calls
 from collectors.protocol import requests
 from collectors.protocol.frames import Kind
 from tests.agent.rig import PATIENCE_S, Monitor, Trainer
@@ -79,7 +79,7 @@ def wait_until_it_sleeps(trainer: Trainer) -> None:
     """Until the trainer is in a call into C that lasts: it has not run for a while."""
     pid, deadline = trainer.process.pid, time.monotonic() + PATIENCE_S
     before = None
-    while (now := threads.standing(pid, pid)) is None or now != before:
+    while (now := calls.standing(pid, pid)) is None or now != before:
         assert time.monotonic() < deadline, "it does not come to rest"
         before = now
         time.sleep(0.05)

@@ -9,8 +9,8 @@ from brrrtop.analysis.estimate import estimate, facts_of
 from brrrtop.analysis.facts.table import EVIDENCE, NAME, SHAPES, Facts, Group
 from brrrtop.analysis.kernels import roofline
 from brrrtop.analysis.kernels.compute_or_memory import label
+from brrrtop.analysis.kernels.op_patterns import written_attention
 from brrrtop.analysis.kernels.table import share_of_roof, why_no_share
-from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import FAMILIES
 from brrrtop.model.estimate import Side

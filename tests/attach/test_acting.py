@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.attach.users import run_as
 from collectors.errors import NotPermitted
+from collectors.own_files import run_as
 
 STRANGER = 6666
 

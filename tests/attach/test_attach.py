@@ -16,9 +16,9 @@ from typing import Any, cast
 import pytest
 
 from collectors.attach import access
+from collectors.attach.access import why_not_remote
 from collectors.attach.attach import METHODS, attach, find_agent
 from collectors.attach.files import AgentFiles
-from collectors.attach.method import why_not_remote
 from collectors.errors import (
     AttachFailed,
     CollectorError,

@@ -179,7 +179,7 @@ def test_root_without_the_right_to_change_users_connects_as_itself(tmp_path, mon
     def refuse(*_: object) -> None:
         raise NotPermitted("no")
 
-    monkeypatch.setattr(client.users, "run_as", refuse)
+    monkeypatch.setattr(client.own_files, "run_as", refuse)
     with pair(tmp_path) as (ours, _):
         assert ours.hello
 

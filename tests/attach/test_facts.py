@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from brrrtop.cli import find_restarted
-from brrrtop.cli.find_restarted import RestartedProcesses
+from brrrtop.cli.commands import attach
+from brrrtop.cli.commands.attach import RestartedProcesses
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
@@ -322,7 +322,7 @@ def alike(one: Child, **options: object) -> RestartedProcesses:
 def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(find_restarted, "UNNOTICED_S", 0.0)
+    monkeypatch.setattr(attach, "UNNOTICED_S", 0.0)
     libraries = ["libtorch_cpu.so"]
     with (
         with_mapped(tmp_path, libraries) as first,
@@ -341,7 +341,7 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
         ):
             restarted_process = finder.find()
             assert restarted_process == RestartedProcess(heir.pid, ready=False, only=True)
-            monkeypatch.setattr(find_restarted, "IMPORTS_S", 0.0)
+            monkeypatch.setattr(attach, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
                 assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
 
@@ -360,7 +360,7 @@ def test_a_process_of_another_user_is_no_successor_whatever_its_command(root, tm
 
 
 def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(find_restarted, "candidates", lambda **_: [])
+    monkeypatch.setattr(attach, "candidates", lambda **_: [])
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
         finder, sheet = alike(one, interval=0.5), processes.read(one.pid)
         assert finder.find() is None
@@ -380,11 +380,11 @@ def test_a_successor_trains_has_the_same_rank_and_began_as_the_other_ended(tmp_p
 def test_the_agent_leaves_every_successor_that_it_was_put_into(tmp_path, monkeypatch):
     left: list[int] = []
 
-    def attach(pid: int, _: object) -> SimpleNamespace:
+    def enter(pid: int, _: object) -> SimpleNamespace:
         return SimpleNamespace(client=None, leave=lambda: left.append(pid))
 
-    monkeypatch.setattr(find_restarted.attaching, "attach", attach)
-    monkeypatch.setattr(find_restarted.live, "open_live", lambda *_: None)
+    monkeypatch.setattr(attach.attaching, "attach", enter)
+    monkeypatch.setattr(attach.live, "open_live", lambda *_: None)
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first, with_mapped(tmp_path, []) as then:
         finder = alike(first)
         finder.enter(first.pid)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from collectors.attach import agent_library, bootstrap
+from collectors.attach.access import Attempt
 from collectors.attach.attach import METHODS, attach
 from collectors.attach.by_ptrace import PENDING_CALL
 from collectors.attach.files import AgentFiles
-from collectors.attach.method import Attempt
 from collectors.errors import AttachFailed, CollectorError
 from collectors.process import process as processes
 from tests.attach import children

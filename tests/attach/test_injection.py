@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _TRACER = """
 import json, os, random, signal, sys, time
 sys.path.insert(0, sys.argv[1])
-from collectors.attach.ptrace import calls, injection, threads
+from collectors.attach.ptrace import calls, injection
 from collectors.attach.ptrace.injection import Injection, InjectionFailed
 job = json.loads(sys.argv[2])
 pid, functions = job["pid"], job["functions"]
@@ -28,7 +28,7 @@ calls.block_signals()
 def visit(tid=pid):
     return Injection(pid, tid, job["gadgets"], 2.0)
 def others():
-    return [tid for tid in threads.thread_ids(pid) if tid != pid]
+    return [tid for tid in calls.thread_ids(pid) if tid != pid]
 answer = None
 exec(sys.argv[3])
 print(json.dumps(answer))
@@ -90,7 +90,7 @@ def test_a_signal_that_comes_before_the_stop_is_handled_though_the_visit_fails()
     code = """
 kill, again = os.kill, []
 os.kill = lambda *given: again.append(given)
-threads.system_call = lambda *_: (kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
+calls.system_call = lambda *_: (kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
 try:
     Injection(pid, pid, job["gadgets"], 0.0).__enter__()
 except calls.TimedOut as fault:
@@ -234,12 +234,12 @@ except InjectionFailed as fault:
 def test_a_visit_that_fails_loses_no_signal_and_stops_no_thread_that_closes_a_file():
     code = """
 def refuse(*_): raise OSError(14, "Bad address")
-threads.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
+calls.system_call = lambda *_: (os.kill(pid, signal.SIGUSR1), time.sleep(0.1), -1)[-1]
 calls.read_memory, answer, looks = refuse, [], []
 for _ in range(2):
     try: visit().__enter__()
     except (InjectionFailed, calls.TimedOut) as fault: answer += [f"{fault} {fault.__context__}"]
-    threads.system_call = lambda *_: looks.append(1) or 3
+    calls.system_call = lambda *_: looks.append(1) or 3
 answer.append(len(looks))
 """
     with python(HANDLING) as one:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.advisories import tried
-from brrrtop.cli import settings
-from brrrtop.model.settings import Settings
+from brrrtop.advisories import steady
+from brrrtop.cli import show
+from brrrtop.model.snapshot import Settings
 from collectors import own_files
 from collectors.own_files import changeable_by, is_own_file, own_folder, replace_file
 
 OTHER = 6666
 WRITERS: dict[str, Callable[[], object]] = {
-    "brrrtop/config.toml": lambda: settings.save(Settings(theme="dark")),
-    "brrrtop/tried.json": lambda: tried.keep(
-        tried.TriedProgram("/", ("train.py",), "H100", 1.0, {})
+    "brrrtop/config.toml": lambda: show.save_settings(Settings(theme="dark")),
+    "brrrtop/tried.json": lambda: steady.keep(
+        steady.TriedProgram("/", ("train.py",), "H100", 1.0, {})
     ),
 }
 

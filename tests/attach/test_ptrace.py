@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from collectors.attach import by_ptrace
+from collectors.attach.access import Attempt
 from collectors.attach.by_ptrace import PARKED_THREAD, PENDING_CALL
 from collectors.attach.files import Place
-from collectors.attach.method import Attempt
 from collectors.attach.ptrace import calls
-from collectors.attach.ptrace.threads import thread_ids
+from collectors.attach.ptrace.calls import thread_ids
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
 from collectors.process import process as processes
 from tests.attach import children

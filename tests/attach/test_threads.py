@@ -2,7 +2,7 @@
 
 import pytest
 
-from collectors.attach.ptrace import threads
+from collectors.attach.ptrace import calls
 from tests.attach import children
 from tests.attach.children import python
 
@@ -13,15 +13,15 @@ def test_who_sleeps_stands_and_who_computes_does_not():
     with python(children.SLEEPING) as one:
         while one.state != "S":
             pass
-        first = threads.standing(one.pid, one.pid)
+        first = calls.standing(one.pid, one.pid)
         assert first is not None and len(first) == 4
-        assert threads.standing(one.pid, one.pid) == first
-        assert threads.system_call(one.pid, one.pid) >= 0
+        assert calls.standing(one.pid, one.pid) == first
+        assert calls.system_call(one.pid, one.pid) >= 0
     with python(children.BUSY) as one:
-        while threads.place(one.pid, one.pid) != "running":
+        while calls.place(one.pid, one.pid) != "running":
             pass
-        assert threads.standing(one.pid, one.pid) is None
-    assert threads.standing(2**22 - 1, 2**22 - 1) is None
+        assert calls.standing(one.pid, one.pid) is None
+    assert calls.standing(2**22 - 1, 2**22 - 1) is None
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def test_a_thread_is_parked_where_two_looks_apart_find_it_in_a_call_that_goes_on
             raise PermissionError(path)
         return files[path]
 
-    monkeypatch.setattr(threads, "thread_ids", lambda pid: [5])
-    monkeypatch.setattr(threads, "place", lambda pid, tid: next(seen))
-    monkeypatch.setattr(threads.os, "readlink", target)
-    monkeypatch.setattr(threads.time, "sleep", slept.append)
-    assert threads.parked_threads(5, (FUTEX,), (READ,)) == [5] * parked
-    assert slept == [threads._APART_S]
+    monkeypatch.setattr(calls, "thread_ids", lambda pid: [5])
+    monkeypatch.setattr(calls, "place", lambda pid, tid: next(seen))
+    monkeypatch.setattr(calls.os, "readlink", target)
+    monkeypatch.setattr(calls.time, "sleep", slept.append)
+    assert calls.parked_threads(5, (FUTEX,), (READ,)) == [5] * parked
+    assert slept == [calls._APART_S]
 
 
 def test_the_main_thread_is_the_last_resort_and_the_drivers_own_the_one_before(monkeypatch):
-    monkeypatch.setattr(threads, "thread_ids", lambda pid: [5, 6, 7, 8])
-    monkeypatch.setattr(threads, "place", lambda pid, tid: f"{FUTEX if tid < 8 else READ} 0x1")
-    monkeypatch.setattr(threads, "_driver_owned", lambda pid, tid: tid == 6)
-    assert threads.parked_threads(5, (FUTEX, READ)) == [7, 8, 6, 5]
-    assert threads.parked_threads(5, (READ, FUTEX), at_most=2) == [8, 7, 5]
+    monkeypatch.setattr(calls, "thread_ids", lambda pid: [5, 6, 7, 8])
+    monkeypatch.setattr(calls, "place", lambda pid, tid: f"{FUTEX if tid < 8 else READ} 0x1")
+    monkeypatch.setattr(calls, "_driver_owned", lambda pid, tid: tid == 6)
+    assert calls.parked_threads(5, (FUTEX, READ)) == [7, 8, 6, 5]
+    assert calls.parked_threads(5, (READ, FUTEX), at_most=2) == [8, 7, 5]

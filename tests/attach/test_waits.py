@@ -150,7 +150,7 @@ def test_a_write_that_goes_on_is_seldom_cut_in_two():
             one,
             """
 for number in range(10):
-    while threads.system_call(pid, pid) != 1: time.sleep(0.001)
+    while calls.system_call(pid, pid) != 1: time.sleep(0.001)
     with visit(): pass
     time.sleep(0.02)
 """,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import values
+from brrrtop.cli import options
 from brrrtop.cli.arguments import VERBS, parse
 from brrrtop.cli.main import main
 from brrrtop.errors import UsageError
@@ -68,11 +68,11 @@ def test_intervals_are_read_with_and_without_units(text, seconds):
 
 
 def test_sizes_are_taken_as_people_write_them():
-    sizes = [values.size(text) for text in ("4096", "1.5kB", "500MB", "2 G", "1GiB")]
+    sizes = [options.size(text) for text in ("4096", "1.5kB", "500MB", "2 G", "1GiB")]
     assert sizes == [4096, 1536, 500 << 20, 2 << 30, 1 << 30]
     for text in ("", "0", "-1", "1X", "MB", "nan", "1e3", "9" * 20):
         with pytest.raises(ArgumentTypeError, match="is not a size"):
-            values.size(text)
+            options.size(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.02", 0.02), ("0%", 0.0)])

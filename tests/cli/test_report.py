@@ -18,9 +18,8 @@ from brrrtop.errors import BadInput
 from brrrtop.model.account import Split
 from brrrtop.model.advice import StepWork, Unprofiled, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Side, Steps
-from brrrtop.model.settings import Settings
-from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
-from brrrtop.views import receipt
+from brrrtop.model.snapshot import Freshness, Settings, Snapshot, SourceInfo
+from brrrtop.views import brief
 from brrrtop.views.brief import to_brief
 from brrrtop.views.json_report import document, to_json
 from brrrtop.views.text import to_text
@@ -305,7 +304,7 @@ def test_advice_stands_before_the_tables_and_what_is_of_no_use_stands_once():
 def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop):
     done = brrrtop("receipt", str(replay.scenarios()["sync-bound"]))
     rows = done.stdout.splitlines()
-    assert max(map(len, rows)) <= receipt.WIDTH and done.returncode == 0
+    assert max(map(len, rows)) <= brief.WIDTH and done.returncode == 0
     shares = [int(one) for one in re.findall(r"^  .*?(\d+)%", done.stdout, re.MULTILINE)]
     assert 95 <= sum(shares) <= 105
     assert "could be won" in done.stdout and re.search(r"\.py:\d+", done.stdout)
@@ -322,15 +321,15 @@ def test_causes_add_up_to_the_time_and_the_gain_names_its_line(brrrtop):
 def test_all_gpus_count_and_what_nobody_judged_has_no_figures():
     one = snapshots.snapshot()
     assert one.estimate is not None
-    single, _ = receipt.totals(receipt.estimates(one))
+    single, _ = brief.totals(brief.estimates(one))
     both = replace(one, devices=(one.estimate, one.estimate))
-    assert receipt.totals(receipt.estimates(both))[0] == 2 * single
-    assert "2 × NVIDIA H200" in "\n".join(receipt.lines(both, Settings()))
+    assert brief.totals(brief.estimates(both))[0] == 2 * single
+    assert "2 × NVIDIA H200" in "\n".join(brief.lines(both, Settings()))
     priced = Settings(gpu_hour=2.0, currency="€")
-    amounts = [line for line in receipt.lines(both, priced) if line.endswith(" €")]
-    assert "GPU time" in amounts[0] and max(map(len, amounts)) == receipt.WIDTH
-    assert not any("%" in line for line in receipt.lines(snapshots.waiting(), Settings()))
-    healthy = "\n".join(receipt.lines(snapshots.healthy(), Settings()))
+    amounts = [line for line in brief.lines(both, priced) if line.endswith(" €")]
+    assert "GPU time" in amounts[0] and max(map(len, amounts)) == brief.WIDTH
+    assert not any("%" in line for line in brief.lines(snapshots.waiting(), Settings()))
+    healthy = "\n".join(brief.lines(snapshots.healthy(), Settings()))
     assert "nothing known here wins 5%" in healthy
 
 

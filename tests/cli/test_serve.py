@@ -23,7 +23,7 @@ from brrrtop.cli import in_browser
 from brrrtop.cli.in_browser import address_of, serve
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
-from collectors.attach.users import run_as
+from collectors.own_files import run_as
 from collectors.process.process import is_loopback, uid_of_client
 
 ROOT = Path(__file__).parents[2]

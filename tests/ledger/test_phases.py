@@ -385,6 +385,13 @@ def test_waits_of_an_evaluation_are_its_own_and_those_of_an_epoch_of_training() 
     assert shares(replace(known, samples=replace(known.samples, asks=asks))) == {"train": 1.0}
 
 
+def test_what_pyg_writes_for_a_layer_collects_no_rollout() -> None:
+    place = place_of(
+        "tmp/torch_geometric.nn.conv_ab1.py:92 collect < main.py:9 train < main.py:90 main"
+    )
+    assert [function for _, function in place.functions] == ["main", "train"]
+
+
 def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:
     inner = f"main.py:14 shared_step < main.py:19 loop < main.py:{{}} main {FORWARD} out = net(x)"
     train, check = inner.format(24), inner.format(25)

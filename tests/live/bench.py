@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
 from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session

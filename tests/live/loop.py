@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from brrrtop.scheduling.burst import Act, Decision
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Act, Decision
 
 SECOND = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND

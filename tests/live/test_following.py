@@ -6,8 +6,8 @@ import pytest
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
 from brrrtop.session.live import Live, alone
 from brrrtop.session.restart import RestartedProcess, Succession

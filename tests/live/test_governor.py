@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.scheduling.burst import Burst
+from brrrtop.scheduling.burst import Act, Burst, Limits, Stage
 from brrrtop.scheduling.governor import _NS_PER_RECORD, _PRIOR_STALL_NS, Governor
-from brrrtop.scheduling.limits import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import BurstCost, StepCost
 from brrrtop.scheduling.triggers import GaugeJump, step_moved
 from collectors.vocabulary import Metric

@@ -20,8 +20,8 @@ from brrrtop.cli.options import Options
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session import driver
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Member
@@ -29,7 +29,7 @@ from brrrtop.session.job import job_of
 from brrrtop.session.live import LOOK_S, Live
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
-from brrrtop.text.ranks import sentence
+from brrrtop.text.causes import sentence
 from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch
 from collectors.process.candidates import ranks_of

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.scheduling.burst import Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Limits
 from brrrtop.session.controller import Controller
 from brrrtop.sources.live import LiveSource
 from collectors.attach import agent_library

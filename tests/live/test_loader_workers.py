@@ -6,9 +6,14 @@ import time
 import pytest
 
 from collectors.process import load as loader_workers
-from collectors.process.load import LEAST_LOOKS, YOUNG_S, HostLoad, LoaderWorkers, _children
+from collectors.process.load import LEAST_LOOKS, YOUNG_S, HostLoad, LoaderWorkers
 from collectors.vocabulary import Metric
 from tests.attach.children import SLEEPING, child, python
+
+
+def children_of(pid):
+    return LoaderWorkers(pid)._children()
+
 
 FORKED = """
 import os, time
@@ -28,7 +33,7 @@ time.sleep(600)
 )
 def test_forked_workers_are_seen_at_what_they_do(does, words, busy, cores):
     with python(FORKED.format(does=does)) as one:
-        while [loader_workers._age_s(pid) > YOUNG_S for pid in _children(one.pid)] != [True] * 3:
+        while [loader_workers._age_s(pid) > YOUNG_S for pid in children_of(one.pid)] != [True] * 3:
             time.sleep(0.01)
         workers = LoaderWorkers(one.pid)
         for number in range(LEAST_LOOKS):
@@ -37,12 +42,38 @@ def test_forked_workers_are_seen_at_what_they_do(does, words, busy, cores):
             time.sleep(0.2)
         workers.sample()
         says, figures = workers.message, workers.figures
-        for pid in _children(one.pid):
+        for pid in children_of(one.pid):
             os.kill(pid, 9)
     assert says is not None and words in says
     assert figures[Metric.LOADER_WORKERS] == 3
     assert busy[0] <= figures[Metric.LOADER_BUSY_SHARE] <= busy[1]
     assert cores[0] <= figures[Metric.LOADER_CPU_SHARE] <= cores[1]
+
+
+MANY_THREADS = """
+import os, threading, time
+for _ in range(20):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+def fork():
+    if os.fork() == 0: time.sleep(600)
+    time.sleep(600)
+threading.Thread(target=fork).start()
+"""
+
+
+def test_between_looks_at_all_threads_those_with_children_are_asked(monkeypatch):
+    with python(MANY_THREADS) as one:
+        while len(children_of(one.pid)) != 1:
+            time.sleep(0.01)
+        asked, read = [], loader_workers.proc.read
+        monkeypatch.setattr(
+            loader_workers.proc, "read", lambda path: asked.append(path) or read(path)
+        )
+        workers = LoaderWorkers(one.pid)
+        seen = [(len(workers._children()), len(asked), asked.clear())[:2] for _ in range(5)]
+        for pid in children_of(one.pid):
+            os.kill(pid, 9)
+    assert seen == [(1, 22), (1, 2), (1, 2), (1, 2), (1, 22)]
 
 
 def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time():
@@ -51,7 +82,7 @@ def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time():
         while workers.figures.get(Metric.LOADER_WORKERS) != 3:
             workers.sample()
             time.sleep(0.01)
-        for pid in _children(one.pid):
+        for pid in children_of(one.pid):
             os.kill(pid, 9)
         one.process.kill()
         one.process.wait(10)
@@ -73,9 +104,9 @@ def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(tmp_
     """Not even before such a child has become another program."""
     goes = tmp_path / "goes"
     with python(ABOUT_TO_RUN_ANOTHER.format(goes=str(goes))) as one:
-        while not _children(one.pid):
+        while not children_of(one.pid):
             time.sleep(0.01)
-        (other,) = _children(one.pid)
+        (other,) = children_of(one.pid)
         workers = LoaderWorkers(one.pid)
         with monkeypatch.context() as patch:
             patch.setattr(loader_workers, "_age_s", lambda pid: 0.01)
@@ -94,7 +125,7 @@ def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(tmp_
 
 def test_disk_wait_is_told_from_states(monkeypatch):
     states = iter("DDSDDRDDD")
-    monkeypatch.setattr(loader_workers, "_children", lambda pid: [7, 8, 9])
+    monkeypatch.setattr(LoaderWorkers, "_children", lambda _: [7, 8, 9])
     monkeypatch.setattr(loader_workers, "_cmdline", lambda pid: "python train.py")
     monkeypatch.setattr(loader_workers, "_age_s", lambda pid: 10.0)
     monkeypatch.setattr(loader_workers.proc, "stat", lambda pid: [next(states), *"0" * 20])

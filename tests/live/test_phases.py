@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from brrrtop.scheduling.burst import Decision, Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Decision, Limits
 from brrrtop.scheduling.phases import STEPS, Known, PhaseWatch, next_target
 from collectors.protocol.frames import MARK
 from collectors.vocabulary import MarkClass, Metric

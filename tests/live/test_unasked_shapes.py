@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from brrrtop.model.estimate import Estimate, Regime, Steps
 from brrrtop.model.tables import Span
+from brrrtop.scheduling.burst import Act, Decision, Limits
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.limits import Act, Decision, Limits
 from brrrtop.scheduling.requests import LASTS_NS, REST_NS, TRIES, Requests
 from brrrtop.sources.live import LiveSource
 from collectors.protocol.frames import MARK, Frame, Kind

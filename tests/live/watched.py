@@ -11,7 +11,6 @@ import time
 
 from textual.pilot import Pilot
 
-from brrrtop.cli import find_restarted
 from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live import open_live, plain
 from brrrtop.cli.options import Options
@@ -21,7 +20,7 @@ from collectors.attach.attach import attach
 from collectors.process.process import read
 
 PATIENCE_S = 25.0
-find_restarted.IMPORTS_S = 2.0  # nothing here ever has a GPU context
+verb.IMPORTS_S = 2.0  # nothing here ever has a GPU context
 
 
 def text(app: BrrrtopApp) -> str:
@@ -47,7 +46,7 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
-        heirs = find_restarted.RestartedProcesses(read(pid), options, agent=True)
+        heirs = verb.RestartedProcesses(read(pid), options, agent=True)
         controller = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(plain(controller, options, Succession(heirs)), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:

@@ -23,7 +23,7 @@ for i in range(2):
     assert pending(PyRun, text) == 0
 end = time.monotonic() + 5
 old = sys.version_info < (3, 9)
-while not ("_brrrtop_agent.control" in sys.modules or old) and time.monotonic() < end:
+while not ("_brrrtop_agent.entry" in sys.modules or old) and time.monotonic() < end:
     time.sleep(.01)
 time.sleep(.4)
 print(sorted(set(globals()) - before), "collectors" in sys.modules, __name__)

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from collectors.agent.fault_guard import FaultGuard
 from collectors.agent.probes.neighbours import Graphs, Neighbour
+from collectors.agent.probes.probe import FaultGuard
 
 
 class GraphLibrary:

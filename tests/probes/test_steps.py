@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from collectors.agent.fault_guard import FaultGuard
 from collectors.agent.probes import steps
+from collectors.agent.probes.probe import FaultGuard
 
 from .conftest import Script
 

@@ -79,7 +79,7 @@ def control(*probes: str) -> tuple[Any, Recorder]:
     """A Control over a Recorder, its thread not started: a test wakes it by hand."""
     if "_brrrtop_agent" not in sys.modules:
         load_agent()
-    from _brrrtop_agent.control import Control  # type: ignore[import-not-found]
+    from _brrrtop_agent.entry import Control  # type: ignore[import-not-found]
 
     native = Recorder()
     made = Control(native, "")

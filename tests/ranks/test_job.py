@@ -20,7 +20,7 @@ from brrrtop.analysis.ranks.lateness import most_late_ns
 from brrrtop.analysis.ranks.own_line import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
-from brrrtop.text import ranks as words
+from brrrtop.text import causes as words
 from brrrtop.views.text import job_lines
 from collectors.vocabulary import CallClass, MarkClass
 from tests.analysis.build import C, K, M, window

@@ -14,13 +14,13 @@ import pytest
 import zstandard
 
 from brrrtop.errors import BadInput
-from brrrtop.sources import files
-from brrrtop.sources.files import Budget
+from brrrtop.sources import source as files
 from brrrtop.sources.importers.jax import profile as xplane
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.importers.trace import columns, reader
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
+from brrrtop.sources.source import Budget
 from collectors.protocol.frames import DTYPES, Frame, Kind, encode
 from tests.session.handmade import kernel, launch, text_of, written
 

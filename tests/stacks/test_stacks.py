@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectors.agent.control import Control
-from collectors.attach.users import NO_GROUP
+from collectors.agent.entry import Control
+from collectors.own_files import NO_GROUP
 from collectors.process import process as processes
 from collectors.protocol.frames import MARK, Frame, Kind
 from collectors.stacks import feed, interpreter

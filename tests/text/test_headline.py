@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.run import CodeLine
-from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Settings
 from brrrtop.text import phrases
 from brrrtop.text.headline import cost, headline_text, promised, recoverable
 from brrrtop.views.code import with_places
@@ -48,6 +48,25 @@ def test_the_sentence_names_what_the_badge_says_though_another_part_is_larger() 
     assert "it waits for your DataLoader" in headline_text(replace(one, estimate=estimate))
     beside = headline_text(replace(one, estimate=replace(estimate, cause="launch")))
     assert "to launch the next kernel, 42% of the time for data – " in beside
+
+
+def test_loops_that_differ_in_what_holds_them_back_are_named_one_by_one():
+    one, (train, _) = snapshots.snapshot(), snapshots.run().phases
+    tune = replace(
+        train,
+        where="tune() train.py:106",
+        share=0.5,
+        account=snapshots.account(memory=0.9, input=0.1),
+    )
+    loops = replace(one, run=replace(snapshots.run(), phases=(tune, replace(train, share=0.3))))
+    assert headline_text(loops) == (
+        "In tune() the GPU moves tensors 90% of the time (many small ops each read and write all of them); "
+        "in train() it waits for your DataLoader (0 workers) 40% – at most 1.7× faster if the data loader keeps up; "
+        "at most 1.10× faster with torch.compile"
+    )
+    assert "GPU idle" in headline_text(
+        replace(loops, run=replace(snapshots.run(), phases=(tune, tune)))
+    )
 
 
 def test_a_gain_at_the_end_of_its_own_range_is_said_as_the_most():

@@ -83,7 +83,7 @@ RECORDING = snapshots.snapshot(
         snapshots.estimate(device=Device(3, "NVIDIA B200")),
     ),
 )
-PLACE, SPEED = r"replay (\d+)%", r"at ([\d.]+)× speed"
+PLACE, SPEED = r"replay.* (\d+)%", r"at ([\d.]+)× speed"
 SCROLLED = r"(\d+)–\d+ of \d+"
 HIT = r'"kernel" (\d+) of'
 CURSOR = r"at ([\d.]+) ms of the step"

@@ -7,8 +7,8 @@ import pytest
 import textual.constants
 from rich.color import Color, ColorSystem
 
-from brrrtop.cli import settings, show
-from brrrtop.model.settings import Settings
+from brrrtop.cli import show
+from brrrtop.model.snapshot import Settings
 from brrrtop.tui.palette import THEMES, Palette
 from tests.cli.terminal import on_a_terminal
 from tests.tui import snapshots
@@ -76,34 +76,34 @@ def test_a_modern_terminal_has_256(environment, expected):
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
 def test_the_background_is_what_the_terminal_says(text, dark):
-    assert settings.theme_name({"COLORFGBG": text}, None) == ("dark" if dark else "light")
-    assert settings.theme_name({"COLORFGBG": text}, "colour-blind") == "colour-blind"
+    assert show.theme_name({"COLORFGBG": text}, None) == ("dark" if dark else "light")
+    assert show.theme_name({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
 async def test_theme_zoom_and_hidden_panes_are_there_at_the_next_start(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert settings.load() == Settings()
+    assert show.load_settings() == Settings()
     app = None
     async with shown(snapshots.snapshot()) as screen:
         app = screen.app
-        app._remember = settings.save
+        app._remember = show.save_settings
         await screen.press("t", "t", "z")
         await screen.press("colon", *"hide pane: figures", "enter")
-    kept = settings.load()
+    kept = show.load_settings()
     assert kept == Settings("high-contrast", ("figures",), "kernels")
     assert app.settings == kept
 
 
 def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    path = settings.path()
+    path = show.settings_path()
     path.parent.mkdir(parents=True)
     deep = "x = " + "[" * 5000 + "]" * 5000
     for text in ("theme = ", "hidden = 3\nzoomed = 'roof'", "\x00", deep):
         path.write_text(text)
-        assert settings.load() == Settings()
+        assert show.load_settings() == Settings()
     path.write_text('theme = "light"\nhidden = ["figures", "nonsense", "history"]')
-    assert settings.load() == Settings("light", ("figures", "history"))
+    assert show.load_settings() == Settings("light", ("figures", "history"))
     path.unlink()
     path.mkdir()
-    settings.save(Settings("dark"))
+    show.save_settings(Settings("dark"))

@@ -10,7 +10,7 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
 from brrrtop.model.estimate import Steps
 from brrrtop.model.run import Line, StackSamples
-from brrrtop.model.settings import PANES, ZOOMED, Settings
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings
 from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source

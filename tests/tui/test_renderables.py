@@ -15,12 +15,14 @@ from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
 from brrrtop.tui.parts import booked, intensity, whole_step
-from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
 from brrrtop.tui.renderables.line import (
+    bar,
+    cells,
     clipped,
     fitted,
     joined,
+    meter,
     rows,
     rule,
     sided,
@@ -29,7 +31,7 @@ from brrrtop.tui.renderables.line import (
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.renderables.table import header_line
 from brrrtop.tui.screens.details import launch_facts
-from brrrtop.tui.screens.roofline import legend
+from brrrtop.tui.screens.kernel import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, flow
 from brrrtop.tui.widgets.frame import pace, subject, window
 from brrrtop.tui.widgets.pane import runs
@@ -39,7 +41,6 @@ from brrrtop.views import tables
 from brrrtop.views.table import text_lines
 from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
-from tests.tui.shown import shown
 
 WIDTHS = (20, 40, 80, 200)
 LOOKS = (Palette(), Palette("light"), Palette(colour=False), Palette(colour=False, ascii=True))
@@ -70,7 +71,7 @@ def test_bars_fill_their_width_and_name_every_part(width: int, palette: Palette)
 
 def test_the_badge_alone_has_its_hue_behind_it() -> None:
     """The whole line had: light words on pink could not be read."""
-    first = headline(snapshots.snapshot(), Palette(), 120)[0]
+    first = headline(snapshots.snapshot(), Palette(), 120, 4)[0]
     assert not first.style
     filled = [
         first.plain[one.start : one.end]
@@ -357,15 +358,6 @@ def test_the_title_names_the_script_and_not_where_python_lies() -> None:
     )
     says = subject(replace(snapshots.snapshot(), source=source), Palette()).plain
     assert says.endswith(" · python3 -u runs/train.py --lr 1/8")
-
-
-async def test_steps_that_hardly_differ_are_told_as_such() -> None:
-    snapshot = snapshots.snapshot()
-    spans = tuple(Span(n * 1_000_000, (n + 1) * 1_000_000 + n) for n in range(4))
-    steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
-    message = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
-    async with shown(message, size=(200, 60)) as screen:
-        assert "slowest  <1% longer than the median" in await screen.press("i")
 
 
 @pytest.mark.parametrize(("width", "shown_words"), [(80, "risk)"), (40, "…"), (200, "risk)")])

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.screens.help import REGIME_TABLE, binders
+from brrrtop.tui.themed import meanings
 from brrrtop.tui.widgets.verdict import Headline
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -40,11 +40,6 @@ async def test_in_ascii_arrows_are_words_as_their_signs_are_other_keys() -> None
         text = await screen.press("question_mark")
         assert re.search(r"^ s  >  F6  < +sort kernels", text, re.MULTILINE)
         assert "left/right cursor" in (await screen.press("p")).splitlines()[-1]
-
-
-async def test_no_ceilings_no_roof() -> None:
-    async with shown(snapshots.unmeasured()) as screen:
-        assert "ceilings of this GPU are not known" in await screen.press("r")
 
 
 async def test_the_chosen_advice_is_silenced_and_heard_again() -> None:
@@ -123,11 +118,6 @@ async def test_the_log_is_newest_first() -> None:
         < text.index("first whole")
     )
     assert "4.00 s ago" in text
-
-
-async def test_an_empty_log_says_so() -> None:
-    async with shown(snapshots.snapshot(events=())) as screen:
-        assert "Nothing has changed so far" in await screen.press("l")
 
 
 async def test_enter_opens_the_kernel_under_the_cursor() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from brrrtop.model.advice import PromiseResult
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables import ghost
+from brrrtop.tui.renderables import history
 from brrrtop.tui.renderables.table import range_bar
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -29,10 +29,10 @@ async def test_every_edit_is_a_row_in_the_order_of_the_advice(size: tuple[int, i
     for row, figures in zip(
         rows,
         (
-            "36.6 ms → 21.3 ms    1.7× 1.5–1.9×",
-            "36.6 ms → 33.9 ms   1.08× 0.98–1.15×",
-            "36.6 ms → 36.6 ms   1.00× 0.98–1.02×",
-            "36.6 ms → 38.4 ms   0.95× 0.92–0.99×",
+            "3:00:00 → 1:44:46    1.7× 1.5–1.9×",
+            "3:00:00 → 2:46:43   1.08× 0.98–1.15×",
+            "3:00:00 → 3:00:00   1.00× 0.98–1.02×",
+            "3:00:00 → 3:08:51   0.95× 0.92–0.99×",
         ),
         strict=True,
     ):
@@ -71,9 +71,11 @@ async def test_the_cursor_stays_with_its_edit_when_the_order_changes() -> None:
         assert chosen(text) == "compile"
 
 
-async def test_without_a_simulated_step_the_screen_says_why() -> None:
-    async with shown(snapshots.unmeasured()) as screen:
+async def test_views_that_have_nothing_to_show_say_why() -> None:
+    async with shown(replace(snapshots.unmeasured(), events=())) as screen:
         assert "No edit was simulated" in await screen.press("w", "down", "enter")
+        assert "ceilings of this GPU are not known" in await screen.press("r")
+        assert "Nothing has changed so far" in await screen.press("l")
 
 
 async def test_a_step_whose_work_is_not_known_has_its_time_alone_on_any_screen() -> None:
@@ -114,9 +116,9 @@ async def test_the_ghost_runs_the_step_with_the_chosen_edit_and_counts_its_lead(
             "on the main screen the best one that is advised"
         )
         text = await screen.press("w")
-        race = ghost.race(one, snapshots.WHATIF[0])
+        race = history.race(one, snapshots.WHATIF[0])
         assert race is not None and race.ahead == pytest.approx(287_300, rel=1e-3)
-        assert "ghost lap: loader-ready" in text and race.words in text
+        assert "ghost lap: loader-ready" in text and race.words in text and "── one step" in text
         assert "ghost lap: compile" in await screen.press("down")
         assert "ghost lap" not in await screen.press("end"), "an edit that loses has none"
 
@@ -125,19 +127,9 @@ def test_after_a_change_the_lane_races_what_was_promised() -> None:
     won = replace(COMPARISON, per_step=True, before_ns=100.0, after_ns=60.0)
     kept = PromiseResult("dataloader-stall", 0.5, 0.4, predicted=True)
     won = replace(won, steps=(10.0, 30.0), promises=(kept,))
-    race = ghost.race(replace(snapshots.snapshot(), comparison=won))
+    race = history.race(replace(snapshots.snapshot(), comparison=won))
     assert race is not None and race.with_what == "promised if the data loader keeps up"
     assert race.words == "the ghost is 6 steps ahead"
     late = replace(won, after_ns=45.0)
-    race = ghost.race(replace(snapshots.snapshot(), comparison=late))
+    race = history.race(replace(snapshots.snapshot(), comparison=late))
     assert race is not None and race.words == "you are 3 steps ahead of the ghost"
-
-
-async def test_lines_that_are_left_show_the_step_and_below_it_that_with_the_edit() -> None:
-    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
-        lines = (await screen.press("w")).splitlines()
-        top = next(i for i, line in enumerate(lines) if line.startswith("── one step"))
-        assert any(line.startswith("GPU") for line in lines[top:])
-        lane = next(line for line in lines[top:] if line.startswith("ghost"))
-        assert "if the data loader keeps up" in lane
-        assert "── one step" not in await screen.resize(80, 24)

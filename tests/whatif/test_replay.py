@@ -9,8 +9,8 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
+from brrrtop.whatif.assumptions import roofs_of
 from brrrtop.whatif.price import GUESSES, price_all, simulate_edits
-from brrrtop.whatif.regions import roofs_of
 from brrrtop.whatif.simulate import period_ns, unprofiled, with_host
 from brrrtop.whatif.step import step_of
 from tests.recorded import analyzed, windows_of

@@ -162,8 +162,9 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     return finding(
         f"attention written out takes {units.share(share)} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for a causal "
-        f"mask, attn_mask=mask for any other{', and dropout_p as it is now' if drops else ''}",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v) in place of softmax(q @ k.T) @ v, with "
+        "is_causal=True for a causal mask, attn_mask=mask for any other"
+        f"{', and dropout_p as it is now' if drops else ''}",
         share=share,
         attention_share=share,
         score_shape=list(shape) if shape else None,

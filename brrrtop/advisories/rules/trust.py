@@ -2,7 +2,7 @@
 
 from brrrtop.advisories.context import HEALTHY_GAIN, WORTH_SHARE, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
-from brrrtop.analysis.account.regimes import LEAST_ACTIVITIES
+from brrrtop.analysis.account.account import LEAST_ACTIVITIES
 from brrrtop.analysis.facts.host_activity import recompiles
 from brrrtop.analysis.facts.launches import loading_ns
 from brrrtop.analysis.facts.steps import LOADING_SHARE

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from brrrtop.analysis.facts.ranges import decode_tokens
 from brrrtop.analysis.facts.table import BUCKETS, BYTES, NAME, NOTHING, SHAPES, Facts, Group, Labels
 from brrrtop.analysis.kernels import counters, roofline
+from brrrtop.analysis.kernels.op_patterns import written_attention
 from brrrtop.analysis.kernels.ops import STREAMING, Work, work_of
 from brrrtop.analysis.kernels.roofline import Bound
-from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import output, settings
+from brrrtop.cli import output, show
 from brrrtop.cli.files import files_of, read, read_all
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
@@ -67,17 +67,17 @@ def compare(options: Options) -> int:
 
 def receipt(options: Options) -> int:
     """What the GPU time of a run went into, and what could be won of it."""
-    from brrrtop.views import receipt
+    from brrrtop.views import brief
 
     files = files_of(options)
     snapshot = read(files[0], options) if len(files) == 1 else read_all(files, options)
-    rows = list(receipt.lines(snapshot, settings.load()))
+    rows = list(brief.lines(snapshot, show.load_settings()))
     if options.json:
         output.write(json.dumps({"schema": "brrrtop.receipt/1", "lines": rows}))
     elif options.svg or options.html:
         from brrrtop.exporters import html, svg
 
-        card = svg.card(rows, receipt.shares(snapshot), html.STYLE)
+        card = svg.card(rows, brief.shares(snapshot), html.STYLE)
         title = snapshot.source.label
         output.write(html.document(f"brrrtop receipt: {title}", card) if options.html else card)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import json
 
-from brrrtop.advisories.tried import keep
+from brrrtop.advisories.steady import keep
 from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import INTERRUPTED, UsageError
@@ -19,7 +19,7 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.trials import BasePace, Header, TriedEdit
 from brrrtop.trials.conduct import Plan, Trials
 from brrrtop.trials.program import Program, guarded_folder
-from brrrtop.views import trials as view
+from brrrtop.views import comparison as view
 from brrrtop.views.text import in_ascii
 from collectors.attach import agent_library, launch, run_folders
 from collectors.attach.launch import Launched

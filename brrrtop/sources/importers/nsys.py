@@ -22,7 +22,6 @@ import numpy as np
 
 from brrrtop.errors import BadInput
 from brrrtop.model.tables import I8
-from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.trace.columns import (
     BAD_NS,
     CALL,
@@ -37,6 +36,7 @@ from brrrtop.sources.importers.trace.columns import (
 )
 from brrrtop.sources.importers.trace.host import rows_of
 from brrrtop.sources.importers.trace.source import TraceSource
+from brrrtop.sources.source import open_input
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
 from collectors.vocabulary import COPY_NAMES, MEMORY_NAMES

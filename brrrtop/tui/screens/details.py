@@ -1,4 +1,6 @@
-"""The run in figures: phases, what is known twice, the account, steps, launches, the GPU's counters."""
+"""Screens that are only read: the run in figures (phases, what is known twice, the account, steps, launches,
+the GPU's counters), the log, the loader, the report's tables.
+"""
 
 from collections.abc import Iterator
 
@@ -10,15 +12,14 @@ from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import percentile
 from brrrtop.text import phrases, units
-from brrrtop.text.figures import throttle
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import jitter, why_unjudged
-from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.parts import throttle, why_unjudged
 from brrrtop.tui.renderables.history import sparkline
-from brrrtop.tui.renderables.line import facts, paragraph, stacked
+from brrrtop.tui.renderables.line import facts, meter, paragraph, stacked
 from brrrtop.tui.renderables.table import table_lines
-from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.views import tables
+from brrrtop.tui.widgets.pane import Scrolled
+from brrrtop.tui.widgets.side import log_lines, whole
+from brrrtop.views import host_tables, tables
 from collectors.vocabulary import Metric
 
 SOURCES = {
@@ -82,8 +83,6 @@ def witness(run: Run) -> Iterator[tuple[str, str]]:
     ):  # fmt: skip
         if one is not None or other is not None:
             yield name, f"{form(one)} by {first}, {form(other)} by {second}"
-    traced = run.traced_ns / run.duration_ns if run.duration_ns else None
-    yield "traced", f"{units.share(traced)} of {units.clock(run.duration_ns)}"
 
 
 def account_lines(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
@@ -110,9 +109,6 @@ def step_facts(snapshot: Snapshot, estimate: Estimate) -> Iterator[tuple[str, st
     if len(every) >= LEAST_STEPS:
         half, most = (units.duration(percentile(every, share)) for share in (0.5, 0.99))
         yield "recent", f"{half} for half of them, {most} for 99%"
-    slowest = jitter(estimate)
-    if slowest is not None:
-        yield "slowest", f"{units.share(max(0.0, slowest))} longer than the median"
 
 
 def launch_facts(estimate: Estimate) -> Iterator[tuple[str, str]]:
@@ -194,3 +190,53 @@ def limits(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     if reason is not None:
         yield "clocks held down by", "nothing" if reason == "none" else reason
+
+
+NO_TABLES = (
+    "Nothing to show: neither ops nor ranges nor memory were recorded here. Live, o records the ops of "
+    "one step; a trace of torch.profiler has them, with modules where it was asked for (with_modules)."
+)
+MOST = 40
+"""Rows of one table on the screen."""
+MORE_ROWS = "All rows: brrrtop analyze FILE --json, or --export csv"
+NO_LOADER = (
+    "No wait for a loader was recorded. Waits are marked where the loop draws from a torch DataLoader "
+    "while an agent is in the trainer, and in traces of torch.profiler that have its ranges."
+)
+
+
+class Log(Scrolled):
+    topic = "log, newest first"
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        muted = self.palette.style("muted")
+        lines = log_lines(snapshot.events, snapshot.now_ns, self.palette, width)
+        return lines or paragraph("Nothing has changed so far.", width, muted)
+
+
+class Loaders(Scrolled):
+    topic = "loader"
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        if snapshot.tables.loaders:
+            return whole(snapshot, self.palette, width)
+        words = why_unjudged(snapshot) if snapshot.estimate is None else NO_LOADER
+        return paragraph(words, width, self.palette.style("muted"))
+
+
+class Tables(Scrolled):
+    topic = "ops, modules and memory"
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        muted = self.palette.style("muted")
+        if snapshot.estimate is None:
+            return paragraph(why_unjudged(snapshot), width, muted)
+        lines: list[Text] = []
+        for table in host_tables.of_host(snapshot.tables, snapshot.estimate.account.duration_ns):
+            if table.rows:
+                lines += [self.palette.text(table.title, "compute", bold=True)]
+                lines += table_lines(table, self.palette, width, most=MOST)
+                lines += [*paragraph(" ".join(table.notes), width, muted), Text()]
+        if words := host_tables.queue_words(snapshot.tables):
+            lines += [*paragraph(words, width, self.palette.style("text")), Text()]
+        return stacked([*lines, *paragraph(MORE_ROWS if lines else NO_TABLES, width, muted)], width)

@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import meanings
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging
 from brrrtop.tui.screens.advice import AllAdvice
 from brrrtop.tui.screens.step import StepPane
 from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.themed import meanings
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -63,8 +63,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective, or a copy off the GPU or onto it, with no compute kernel beside it"),
     ("underfilled", "kernels too small for the GPU: under 20 us and a wave, or on few of its SMs"),
-    ("of roof", "of a bandwidth one its bytes a second over the peak, of a compute one its FLOPs over "
-     "the peak; Enter on a kernel says why there is none"),
+    ("of peak", "of a bandwidth one its bytes a second over the GPU's, of a compute one its FLOPs; half "
+     "and more is good. Enter on a kernel says why there is none"),
     ("per step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
      "are known `total` and `count` of the window"),
     ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),

@@ -8,15 +8,13 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
-from brrrtop.model.settings import PANES, ZOOMED, Settings
-from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.keys import key
+from brrrtop.model.snapshot import PANES, ZOOMED, Settings, Snapshot
 from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import View
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.loader import Loader
-from brrrtop.tui.widgets.side import Side
+from brrrtop.tui.widgets.side import Loader, Side
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
 from brrrtop.tui.widgets.verdict import DeviceStrip, Figures
 
@@ -66,7 +64,7 @@ class MainView(View):
 
     def _fit_advice(self) -> None:
         """Lines that advice has no use for go to the kernels; not beside other panes."""
-        for advice in self.query(Advice):  # none before the panes are there
+        for advice in self.walk_children(Advice):  # none before the panes are there
             counsel = self.query_one("#counsel")
             height, most = counsel.styles.height, None
             if height is not None and height.is_cells and not self.has_class("-huge"):

@@ -11,11 +11,11 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.snapshot import Lane, Snapshot, StepPicture
 from brrrtop.model.tables import Span
 from brrrtop.text import causes, units
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.renderables.line import rows as flowed
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.time_spent import step_title
 
@@ -103,7 +103,7 @@ class StepPane(Pane, can_focus=True):
         for kind in kinds_shown(lanes(picture, self.view, self._room(width))):
             if kind not in MARKS:
                 continue
-            sign = Text.styled(" " if palette.colour else palette.fill(kind), palette.filled(kind))
+            sign = palette.text(palette.texture(kind), kind)
             words = WORDS.get(kind) or causes.name(kind)
             pieces.append(sign.append(f" {words}", palette.style("text")))
         return flowed(pieces, width, 2)

@@ -9,15 +9,15 @@ from textual.binding import BindingType
 
 from brrrtop.model.advice import Comparison, Outcome, WhatIf
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import causes as words
 from brrrtop.text import phrases, units
-from brrrtop.text import ranks as words
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import MARKS, Palette
-from brrrtop.tui.renderables.ghost import drawable, ghost_lap, ghost_line, race
+from brrrtop.tui.renderables.history import ghost_lap, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
-from brrrtop.tui.renderables.swim_lanes import GUTTER, drawn
+from brrrtop.tui.renderables.swim_lanes import drawn
 from brrrtop.tui.renderables.table import table_lines
-from brrrtop.tui.widgets.scrolled import Chooser, Scrolled
+from brrrtop.tui.themed import key
+from brrrtop.tui.widgets.pane import Chooser, Scrolled
 from brrrtop.tui.widgets.time_spent import step_title
 from brrrtop.tui.widgets.verdict import run_bar
 from brrrtop.views import comparison as compare_text
@@ -64,6 +64,20 @@ class TableView(Chooser, Scrolled):
         below = self.below(snapshot, self.rows[self.at], width)
         return stacked([*above, *lines, Text(), *below], width)
 
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        """In lines that are left: a traced step as it is."""
+        lines, picture = super().draw(snapshot, width, height), snapshot.picture
+        room = height - len(lines) - 2
+        if picture is None or not self.rows or room < PICTURE_FROM:
+            return lines
+        title = self.whose(snapshot) + step_title(picture, snapshot)
+        head = rule(title, "p: larger", self.palette, width)
+        return [*lines, Text(), head, *drawn(picture, picture.span, self.palette, width, room)]
+
+    def whose(self, snapshot: Snapshot) -> str:
+        """Whose step that is, where there are several."""
+        return ""
+
     def reveal(self, place: int) -> None:
         line = self._first + place if place else 0
         self.reach(line, line + 2)
@@ -107,31 +121,22 @@ class RankTable(TableView):
         assert job is not None
         muted, plain = palette.style("muted"), palette.style("text")
         lines = [
-            run_bar(words.name(one), one.estimate.account, palette, width)
+            run_bar(words.rank_name(one), one.estimate.account, palette, width)
             for one in job.ranks[:LANES]
             if one.estimate is not None
         ]
-        lines += [Text(), *paragraph(" ".join(tables.ranks(job).notes), width, muted)]
-        meetings = tables.meetings(job)
-        if meetings.rows:
-            lines += [Text(), *table_lines(meetings, palette, width, most=meetings.most)]
         for one in job.advisories:
             lines.append(Text())
             for word, message in (("try", one.suggests), ("no use", one.waste)):
-                lines += hanging(f"  {word:<8}", message or "", width, muted, plain)
-        return lines
+                lines += hanging(f"{word:<8}", message or "", width, muted, plain)
+        meetings = tables.meetings(job)
+        if meetings.rows:
+            lines += [Text(), *table_lines(meetings, palette, width, most=meetings.most)]
+        return [*lines, Text(), *paragraph(" ".join(tables.ranks(job).notes), width, muted)]
 
-    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        """In lines that are left: a step of the rank that is open."""
-        lines = super().draw(snapshot, width, height)
-        job, picture = snapshot.job, snapshot.picture
-        row = job.row(job.shown) if job is not None else None
-        room = height - len(lines) - 2
-        if picture is None or row is None or room < PICTURE_FROM:
-            return lines
-        title = f"{words.name(row)}: {step_title(picture, snapshot)}"
-        head = rule(title, "p: larger", self.palette, width)
-        return [*lines, Text(), head, *drawn(picture, picture.span, self.palette, width, room)]
+    def whose(self, snapshot: Snapshot) -> str:
+        row = snapshot.job.row(snapshot.job.shown) if snapshot.job is not None else None
+        return f"{words.rank_name(row)}: " if row is not None else ""
 
     def action_open(self) -> None:
         if self.rows:
@@ -173,29 +178,10 @@ class EditTable(TableView):
     def nothing(self, snapshot: Snapshot, width: int) -> list[Text]:
         return paragraph(NO_EDITS, width, self.palette.style("muted"))
 
-    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        """In lines that are left: a traced step as it is, below it that with the edit, on its scale."""
-        lines = super().draw(snapshot, width, height)
-        left, picture, palette = height - len(lines) - 1, snapshot.picture, self.palette
-        if left < PICTURE_FROM or picture is None or not self.rows:
-            return lines
-        one = drawable(picture, race(snapshot, self.rows[self.at]))
-        if one is None:
-            return lines
-        lines += [Text(), rule(step_title(picture, snapshot), "p: larger", palette, width)]
-        return [
-            *lines,
-            *drawn(picture, picture.span, palette, width, left - 2),
-            ghost_line(one, palette, width, GUTTER, picture.span.duration_ns),
-        ]
-
     def below(self, snapshot: Snapshot, row: Any, width: int) -> list[Text]:
         palette = self.palette
         lines = table_lines(tables.edit_parts(row, snapshot.run), palette, width)
         known = [("line", row.line), ("advice", _advice(row))]
-        if (run := snapshot.run) is not None:
-            then_ns = run.duration_ns * (1 - row.saves)
-            known.insert(0, ("run", f"{units.clock(run.duration_ns)} → {units.clock(then_ns)}"))
         if row.risk:
             known.append(("risk", phrases.RISKS[row.risk]))
         best, after = whatif.following(snapshot)

@@ -12,13 +12,14 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.keys import key
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, hanging, rule, sided, wrapped
+from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.side import log_lines
 from brrrtop.views import code, whatif
 
+ALL = 1000
+"""More lines than any advice has."""
 RANGED = 60
 """Width from which a range does not cost the sentence beside it."""
 
@@ -29,25 +30,24 @@ class Advice(Pane, can_focus=True):
     def __init__(self) -> None:
         super().__init__()
         self._flowed_from: object = None
-        self._lines_of: tuple[int, list[Text]] = (0, [])
+        self._placed: tuple[Advisory, ...] = ()
+        self._lines_of: dict[int, tuple[int, list[Text]]] = {}
         self._wanted: tuple[object, int] = (None, 0)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         total = len(snapshot.advisories)
-        count, flowed = self._flowed(code.with_places(snapshot), width, height - 1)
+        count, flowed = self._flowed(snapshot, width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else "a: why"
         if snapshot.silenced:
             note = f"{note}, {len(snapshot.silenced)} silenced"
         if self.has_focus:
             note = f"chosen, enter: all {total}"
-        lines = [rule("what to do, surest first", note, palette, width)]
+        title = "what to do" + ("; gains do not add up" if total > 1 else "")
+        lines = [rule(title, note, palette, width)]
         if not total:
             lines.append(palette.text(why_none(snapshot), "muted"))
-        lines += flowed
-        if not self.screen.has_class("-huge"):  # there the log has a place of its own
-            lines += log_tail(snapshot, palette, width, height - len(lines))
-        return lines
+        return lines + flowed
 
     def wanted(self, height: int) -> int | None:
         """How many of so many lines it has a use for; no fewer than before while the same is advised,
@@ -55,25 +55,24 @@ class Advice(Pane, can_focus=True):
         width, snapshot = self.content_size.width, self.snapshot
         if not width or snapshot is None:
             return None
-        shown = code.with_places(snapshot)[: height - 1]
-        lines = 1 + (len(flow(shown, self.palette, width, 1000)[1]) or 1)
-        if log_tail(snapshot, self.palette, width, height - lines):
-            return height
-        key = (tuple(one.kind for one in shown), width, height)
+        lines = 1 + (len(self._flowed(snapshot, width, ALL)[1]) or 1)
+        key = (tuple(one.kind for one in snapshot.advisories[: height - 1]), width, height)
         if key == self._wanted[0]:
             lines = max(lines, self._wanted[1])
         self._wanted = key, lines
         return lines
 
-    def _flowed(
-        self, advisories: tuple[Advisory, ...], width: int, height: int
-    ) -> tuple[int, list[Text]]:
-        """How many are shown, and their lines; a verdict's advice is flowed once."""
-        key = (advisories, self.palette, width, height)
+    def _flowed(self, snapshot: Snapshot, width: int, height: int) -> tuple[int, list[Text]]:
+        """How many are shown, and their lines; the same advice on the same lines is flowed once for each
+        height."""
+        run, known = snapshot.run, (snapshot.advisories, snapshot.whatif, snapshot.tables)
+        key = (*known, run and run.lines, self.palette, width)
         if key != self._flowed_from:
-            self._lines_of = flow(advisories, self.palette, width, height)
-            self._flowed_from = key
-        return self._lines_of
+            self._flowed_from, self._placed = key, code.with_places(snapshot)
+            self._lines_of.clear()
+        if height not in self._lines_of:
+            self._lines_of[height] = flow(self._placed, self.palette, width, height)
+        return self._lines_of[height]
 
     def action_open(self) -> None:
         self.app.action_advice()
@@ -97,9 +96,9 @@ def flow(
 ) -> tuple[int, list[Text]]:
     """How many are shown, and their lines: each whole while it fits, then shorter; last what wins nothing."""
     tries = [try_lines(one, palette, width) for one in advisories]
-    heads = [headlines(one, palette, width) for one in advisories]
+    heads = [headline(one, palette, width) for one in advisories]
     if sum(map(len, (*heads, *tries))) > height:
-        heads = [[headline(one, palette, width)] for one in advisories]
+        heads = [headline(one, palette, width, brief=True) for one in advisories]
     lines: list[Text] = []
     for count, (head, body) in enumerate(zip(heads, tries, strict=True)):
         if len(lines) >= height:
@@ -116,23 +115,6 @@ def try_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     return hanging(f"{'try':>9}  ", advisory.suggests, width - 1, palette.style("good"), style)
 
 
-def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
-    """The newest events where advice leaves room for a few; nothing where it does not."""
-    room = height - 2
-    if room < 2 or not snapshot.events:
-        return []
-    newest = log_lines(snapshot.events[-room:], snapshot.now_ns, palette, width)
-    return [Text(), rule("log", "l: all", palette, width), *newest][:height]
-
-
-def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
-    """`15× faster  the symptom      5–15×`, the symptom cut where it does not fit."""
-    text, span = _gain(advisory, palette), _range(advisory, palette, width)
-    message = shortened(advisory.says, width - text.cell_len - span.cell_len - 2)
-    text.append(message, palette.style("text", bold=True))
-    return sided(text, span, width)
-
-
 def shortened(sentence: str, room: int) -> str:
     """As many of its clauses as fit, where that is most of the room; else the sentence itself."""
     if cell_len(sentence) <= room:
@@ -144,14 +126,18 @@ def shortened(sentence: str, room: int) -> str:
     return sentence[: fits[-1]] if fits else sentence
 
 
-def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
-    """The same with all of the symptom, on as many lines as that takes."""
+def headline(advisory: Advisory, palette: Palette, width: int, brief: bool = False) -> list[Text]:
+    """`15× faster  the symptom      at least 5×`, the symptom on as many lines as it takes, or cut to one."""
     span, text = _range(advisory, palette, width), _gain(advisory, palette)
-    room = max(10, width - text.cell_len - span.cell_len - 2)
-    first, *rest = wrapped(advisory.says, room) or [""]
-    text.append(first, palette.style("text", bold=True))
-    bold = palette.style("text", bold=True)
-    return [sided(text, span, width), *hanging(" " * 11, " ".join(rest), width - 1, bold, bold)]
+    room, bold = (
+        max(10, width - text.cell_len - span.cell_len - 2),
+        palette.style("text", bold=True),
+    )
+    first, *rest = (
+        [shortened(advisory.says, room)] if brief else wrapped(advisory.says, room) or [""]
+    )
+    lines = [sided(text.append(first, bold), span, width)]
+    return lines + hanging(" " * 11, " ".join(rest), width - 1, bold, bold)
 
 
 def _gain(advisory: Advisory, palette: Palette) -> Text:

@@ -6,9 +6,9 @@ from textual.timer import Timer
 
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.keys import sign_of
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, joined, pair, sided
+from brrrtop.tui.themed import sign_of
 from brrrtop.tui.widgets.pane import Pane
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
@@ -58,9 +58,10 @@ def state(snapshot: Snapshot, palette: Palette) -> Text:
         text.append(" ")
     state = word if snapshot.paused else f"{glyph} {word}"
     text.append(state, palette.style(hue, bold=True))
+    if snapshot.freshness is not Freshness.ENDED:
+        text.append(pace(snapshot.speed), palette.style("muted"))
     if snapshot.progress is not None:
         text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
-    text.append(pace(snapshot.speed), palette.style("muted"))
     return text
 
 

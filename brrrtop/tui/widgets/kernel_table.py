@@ -9,13 +9,12 @@ from textual.binding import BindingType
 
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.text import phrases
-from brrrtop.tui.keys import key
+from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import hanging, rule
 from brrrtop.tui.renderables.table import column_at, header_line, row_lines
-from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.scrolled import Chooser
+from brrrtop.tui.themed import key
+from brrrtop.tui.widgets.pane import Chooser, Pane
 from brrrtop.tui.widgets.verdict import fits_whole, why_nothing
 from brrrtop.views import tables
 from brrrtop.views.table import Table
@@ -121,9 +120,12 @@ class KernelTable(Chooser, Pane):
             self._first = min(max(self._first, self.at - room + 1), self.at)
         if snapshot.estimate is None:
             return why_none(snapshot, self.palette, width)
-        lines = [rule("kernels, shares of the GPU's work", self._note(room), self.palette, width)]
-        lines.append(header_line(table, self.palette, width, self.sort_key, self.reverse, 0))
         inside = self.kernels[self._first : self._first + room]
+        title = "kernels, share of the GPU's work"
+        if any(kernel.roof_share is not None for kernel in inside):
+            title += f"; {units.share(tables.GOOD)} of peak is good"
+        lines = [rule(title, self._note(room), self.palette, width)]
+        lines.append(header_line(table, self.palette, width, self.sort_key, self.reverse, 0))
         at = self.at - self._first if self.has_focus else None
         lines += row_lines(table, inside, self.palette, width, at, 0)
         if not self.kernels:

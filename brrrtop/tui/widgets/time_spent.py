@@ -9,10 +9,19 @@ from textual.events import Click
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.text import units
-from brrrtop.text.figures import mean_step_ns
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.ghost import drawable, ghost_line, race
-from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, stacked_area
+from brrrtop.tui.parts import mean_step_ns
+from brrrtop.tui.renderables.history import (
+    UNLIKE,
+    Layers,
+    column_ns,
+    columns,
+    drawable,
+    ghost_line,
+    layers,
+    race,
+    stacked_area,
+)
 from brrrtop.tui.renderables.line import rule, styled
 from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
 from brrrtop.tui.widgets.pane import Pane
@@ -24,8 +33,6 @@ GHOST_FROM = 6
 """The same for the ghost's lane."""
 TITLE_FROM, PHASES_FROM = 4, 3
 """Heights from which a line is spent on the title, on phases and marks."""
-UNLIKE = 0.15
-"""A step is no picture of the mean one from this difference on, and its title says so."""
 AXIS = 6
 """Cells of the axis at the left."""
 LEAST_STRETCH = 3
@@ -111,20 +118,24 @@ def column_edges(snapshot: Snapshot, width: int) -> list[int]:
 def phase_line(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
     width, style = len(edges) - 1, palette.style("rule")
     cells = [("─", style)] * width
+    marks = [
+        (bisect_right(edges, event.t_ns) - 1, *MARKS[event.kind])
+        for event in snapshot.events
+        if event.kind in MARKS and event.t_ns <= snapshot.now_ns
+    ]
     least_ns = LEAST_STRETCH * (edges[1] - edges[0])
     for kind, where, begin_ns, end_ns in long_phases(snapshot.run, least_ns):
         left = max(0, bisect_right(edges, begin_ns) - 1)
         right = min(width, bisect_left(edges, end_ns))
-        labels = (f"{kind} {where}".strip(), kind, "")  # a word cut short reads as another one
-        label = next((one for one in labels if len(one) < right - left), None)
-        for place, sign in enumerate("" if label is None else f"├{label}", left):
+        free = min((at for at, *_ in marks if left < at < right), default=right) - left
+        # A word cut short reads as another one.
+        labels = (f"{kind} {where}".strip(), f"{kind} {where.partition(' ')[0]}", kind)
+        fits = [one for one in labels if len(one) < (right - left if one == kind else free)]
+        for place, sign in enumerate(f"├{fits[0]}" if fits else "", left):
             cells[place] = (sign, palette.style("muted") if place > left else style)
-    for event in snapshot.events:
-        at = bisect_right(edges, event.t_ns) - 1
-        if event.kind in MARKS and 0 <= at < width and event.t_ns <= snapshot.now_ns:
-            sign, hue = MARKS[event.kind]
-            free = (place for place in range(at, width) if cells[place][0] in "─├")
-            at = next(free, at)  # not in the middle of a name
+    for at, sign, hue in marks:
+        if 0 <= at < width:
+            at = next((x for x in range(at, width) if cells[x][0] in "─├"), at)  # not in a name
             cells[at] = (sign, palette.style(hue, bold=True))
     return styled(cells)
 
@@ -179,7 +190,7 @@ class StepStrip(Pane):
         room = height - 1 - scale - (ghost is not None)
         lines += drawn(picture, picture.span, palette, width, room)
         if ghost is not None:
-            lines.append(ghost_line(ghost, palette, width, GUTTER, picture.span.duration_ns))
+            lines.append(ghost_line(ghost, palette, width, GUTTER))
         if scale:
             lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
         return lines
@@ -189,11 +200,11 @@ class StepStrip(Pane):
 
 
 def step_title(picture: StepPicture, snapshot: Snapshot) -> str:
-    """`one step, 217 ms where 126 ms is the mean (3 of 4 traced)`."""
+    """`one step`; of one that is no picture of the mean step `one step, longer than the mean: 217 ms`."""
     length = units.duration(picture.span.duration_ns)
     if picture.step is None:
         return f"{length} (no steps are known)"
-    mean_ns = mean_step_ns(snapshot)
-    if mean_ns and abs(picture.span.duration_ns / mean_ns - 1) > UNLIKE:
-        length += f" where {units.duration(mean_ns)} is the mean"
-    return f"one step, {length} ({picture.step} of {picture.steps} traced)"
+    times = picture.span.duration_ns / (mean_step_ns(snapshot) or picture.span.duration_ns)
+    if abs(times - 1) <= UNLIKE:
+        return "one step"
+    return f"one step, {'longer' if times > 1 else 'shorter'} than the mean: {length}"

@@ -9,23 +9,18 @@ from brrrtop.model.account import Account
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.text.figures import alarms, figures
-from brrrtop.text.headline import recoverable, remedy, symptom
-from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import booked, reason, split_parts
-from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
+from brrrtop.text.headline import recoverable, remedy, sure, symptom
+from brrrtop.tui.palette import MARKS, Palette
+from brrrtop.tui.parts import alarms, booked, figures, reason, split_parts
+from brrrtop.tui.renderables.line import bar, clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
 from collectors.vocabulary import Metric
 
 _WAITING = "waiting "
 LINES = 2
-WORDY = 34
-"""Cells beside the sentence from which the confidence has words."""
 NOW_FROM_NS = 11 * 10**9
 """Before, the last seconds are the run."""
-LABEL = 14
-"""Cells before a bar: whose it is, and how long."""
+OTHER = "overhead"
 
 
 class Headline(Fitted):
@@ -45,31 +40,37 @@ class Headline(Fitted):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if snapshot.estimate is None:
             return nothing_yet(snapshot, self.palette, width, max(1, min(height, LINES)))
-        if self.screen.has_class("-low") or self.screen.has_class("-flat"):
-            return headline(snapshot, self.palette, width)[:LINES]
-        return headline(snapshot, self.palette, width)[:height]
+        low = self.screen.has_class("-low") or self.screen.has_class("-flat")
+        return headline(snapshot, self.palette, width, LINES if low else height)
 
 
-def headline(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
-    """The badge, beside it all of the sentence, below it the gain; at the right how sure."""
+def headline(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
+    """The badge, beside it the sentence, below it the gain; at the right how sure. Of both sentences the
+    begin is there."""
     estimate = snapshot.estimate
     assert estimate is not None
     badge, words = badge_of(snapshot, palette), symptom(snapshot) or phrases.because(estimate)
-    sure = confidence(snapshot, palette, width - badge.cell_len - len(words))
+    share, _, word = sure(snapshot).partition(" ")
+    right = palette.text(share, "text", bold=True).append(
+        f" {word}" * bool(word), palette.style("muted")
+    )
     warming = " (warming up: shown, not judged)" if estimate.steps.warming_up else ""
     bold, good = palette.style("text", bold=True), palette.style("good", bold=True)
     gain = remedy(snapshot)
-    room = width - badge.cell_len - sure.cell_len - 2
+    room = width - badge.cell_len - right.cell_len - 2
     if room < 24:  # the sentence has lines of its own
-        lines = [sided(badge, sure, width), *paragraph(words + warming, width, bold)]
-        return lines + paragraph(gain, width, good)
-    first, *rest = wrapped(words + warming, room)
-    indent = " " * badge.cell_len
-    lines = [sided(badge.append(first, bold), sure, width)]
-    lines += [
-        Text(indent, no_wrap=True).append(line, bold) for line in wrapped(" ".join(rest), room)
-    ]
-    return lines + (hanging(indent, gain, width, good, good) if gain else [])
+        lines = [sided(badge, right, width), *paragraph(words + warming, width, bold)]
+        below = paragraph(gain, width, good)
+    else:
+        first, *rest = wrapped(words + warming, room)
+        indent = " " * badge.cell_len
+        lines = [sided(badge.append(first, bold), right, width)]
+        lines += [Text(indent, no_wrap=True).append(line, bold) for line in rest]
+        below = hanging(indent, gain, width, good, good)
+    room = max(1, height - len(below))
+    if len(lines) > room:
+        lines[room - 1] = clipped(lines[room - 1].append(" …"), width)
+    return [*lines[:room], *below][:height]
 
 
 def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
@@ -84,21 +85,6 @@ def badge_of(snapshot: Snapshot, palette: Palette) -> Text:
     )  # a style of its own, not that of the line
     text.stylize("bold")
     return text.append("  ")
-
-
-def confidence(snapshot: Snapshot, palette: Palette, room: int) -> Text:
-    estimate = snapshot.estimate
-    assert estimate is not None
-    late = phrases.late_rank(snapshot) is not None
-    sure = snapshot.advisories[0].confidence if late else estimate.confidence
-    text = palette.text("verdict " if room >= WORDY else "", "muted")
-    text.append(units.share(sure), palette.style("text", bold=True))
-    text.append(" sure", palette.style("muted"))
-    if estimate.runner_up is not None and sure < 0.7 and room >= WORDY:
-        text.append(
-            f", or {phrases.badge_of(estimate.runner_up, None).lower()}", palette.style("muted")
-        )
-    return text
 
 
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
@@ -177,15 +163,22 @@ def run_bar(
     """
     text = palette.text(f"{name:<7}", "muted")
     text.append(f"{units.clock(account.duration_ns):>7} ", palette.style("text", bold=True))
-    parts = sorted(booked(account), key=lambda part: -part.share)
-    shares = [(part.bucket, part.share) for part in parts]
+    shares, words = large_parts(account), {OTHER: "other", **(words or {})}
     labels = [
         (f"{words[bucket]} {units.share(share)}",)
-        if words and bucket in words
+        if bucket in words
         else phrases.labels(bucket, share)
         for bucket, share in shares
     ]
     return text.append_text(bar(shares, palette, width - text.cell_len, labels))
+
+
+def large_parts(account: Account) -> list[tuple[str, float]]:
+    """Its buckets, most time first; what holds it back for less than anybody would read is one, the last."""
+    every = sorted(((one.bucket, one.share) for one in booked(account)), key=lambda one: -one[1])
+    small = [one for one in every if MARKS[one[0]].hue == OTHER and one[1] < phrases.LEAST_SHARE]
+    rest = sum(share for _, share in small)
+    return [one for one in every if one not in small] + ([(OTHER, rest)] if rest else [])
 
 
 class Figures(Pane):

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, I8, Bool
-from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.layout_precision_attention import laid_out
-from brrrtop.whatif.regions import (
+from brrrtop.whatif.assumptions import (
+    Assumptions,
     Roofs,
     after_wait,
     entries,
@@ -17,6 +16,7 @@ from brrrtop.whatif.regions import (
     moved_bytes,
     usual_call_ns,
 )
+from brrrtop.whatif.edits.layout_precision_attention import laid_out
 from brrrtop.whatif.step import Step
 
 CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)
@@ -101,8 +101,7 @@ def _apart(step: Step) -> Bool:
     up_to_launch = np.concatenate(([0], np.where(step.launches, waits, 0)[:-1]))
     after = step.launches & (waits > np.maximum.accumulate(up_to_launch))
     # In what marks name, or longer elsewhere than Python between two launches is.
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    return np.asarray(after | (named > 0) | (step.before_ns > REFILL_NS))
+    return np.asarray(after | (step.marked_ns > 0) | (step.before_ns > REFILL_NS))
 
 
 def _runs(fusable: Bool, apart: Bool) -> tuple[I8, I8]:
@@ -152,11 +151,10 @@ def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
     """
     region = model_nodes(step)
     opens, turns = entries(step, region)
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    inner = region & ~opens & ~after_wait(step) & (step.before_ns - named <= REFILL_NS)
+    inner = region & ~opens & ~after_wait(step) & (step.before_ns - step.marked_ns <= REFILL_NS)
     usual = usual_call_ns(eager)
     calls = np.where(step.kernels.batch_norm, BATCH_NORM_CALLS, 1.0)
-    spent = named + calls * np.maximum(usual * guess.compiled_launch - step.call_ns, 0.0)
+    spent = step.marked_ns + calls * np.maximum(usual * guess.compiled_launch - step.call_ns, 0.0)
     before = np.where(inner, spent, step.before_ns)
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(step, before_ns=before)
@@ -175,9 +173,8 @@ def captured(step: Step, guess: Assumptions) -> Step:
     region = model_nodes(step)
     opens, turns = entries(step, region)
     inner = region & ~opens & ~turns
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    launching = (inner | turns) & (step.before_ns - named <= REFILL_NS)
-    before = np.where(launching, named, step.before_ns)
+    launching = (inner | turns) & (step.before_ns - step.marked_ns <= REFILL_NS)
+    before = np.where(launching, step.marked_ns, step.before_ns)
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(
         step,

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
-from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.regions import USUAL_MEMORY, Roofs, moved_bytes, usual_call_ns
+from brrrtop.whatif.assumptions import USUAL_MEMORY, Assumptions, Roofs, moved_bytes, usual_call_ns
 from brrrtop.whatif.step import Step
 
 _PRODUCTS = (Role.GEMM, Role.SKINNY)
@@ -20,8 +19,6 @@ FASTER = 1.2
 """Rates that are nearer to each other than this are one: a data sheet's and a formula's."""
 UNSCALE_PASSES = 0.1
 """Traffic of a scaler (gradients read and written) over that of an Adam over lists (some 18 accesses)."""
-LATENCY_NS = 10_000.0
-"""16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 CASTS = 5 / 3

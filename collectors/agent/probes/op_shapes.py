@@ -15,11 +15,9 @@ from itertools import count
 from time import sleep, time_ns
 from typing import Any
 
-from ..fault_guard import FaultGuard
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
-from .neighbours import Graphs, Neighbour
-from .op_recorder import CLOCK, Instants, OpRecording
-from .probe import Probe, find_imported
+from .neighbours import CLOCK, Graphs, Instants, Neighbour, OpRecording
+from .probe import FaultGuard, Probe, find_imported
 from .steps import Steps
 
 LONGEST_STEP_NS = 5_000_000_000

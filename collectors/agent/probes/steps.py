@@ -16,10 +16,9 @@ from time import sleep, time_ns
 from typing import Any
 from weakref import ref
 
-from ..fault_guard import FaultGuard
 from ..library import EVALUATION, INPUT, OPTIMIZER, STEP, Native, this_thread
 from .places import Places
-from .probe import Probe, find_imported
+from .probe import FaultGuard, Probe, find_imported
 
 _MARKED_OPTIMIZERS = 8
 """With more (an optimizer per parameter), marking each would cost more than it tells."""

@@ -20,7 +20,7 @@ import os
 import signal
 import time
 
-from collectors.attach.ptrace import calls, threads, x86_64
+from collectors.attach.ptrace import calls, x86_64
 
 _ALL_SIGNALS = b"\xff" * 8
 _STOP_LIMIT_S = 2.0
@@ -104,13 +104,13 @@ class Injection:
 
         One that was seen in it and runs now may still be in it: several looks tell.
         """
-        number = threads.system_call(self._pid, self._tid)
+        number = calls.system_call(self._pid, self._tid)
         if number not in _WHOLE_CALL_S:
             return
         until, elsewhere = time.monotonic() + min(_WHOLE_CALL_S[number], self._patience_s), 0
         while elsewhere < _ELSEWHERE_LOOKS and time.monotonic() < until:
             time.sleep(0.001)
-            number = threads.system_call(self._pid, self._tid)
+            number = calls.system_call(self._pid, self._tid)
             elsewhere = 0 if number in _WHOLE_CALL_S else elsewhere + 1
         if number in x86_64.CLOSING:
             raise InjectionFailed("the thread has been closing a file for too long")

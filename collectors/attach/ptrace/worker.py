@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from collectors.attach.ptrace import calls, machine_code, threads, x86_64
+from collectors.attach.ptrace import calls, machine_code, x86_64
 from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
 from collectors.errors import RUN_INSTEAD
 from collectors.process import proc
@@ -87,13 +87,13 @@ def _candidates(job: dict[str, Any]) -> list[int]:
     pid = job["pid"]
     if job.get("main_only"):
         return [pid]
-    parked = threads.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
+    parked = calls.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
     if job["do"] == "pending":
         return [*parked, pid] if pid not in parked else parked
     deadline = time.monotonic() + _LOOK_LIMIT_S
     while not parked and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-        parked = threads.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
+        parked = calls.parked_threads(pid, x86_64.PARKED_CALLS, x86_64.READ_CALLS)
     return parked
 
 
@@ -108,7 +108,7 @@ def _rehearse(job: dict[str, Any]) -> None:
             time.sleep(1)
     with contextlib.suppress(InjectionFailed, calls.Gone, calls.TimedOut, OSError):
         deadline = time.monotonic() + _REHEARSAL_LIMIT_S
-        while not threads.parked_threads(child, x86_64.PARKED_CALLS):
+        while not calls.parked_threads(child, x86_64.PARKED_CALLS):
             if time.monotonic() > deadline:
                 raise calls.TimedOut
         for _ in range(_REHEARSALS):

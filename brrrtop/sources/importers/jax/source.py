@@ -3,7 +3,6 @@
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.jax.profile import (
     ABSOLUTE_NS,
     Malformed,
@@ -14,6 +13,7 @@ from brrrtop.sources.importers.jax.profile import (
 )
 from brrrtop.sources.importers.trace import names
 from brrrtop.sources.importers.trace.source import TraceSource
+from brrrtop.sources.source import Budget, open_input
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.trace import columns, names, reader
 from brrrtop.sources.importers.trace.columns import CALL, OP, OVERHEAD, RANGE, Collected, Torn
 from brrrtop.sources.importers.trace.source import TraceSource
+from brrrtop.sources.source import malloc_trim
 from collectors.protocol import bodies
 from collectors.protocol.frames import Frame
 from collectors.vocabulary import CallClass

@@ -23,8 +23,8 @@ import zstandard
 from zlib_ng import zlib_ng  # three times as fast as zlib
 
 from brrrtop.errors import BadInput
-from brrrtop.sources.files import Budget, open_input
 from brrrtop.sources.importers.trace.columns import Torn, decode_rest, first_end
+from brrrtop.sources.source import Budget, open_input
 from brrrtop.text import units
 
 BLOCK_BYTES = 1 << 19

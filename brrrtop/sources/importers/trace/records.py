@@ -8,7 +8,6 @@ from msgspec import Struct
 from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.intervals import Nest
 from brrrtop.model.tables import I8, Bool
-from brrrtop.sources.files import malloc_trim
 from brrrtop.sources.importers.trace import host
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import (
@@ -34,6 +33,7 @@ from brrrtop.sources.importers.trace.joins import (
     unique_correlations,
 )
 from brrrtop.sources.importers.trace.names import sendable, signatures_of
+from brrrtop.sources.source import malloc_trim
 from collectors.protocol import frames as wire
 from collectors.protocol.frames import FARTHEST_NS, LINK, Kind
 from collectors.vocabulary import CallClass, CopyKind, MarkClass

@@ -17,10 +17,9 @@ from brrrtop.errors import BadInput
 from brrrtop.model.host_tables import HostDetails
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
-from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.trace.records import Records, build
-from brrrtop.sources.source import with_hello
+from brrrtop.sources.source import open_input, with_hello
 from collectors.printable import printable, printable_data
 from collectors.protocol.frames import WIRE_VERSION, Frame, Kind
 
