@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
-from brrrtop.ledger.places import batch_lines, kind_within, makes_batches, place_of
+from brrrtop.ledger.places import batch_lines, foreign_frame, kind_within, makes_batches, place_of
 from brrrtop.ledger.sums import PhaseSums, sums_of
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -358,6 +358,31 @@ def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: 
     loop = batch_lines([("main.py", "train")], [*each, runs, acts, rolls])
     found = [makes_batches(one, loop, ()) for one in (acts, *each)]
     assert found == [False, *[True] * made, *[False] * (3 - made)]
+
+
+def test_without_an_optimizer_saves_are_told_and_evaluation_is_not() -> None:
+    """Batches drawn without gradients, 100 a second; each second 300 ms of files."""
+    runs = f"embed.py:9 main {FORWARD} h = encoder(x)"
+    writes = "embed.py:12 main > lib/format.py:7 write_array | np.save(file, block)"
+    waits = [(s + t, s + t + 2) for s in range(0, 10_000, 1_000) for t in range(300, 1_000, 10)]
+    samples = [(t, writes if t % 1_000 < 295 else runs) for t in range(7, 10_000, 41)]
+    result = shares(evidence(10, [], samples, waits_ms=waits, evaluating=[(0, 10_000)]))
+    assert result == {"saving": pytest.approx(0.3, abs=0.02), "other": pytest.approx(0.7, abs=0.02)}
+
+
+def test_waits_of_an_evaluation_are_its_own_and_those_of_an_epoch_of_training() -> None:
+    wait = "> python3.12/threading.py:355 Condition.wait | x = next(self.loader)"
+    inner = "data.py:5 Prefetcher.next < main.py:70 validate < main.py:90 main"
+    assert foreign_frame(place_of(f"{inner} {wait}"), frozenset()) == ("main.py", "validate")
+    begin = (
+        "main.py:8 train < main.py:90 main > multiprocessing/popen_fork.py:66 f | for x in loader:"
+    )
+    steps = [s + t for s in range(0, 10_000, 1_000) for t in range(320, 1_001, 20)]
+    samples = [(t, begin if t % 1_000 < 290 else TRAIN) for t in range(7, 10_000, 41)]
+    known = evidence(10, steps, samples)
+    assert shares(known)[PhaseKind.DATA] == pytest.approx(0.28, abs=0.03)
+    asks = np.array([known.names[i] == begin for i in known.samples.name_ids])
+    assert shares(replace(known, samples=replace(known.samples, asks=asks))) == {"train": 1.0}
 
 
 def test_what_pyg_writes_for_a_layer_collects_no_rollout() -> None:
