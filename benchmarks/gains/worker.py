@@ -222,7 +222,7 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
                 out, text = monitor.communicate()
     lines = out.splitlines()
     report = json.loads(lines[-1]) if lines else {}
-    kept = ("window", "split", "regime", "confidence", "whatif", "losses")
+    kept = ("run", "window", "split", "regime", "confidence", "whatif", "losses")
     advice = [(a["id"], a.get("saves_at_most"), a["waste"]) for a in report.get("advisories") or ()]
     facts = {key: report[key] for key in kept if key in report}
     return {

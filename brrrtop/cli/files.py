@@ -25,13 +25,13 @@ from brrrtop.errors import BadInput, UsageError
 from brrrtop.model.advice import Baseline
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Span
+from brrrtop.session import verdict
 from brrrtop.session.analyze import analyze
 from brrrtop.session.analyze import read as read_timeline
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
 from brrrtop.sources import recording as converting
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
-from brrrtop.timeline import windows
 from collectors.protocol.frames import Kind
 
 if TYPE_CHECKING:  # nothing that a report needs, and long to import
@@ -230,7 +230,7 @@ def _read(file: str, label: str, options: Options) -> RankView:
     assert snapshot.estimate is not None, "a finished file is judged or refused"
     estimate = snapshot.estimate
     # What one rank did once, the others waited for: ranks are compared with all that was recorded.
-    span = estimate.span if options.steps else windows.whole(timeline)
+    span = estimate.span if options.steps else verdict.whole(timeline)
     window = timeline.window(span, estimate.device.device_id)
     return RankView(
         file, label, rank_of(snapshot, label), snapshot, window,

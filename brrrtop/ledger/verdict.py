@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import regimes
+from brrrtop.analysis.account.account import judge, parts_of_overhead
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.facts.stack_samples import samples_of
 from brrrtop.analysis.kernels import table
@@ -72,9 +72,7 @@ def of_run(analysis: Analysis, run: Run | None) -> Estimate:
         return replace(result, run=run)
     uncertainty_by_bound = table.uncertainty_by_bound(analysis.facts)
     kernels = len(analysis.facts.call_rows)
-    verdict = regimes.judge(
-        run.account, run.split, uncertainty_by_bound, kernels, shared=result.shared
-    )
+    verdict = judge(run.account, run.split, uncertainty_by_bound, kernels, shared=result.shared)
     sure = verdict.confidence
     contradicted = contradiction(run, kernels, result.steps_covered) or _saw_short_steps(run)
     if contradicted or _is_young(run):
@@ -131,7 +129,7 @@ def _saw_short_steps(run: Run) -> bool:
 def _measured(run: Run, cause: str | None) -> str | None:
     """The cause; waits for data in its place, where they are known by marks and what bursts and samples say
     is hardly longer."""
-    parts = regimes.parts_of_overhead(run.account)
+    parts = parts_of_overhead(run.account)
     waits = max(("input", "io"), key=lambda one: parts[one])
     is_guess = cause in ("launch", "host", "sync", "unknown") and parts[str(cause)] > 0
     known = is_guess and _more_waits(run) <= (1 - NEARLY) / 2 * parts[waits]
@@ -140,7 +138,7 @@ def _measured(run: Run, cause: str | None) -> str | None:
 
 def _may_be_waits(run: Run, cause: str) -> bool:
     """Whether so few samples leave room for waits for data that are longer than the cause named."""
-    parts = regimes.parts_of_overhead(run.account)
+    parts = parts_of_overhead(run.account)
     waits_ns, more_ns = parts["input"] + parts["io"], _more_waits(run)
     return cause not in ("input", "io") and waits_ns + more_ns > parts[cause] - more_ns
 

@@ -7,9 +7,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.steady_part import steady_part
-from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.estimate import Analysis, estimate, step_picture
 from brrrtop.analysis.facts.steps import between_steps
-from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.ledger.ledger import Ledger
 from brrrtop.ledger.verdict import of_run, whole_run
@@ -21,7 +20,6 @@ from brrrtop.model.tables import Span
 from brrrtop.session import verdict as verdicts
 from brrrtop.sources.source import Source, malloc_trim
 from brrrtop.text.phrases import STARTS
-from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 from collectors.vocabulary import MarkClass
 
@@ -55,7 +53,7 @@ def analyze(
     source.close()  # the timeline has the rest: large traces twice are too much
     timeline.sort()
     malloc_trim()
-    span = windows.whole(timeline)
+    span = verdicts.whole(timeline)
     if not (ids := timeline.active_devices(span)) or device not in (None, *ids):
         raise _without_activity(source, device, ids)
     every, left_out = (
@@ -115,7 +113,7 @@ def steady_analyses(
     Args:
         device: The GPU that says what is odd; None: the busiest.
     """
-    every = verdicts.analyses(timeline, windows.whole(timeline))
+    every = verdicts.analyses(timeline, verdicts.whole(timeline))
     if not every:
         return every, ()
     if timeline.hello.get("threads"):  # ranks in one file: none begins or ends with another

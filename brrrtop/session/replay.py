@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.step_picture import step_picture
+from brrrtop.analysis.estimate import Analysis, step_picture
 from brrrtop.errors import BrrrtopError
 from brrrtop.ledger.verdict import of_run
 from brrrtop.model.run import Run
@@ -22,9 +21,8 @@ from brrrtop.session.analyze import read, runs_of, steady_analyses
 from brrrtop.session.baseline import compared_whole
 from brrrtop.session.driver import Driver, Member
 from brrrtop.session.session import Session
-from brrrtop.session.verdict import Verdict
+from brrrtop.session.verdict import WINDOW_NS, Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline.windows import WINDOW_NS
 
 WATCHABLE_S = 30.0
 """A source shorter than this is stretched to it where no speed is asked for."""

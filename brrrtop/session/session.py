@@ -29,7 +29,6 @@ from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
 from brrrtop.session.verdict import History, Verdict
 from brrrtop.sources.source import Source
-from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 from collectors.protocol.frames import Frame
 from collectors.vocabulary import Metric
@@ -47,7 +46,7 @@ class Session:
     """A source, what it said so far, and the verdict on it."""
 
     def __init__(
-        self, source: Source, *, window_ns: int = windows.WINDOW_NS, keep_ns: int | None = KEEP_NS,
+        self, source: Source, *, window_ns: int = verdicts.WINDOW_NS, keep_ns: int | None = KEEP_NS,
         silenced: frozenset[str] = frozenset(), device_id: int | None = None,
         baseline: Baseline | None = None, tried: tuple[TriedProgram, ...] = (),
     ) -> None:  # fmt: skip
@@ -179,7 +178,7 @@ class Session:
             self._take(frame)
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
-        span = windows.current(self.timeline, now, self._window_ns)
+        span = verdicts.current(self.timeline, now, self._window_ns)
         if span is not None and self.timeline.observed is not None and self._is_over(now):
             span = self._whole(span)
         try:
@@ -194,8 +193,8 @@ class Session:
     def _whole(self, latest: Span) -> Span:
         """All of a run at its end: as a report of its recording is, not as what came last says. Of a long
         one that was traced without pauses the latest part: more would hold the screen up."""
-        span = windows.whole(self.timeline)
-        if self.source.span is None and windows.is_long(self.timeline, span):
+        span = verdicts.whole(self.timeline)
+        if self.source.span is None and verdicts.is_long(self.timeline, span):
             return latest
         if not self._over:
             self._over, self._judged_to_ns, self._priced = True, 0, None
@@ -338,7 +337,7 @@ class Session:
             return
         shown = verdicts.of_device(every, self.device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
-        if windows.lacks_whole_step(self.timeline, now, steps) and not self._is_over(now):
+        if verdicts.lacks_whole_step(self.timeline, now, steps) and not self._is_over(now):
             return
         self._keep(every, with_kernels)
         self._verdict = None

@@ -128,13 +128,14 @@ class Trials:
         self._run_base()
 
     def _unsure(self) -> list[tuple[str, ...]]:
-        """What ran once, may win, and is not sure; and a pair that loses though each of it wins."""
+        """What ran once, may win, and is not sure; and what was stopped early though it should win, as is
+        foretold or as a pair of what wins: a neighbour may hold the host up for a whole run."""
         return [
             edits
             for edits, row in reversed(self._rows.items())
             if len(self._runs[edits]) == 1 and row.measured_low is not None
             and row.measured_high is not None
-            and (len(edits) > 1 if row.stopped_early else
+            and (len(edits) > 1 or (row.predicted or 0.0) > 0 if row.stopped_early else
                  row.measured_high > max(0.0, row.measured_low + WIDE))
         ]  # fmt: skip
 

@@ -412,7 +412,7 @@ class BrrrtopApp(ThemedApp[int]):
         self.push_screen(SubView(pane))
 
     action_help = _opening("help", "Help")
-    action_roofline = _opening("roofline", "RooflinePane")
+    action_roofline = _opening("kernel", "RooflinePane")
     action_advice = _opening("advice", "AllAdvice")
     action_log = _opening("details", "Log")
     action_step_picture = _opening("step", "StepPane")

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from brrrtop.analysis.account import regimes
+from brrrtop.analysis.account import account as regimes
 from brrrtop.analysis.account.account import split_of
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account

@@ -287,7 +287,6 @@ PACKAGES = ("analysis", "advisories", "whatif", "ledger")
 ELSEWHERE = (
     "analysis.ranks.",
     "analysis.tables.",
-    "analysis.step_picture",
     "advisories.steady",
 )
 """Ranks are judged beside each other, tables and the picture show what was judged, and what a sequence of windows
@@ -295,7 +294,7 @@ or of programs is judged by has its own tests."""
 NOT_REACHED = {
     "analysis.facts.ranges": "WARM_UP",
     "analysis.facts.launches": "LOADING_NS _FIRSTS LONGEST_GAP_NS",
-    "analysis.account.regimes": "MOST_UNKNOWN",
+    "analysis.account.account": "MOST_UNKNOWN",
     "analysis.facts.collectives": "SHORT_NS",
     "analysis.facts.steps": "SEEN SET_UP_NS _DILUTED _LEAST_KERNELS _MOST_LAYERS _OTHERS _LEAST_OF_ALL",
     "analysis.ceilings": "LEAST_CLOCK_RATIO",
@@ -332,6 +331,7 @@ NOT_REACHED = {
 """By module: no recording here comes near these. A test beside the module has to hold
 them; one that nothing holds is to be deleted. A new number that judges does not belong here."""
 CODES = {
+    "analysis.estimate": "STRETCH_NS LEAST_GAP_NS",
     "advisories.context": "SAME_PACE",
     "analysis.facts.collectives": "UNKNOWN_SIZE EXCHANGE _MOST_BYTES",
     "analysis.facts.stack_samples": "_Z",

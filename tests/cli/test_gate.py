@@ -132,7 +132,7 @@ def test_a_threshold_that_can_be_reached_is_fine(text):
 
 
 def test_every_cause_that_a_verdict_can_have_may_be_asked_for():
-    from brrrtop.analysis.account.regimes import _cause
+    from brrrtop.analysis.account.account import _cause
     from tests.cli.conftest import an_account
 
     for cause in fail_if.CAUSES:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from brrrtop.model.advice import Unprofiled
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Settings
 from brrrtop.text import phrases
@@ -24,7 +25,7 @@ def test_it_is_said_in_plain_words() -> None:
     assert headline_text(snapshots.waiting()) == "" == cost(snapshots.waiting(), Settings())
     assert headline_text(snapshots.unmeasured()) == ""
     assert (
-        headline_text(snapshots.healthy()) == "GPU computes 72% of the time: little is left to win"
+        headline_text(snapshots.healthy()) == "GPU computes 72% of the time: nothing holds it back"
     )
 
 
@@ -62,7 +63,7 @@ def test_of_loops_that_differ_the_one_is_told_that_the_first_advice_is_about():
     assert phrases.badge(loops) == "WAITS FOR DATA" and headline_text(loops).startswith(late)
     other = headline_text(replace(loops, advisories=loops.advisories[1:]))
     assert other.startswith(
-        "In tune() the GPU reads and writes its memory 90% of the time: many small ops"
+        "In tune() the GPU reads and writes its memory 90% of the time: many ops"
     )
     one_loop = replace(loops, run=replace(snapshots.run(), phases=(tune, tune)))
     assert "GPU idle" in headline_text(one_loop)
@@ -78,7 +79,11 @@ def test_a_gpu_that_is_never_idle_is_healthy_or_its_fault_is_named():
     little = replace(more, kind="fuse-pointwise", saves_at_most=0.12, saves=0.1)
     fine = replace(one, advisories=(little,), whatif=snapshots.WHATIF)
     assert phrases.badge(fine) == phrases.FINE
-    assert headline_text(fine).startswith("GPU computes 72% of the time: little is left to win")
+    assert headline_text(fine).startswith("GPU computes 72% of the time – about 1.11× faster")
+    edit = replace(snapshots.WHATIF[0], unprofiled=Unprofiled(0.02, 1e6))
+    named = replace(little, evidence={"edit": edit.edit})
+    quiet = replace(one, advisories=(named,), whatif=(edit,))
+    assert headline_text(quiet).endswith(" with torch.compile, 1.02× without the profiler")
 
 
 def test_advice_on_copies_names_the_line_that_copies():

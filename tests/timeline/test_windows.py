@@ -6,8 +6,8 @@ import pytest
 from brrrtop.analysis.estimate import facts_of
 from brrrtop.analysis.facts.steps import find_steps
 from brrrtop.model.tables import Span
+from brrrtop.session import verdict
 from brrrtop.session.session import Session
-from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 from collectors.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
 from collectors.vocabulary import MarkClass
@@ -25,7 +25,7 @@ def test_tracing_without_pauses_is_judged_by_its_last_window(tier, judged_s):
     traced = np.array([(T0_NS, T0_NS + 42 * SECOND, 0, 0)], OBSERVED)
     timeline.add(Frame(Kind.OBSERVED, traced, T0_NS + 42 * SECOND))
     timeline.add(Frame(Kind.STATUS, {"tier": tier}, T0_NS + 42 * SECOND))
-    span = windows.current(timeline, T0_NS + 50 * SECOND)
+    span = verdict.current(timeline, T0_NS + 50 * SECOND)
     assert span.duration_ns == judged_s * SECOND
     assert span.t1_ns == T0_NS + 42 * SECOND
 
@@ -38,7 +38,7 @@ def test_a_short_pause_at_the_end_may_not_have_been_reported_yet(later_ms, idle_
     for frame in run.frames:
         timeline.add(frame)
     assert timeline.last_ns is not None and timeline.observed is None
-    span = windows.current(timeline, timeline.last_ns + later_ms * 1_000_000)
+    span = verdict.current(timeline, timeline.last_ns + later_ms * 1_000_000)
     assert span is not None and span.t1_ns - timeline.last_ns == idle_ms * 1_000_000
 
 

@@ -75,12 +75,16 @@ def test_the_best_pair_is_tried_and_must_be_better_than_its_halves():
     assert again.best == ("bf16",)
 
 
-def test_a_pair_of_winners_that_loses_is_tried_again():
+def test_what_should_win_and_loses_is_tried_again():
     """An MLP won 41 and 14 % and took twice as long with both: its threads were in each other's way."""
     program = MadeUp({"bf16": 0.6, "channels-last": 0.8, "bf16+channels-last": 2.1})
     program.trials().conduct()
     pair = ["bf16+channels-last", "base"]
     assert program.runs[-4:] == [*pair, *pair]
+    for foretold, runs in ((0.3, 2), (-0.2, 1)):
+        program = MadeUp({"compile": 2.1})
+        program.trials(edits=("compile",), predicted={"compile": foretold}).conduct()
+        assert program.runs.count("compile") == runs
 
 
 def test_a_gain_that_is_not_sure_is_measured_again_backwards_and_what_two_runs_differ_by_counts():

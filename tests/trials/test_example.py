@@ -11,9 +11,9 @@ __all__ = ["pytestmark"]
 
 
 def test_the_example_gains_what_two_sleeping_workers_win_and_its_losses_stay_the_same():
-    """A step sleeps for 0.2 s in its loader. Beside other tests it waited for a core as well: 28 and 72 %."""
-    script = [*EXAMPLE, "--batch", "2", "--takes", "0.1"]
-    report = report_of(tried(script, "--json", "--seconds", "2", "--edits", "loader-workers"))
+    """A step sleeps for 0.1 s in its loader. Beside other tests it waited for a core as well: 28 and 72 %."""
+    script = [*EXAMPLE, "--batch", "2", "--takes", "0.05"]
+    report = report_of(tried(script, "--json", "--seconds", "1.5", "--edits", "loader-workers"))
     (workers,) = report["edits"]
     count = min(8, len(os.sched_getaffinity(0)))
     if count > 1:

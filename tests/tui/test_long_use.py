@@ -16,9 +16,8 @@ from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.widgets.advice import shortened
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.widgets.side import event_lines
+from brrrtop.tui.widgets.side import Loader, event_lines
 from brrrtop.tui.widgets.time_spent import StepStrip
 from brrrtop.tui.widgets.verdict import Figures, Headline
 from tests.tui import snapshots

@@ -15,13 +15,23 @@ from brrrtop.model.tables import Span
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
 from brrrtop.tui.parts import booked, intensity, whole_step
-from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
-from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
+from brrrtop.tui.renderables.line import (
+    bar,
+    cells,
+    clipped,
+    fitted,
+    joined,
+    meter,
+    rows,
+    rule,
+    sided,
+    wrapped,
+)
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.renderables.table import header_line
 from brrrtop.tui.screens.details import launch_facts
-from brrrtop.tui.screens.roofline import legend
+from brrrtop.tui.screens.kernel import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, flow
 from brrrtop.tui.widgets.frame import pace, subject, window
 from brrrtop.tui.widgets.pane import runs

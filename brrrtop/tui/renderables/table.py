@@ -7,8 +7,7 @@ from rich.text import Text
 
 from brrrtop.text import units
 from brrrtop.tui.palette import MARKS, Palette
-from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import fitted, under_cursor
+from brrrtop.tui.renderables.line import fitted, meter, under_cursor
 from brrrtop.views.table import Column, Table
 
 LEAD = 2

@@ -14,13 +14,11 @@ from brrrtop.model.tables import percentile
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import throttle, why_unjudged
-from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
-from brrrtop.tui.renderables.line import facts, paragraph, stacked
+from brrrtop.tui.renderables.line import facts, meter, paragraph, stacked
 from brrrtop.tui.renderables.table import table_lines
-from brrrtop.tui.widgets.loader import whole
 from brrrtop.tui.widgets.pane import Scrolled
-from brrrtop.tui.widgets.side import log_lines
+from brrrtop.tui.widgets.side import log_lines, whole
 from brrrtop.views import host_tables, tables
 from collectors.vocabulary import Metric
 

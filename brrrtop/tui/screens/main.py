@@ -14,8 +14,7 @@ from brrrtop.tui.screens.view import View
 from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.kernel_table import KernelTable
-from brrrtop.tui.widgets.loader import Loader
-from brrrtop.tui.widgets.side import Side
+from brrrtop.tui.widgets.side import Loader, Side
 from brrrtop.tui.widgets.time_spent import HistoryGraph, StepStrip
 from brrrtop.tui.widgets.verdict import DeviceStrip, Figures
 

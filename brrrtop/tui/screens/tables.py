@@ -12,7 +12,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import causes as words
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, Palette
-from brrrtop.tui.renderables.ghost import ghost_lap, race
+from brrrtop.tui.renderables.history import ghost_lap, race
 from brrrtop.tui.renderables.line import facts, hanging, paragraph, rule, stacked
 from brrrtop.tui.renderables.swim_lanes import drawn
 from brrrtop.tui.renderables.table import table_lines

@@ -11,8 +11,17 @@ from brrrtop.model.snapshot import HistoryPoint, Snapshot, StepPicture
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import mean_step_ns
-from brrrtop.tui.renderables.ghost import UNLIKE, drawable, ghost_line, race
-from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, stacked_area
+from brrrtop.tui.renderables.history import (
+    UNLIKE,
+    Layers,
+    column_ns,
+    columns,
+    drawable,
+    ghost_line,
+    layers,
+    race,
+    stacked_area,
+)
 from brrrtop.tui.renderables.line import rule, styled
 from brrrtop.tui.renderables.swim_lanes import GUTTER, axis, drawn
 from brrrtop.tui.widgets.pane import Pane

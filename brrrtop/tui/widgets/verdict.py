@@ -13,8 +13,7 @@ from brrrtop.text import phrases, units
 from brrrtop.text.headline import recoverable, remedy, sure, symptom
 from brrrtop.tui.palette import MARKS, Palette
 from brrrtop.tui.parts import alarms, booked, figures, reason, split_parts
-from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import clipped, hanging, joined, paragraph, sided, wrapped
+from brrrtop.tui.renderables.line import bar, clipped, hanging, joined, paragraph, sided, wrapped
 from brrrtop.tui.widgets.pane import Fitted, Pane
 from collectors.vocabulary import Metric
 
