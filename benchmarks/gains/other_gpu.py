@@ -49,7 +49,7 @@ else the first of those that need no compiler; an edit counts wherever the base 
 
 {told_first}
 
-The bars are missed. The host was busier than in any round (a loop of 57 ms took 47 ten seconds later): nearly all that is compiled had no
+The bars are missed. The host's pace strayed (a loop of 57 ms took 47 ten seconds later): nearly all that is compiled had no
 time, a VAE with a critic was not begun, and of a Longformer nothing was told, as its GPU was shared. Where the steps of an edit were
 uneven, their mean stands beside the base's median: by the median of both (a rule made afterwards) 4.9 points, 7.6, 76 %. What was wrong:
 
