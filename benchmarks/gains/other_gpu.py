@@ -19,7 +19,7 @@ in `benchmarks/gains/h100/`:
 """
 FOURTH = """## Round 4, on an H100
 
-The sixteen models of `benchmarks/gains/fourth.py` were chosen before any of them was measured, and no constant was set
+The sixteen models of the fourth round (code: commit d6876711) were chosen before any of them was measured, and no constant was set
 with them in view (NVIDIA H100 80GB HBM3, driver 580.159.04, torch 2.11.0+cu130, 2026-11-27; recorded live with default options for
 15 s on a host that others load; `benchmarks/gains/h100-4/`). What the screen told when the 15 s were over, by commit cd76fdd9,
 is fixed before; an edit counts where that loop ran within 5 % of the measured pace:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness, Snapshot, is_calm
 from brrrtop.session.controller import Controller
 from brrrtop.session.driver import Driver, Member
 from brrrtop.session.events import noted
@@ -163,6 +163,8 @@ class Live(Driver):
         snapshot = session.advance(self.last_ns, self.last_ns)
         controller.requests.on_estimate(snapshot.estimate, session.timeline.shapes.learned_ns)
         self.note_log(member)
+        # Once calm, half the samples of a stack tell the same; ranks of a job share them.
+        controller.source.feeds.share(max(len(self._able), 1 + is_calm(snapshot)))
         return snapshot
 
     def note_log(self, member: Member) -> None:
@@ -263,7 +265,6 @@ class Live(Driver):
         for one in able:
             one.governor.follows = one is not leader
             one.governor.steps_least = self._steps_least if len(able) > 1 else 1
-            one.source.feeds.share(len(able))
         if len(able) > 1:
             leader.governor.charge(max(one.governor.held_ns for one in able))
         leader.poll()

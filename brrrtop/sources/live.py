@@ -275,7 +275,7 @@ class Feeds:
         return any(feed.replaces_agent for feed in self._feeds)
 
     def share(self, ranks: int) -> None:
-        """So many ranks of a job are sampled: all together cost the monitor no more than a few."""
+        """Samples are as sparse as of so many ranks of a job: all together cost no more than a few."""
         for feed in self._feeds:
             feed.ranks = ranks
 

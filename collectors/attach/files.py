@@ -14,7 +14,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -207,7 +206,7 @@ def _make(
     files: AgentFiles,
     copied: Mapping[str, bytes],
 ) -> Place:
-    name = f"brrrtop-{pid_namespace()}-{process.pid}-{process.start_ticks}-{secrets.token_hex(8)}"
+    name = f"brrrtop-{pid_namespace()}-{process.pid}-{process.start_ticks}-{os.urandom(8).hex()}"
     inside = f"{base}/{name}"
     if len(os.fsencode(f"{inside}/{SOCKET_NAME}")) > PATH_LIMIT_BYTES:
         raise OSError(errno.ENAMETOOLONG, "too long for a socket")

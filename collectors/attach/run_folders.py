@@ -11,7 +11,6 @@ Every Python that the command starts imports from here, so no other user may be 
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -45,7 +44,7 @@ def make() -> Path:
             tried.append(changeable)
             continue
         sweep(base)
-        folder = base / f"{PREFIX}{_owner()}-{secrets.token_hex(4)}"
+        folder = base / f"{PREFIX}{_owner()}-{os.urandom(4).hex()}"
         longest = f"{folder}/4194304.{files.SOCKET_NAME}"
         if len(os.fsencode(longest)) > client.PATH_LIMIT_BYTES:
             tried.append(f"{base}: too long for a socket")

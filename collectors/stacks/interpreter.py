@@ -27,6 +27,8 @@ _TRIES = 5
 _OWNED_BY_GENERATOR, _OWNED_BY_C = 1, 3
 """The latter is a frame that only marks where C called Python."""
 _POINTER = struct.Struct("<Q")
+_FIELDS = struct.Struct("<8Q8s")
+"""Of a frame: pointers, and flags as bytes."""
 
 
 class Torn(Exception):
@@ -75,7 +77,7 @@ _PUBLISHED = struct.Struct("<8s45Q")
 def _published(head: bytes) -> Layout:
     """Of CPython 3.13."""
     cookie, *at = _PUBLISHED.unpack(head)
-    if cookie != b"xdebugpy" or at[0] >> 16 != 0x030D or at[1]:
+    if cookie != b"xdebugpy" or at[0] >> 16 != 0x030D or at[1] or at[32] // 8 != 8:
         raise Torn("another build of Python than 3.13 with its lock")
     return replace(
         _3_12, interpreters=at[4], threads=at[8], frame=at[22], thread_id=at[23], native_id=at[24],
@@ -201,7 +203,8 @@ class Interpreter:
         for _ in range(_TRIES):
             try:
                 codes = self._walk(state, number)
-                spots = [spot for code in codes if (spot := self._spot(*code))]
+                known = self._lines.get
+                spots = [s for code in codes if (s := known(code) or self._spot(*code))]
             except Torn:
                 continue
             bottoms.append(codes[-1][0])
@@ -228,38 +231,37 @@ class Interpreter:
         size = min(max(top - chunk, 0) + 1024, _STACK_BYTES)
         data = self._read_some(chunk, size)
         codes: list[tuple[int, int]] = []
-        owner, pointer = None, _POINTER.unpack_from
-        executable, instruction, previous = layout.executable, layout.instruction, layout.previous
+        owner, fields, last = None, _FIELDS.unpack_from, len(data) - _FRAME_BYTES
+        executable, instruction, previous, owned = (
+            layout.executable // 8, layout.instruction // 8, layout.previous // 8, layout.owner - 64,
+        )  # fmt: skip
         for _ in range(_MOST_FRAMES):
             if not frame:
                 break
             at, source = frame - chunk, data
-            if not 0 <= at <= len(data) - _FRAME_BYTES:
+            if not 0 <= at <= last:
                 at, source = 0, self._read(frame, _FRAME_BYTES)
-            owner = source[at + layout.owner]
+            held = fields(source, at)
+            owner = held[8][owned]
             if owner != _OWNED_BY_C:
-                (code,) = pointer(source, at + executable)
-                codes.append((code, *pointer(source, at + instruction)))
-            (frame,) = pointer(source, at + previous)
+                codes.append((held[executable], held[instruction]))
+            frame = held[previous]
         if frame or not codes or owner == _OWNED_BY_GENERATOR:  # one that nobody runs any more
             raise Torn("a stack without an end")
         return codes
 
     def _spot(self, code: int, instruction: int) -> Spot | None:
         """None: code of the interpreter's own that has no file."""
-        known = self._lines.get((code, instruction))
-        if known is None:
-            if code not in self._codes:
-                if self._kept > _MOST_KEPT:
-                    self.forget()
-                before = self._left
-                self._codes[code] = self._code(code)
-                self._kept += 1000 + before - self._left
-            read = self._codes[code]
-            if read is None:
-                return None
-            known = self._lines[code, instruction] = (read, read.line(instruction))
-        return known
+        if code not in self._codes:
+            if self._kept > _MOST_KEPT:
+                self.forget()
+            before = self._left
+            self._codes[code] = self._code(code)
+            self._kept += 1000 + before - self._left
+        read = self._codes[code]
+        if read is not None:
+            self._lines[code, instruction] = read, read.line(instruction)
+        return self._lines.get((code, instruction))
 
     def _code(self, address: int) -> Code | None:
         layout = self._layout

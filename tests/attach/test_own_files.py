@@ -16,7 +16,7 @@ from collectors.own_files import changeable_by, is_own_file, own_folder, replace
 
 OTHER = 6666
 WRITERS: dict[str, Callable[[], object]] = {
-    "brrrtop/config.toml": lambda: show.save(Settings(theme="dark")),
+    "brrrtop/config.toml": lambda: show.save_settings(Settings(theme="dark")),
     "brrrtop/tried.json": lambda: steady.keep(
         steady.TriedProgram("/", ("train.py",), "H100", 1.0, {})
     ),
