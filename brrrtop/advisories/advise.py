@@ -21,6 +21,7 @@ from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.run import Run
 from brrrtop.text import phrases, units
+from brrrtop.text.headline import MAY_FAIL
 from brrrtop.whatif.price import BY_RATES, EDITS
 
 RULES = all_rules()
@@ -34,8 +35,6 @@ NO_EDIT_FOR = {"allocation-churn": "allocator", "checkpoint-stall": "checkpoint"
 """Advice on causes of a verdict that compiling leaves in the loop."""
 ALIKE, COMPARABLE = 0.9, 0.8
 """Of the best gain: what wins as much is as good a beginning; so is four fifths, if it cannot fail."""
-MAY_FAIL = frozenset({"compile", "compile-reduce-overhead"})
-"""Code that no compiler takes is seen once it runs: of 84 public models that were measured four failed."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 LEAST_SURE, MOST_SURE = 0.55, 0.95
@@ -84,10 +83,11 @@ def advise(
     if run is not None:
         context = within(priced, run)
         priced = replace(priced, loaders_shown=context.loaders or priced.loaders_shown)
-    rules = RULES
-    if not runs_torch(window):  # what to try is worded and simulated for PyTorch
+    torch = runs_torch(window)
+    served = not context.trains and context.sampled("input") > context.loop_idle("launch")
+    if served or not torch:  # requests set the pace; edits are worded and simulated for PyTorch
         context = replace(context, simulated=None)
-        rules = tuple(one for one in RULES if one.group == TRUST or one.any_program)
+    rules = RULES if torch else [r for r in RULES if r.group == TRUST or r.any_program]
     for one in rules:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
             return Advice((gate,), loaders=context.loaders, priced=priced)
@@ -207,7 +207,7 @@ def _rest(context: Context, finding: Finding, row: WhatIf | None) -> str:
     told, changed = units.share(share), units.share(row.changed_share or 0.0)
     idle = context.host_idle_in_loop
     late = units.share(idle)
-    if row.changed_share and changed != told and (idle <= share or late == told):
+    if row.changed_share and changed != told and (idle < share + HEALTHY_GAIN or late == told):
         return f", and kernels that the edit changes take {changed}"
     return f", and the GPU waits {late} of the time for the host" if late != told else ""
 

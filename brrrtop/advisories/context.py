@@ -117,6 +117,7 @@ class Context(Struct, frozen=True):
         line = row.line
         for edit, words in self._words.items():
             line = line.replace(EDITS[edit].line, words)
+        line = line.replace("AdamW", (self.optimizer and self.optimizer.kind) or "AdamW")
         return replace(row, line=line.replace(loader.line(), self.loader_line))
 
     @property

@@ -98,10 +98,7 @@ def usual_frames(
         return _frames_of_most(places, set(zip(at.tolist(), ids.tolist(), strict=True))), steps.long
     long, slow = steps.long[at], steps.slow[at]
     quick, slower, longer = (Counter(ids[part].tolist()) for part in (~long & ~slow, slow, long))
-    rare: set[Frame | str] = set()
-    if slower or longer:
-        rare = _rare_frames(places, quick, slower + longer)
-        rare |= _rare_frames(places, quick + slower, longer)
+    rare = _rare_frames(places, quick, slower + longer)
     common = [p for i in quick | slower if rare.isdisjoint((p := places[i]).functions)]
     common += map(place_of, evidence.step_places)
     usual: frozenset[Frame | str] = frozenset(f for place in common for f in place.functions)
@@ -109,10 +106,10 @@ def usual_frames(
     # Waits for data, or for other ranks in a backward pass, may be in slow steps alone: parts of them.
     part = set(evidence.samples.name_ids[evidence.samples.makes_batches].tolist())
     part |= {i for i in slower if places[i].learns}
-    held = any(
-        not rare.isdisjoint((*places[i].functions, *(() if i in part else places[i].lines)))
-        for i in slower
+    frames = (
+        (*places[i].functions, *(() if i in part else dict(places[i].frames))) for i in slower
     )
+    held = any(not rare.isdisjoint(one) for one in frames)
     return usual, steps.long | steps.slow if held else steps.long
 
 
@@ -317,13 +314,14 @@ def _blocks(
     steps: PhaseKind,
 ) -> dict[int, Key]:
     """What each place is in that no usual step is in, if it is; a backward pass there is a part of a step, or
-    where nothing is known to step, the training itself."""
+    where nothing is known to step, the training itself; so is a wait at a line that asks a loader."""
     loops = frozenset(f for name in evidence.step_places for f in place_of(name).functions)
     found = {i: foreign_frame(place, usual, loops) for i, place in places.items()}
     samples = evidence.samples
     ids, counts = np.unique(samples.name_ids, return_counts=True)
     often = dict(zip(ids.tolist(), counts.tolist(), strict=True))
     made = set(samples.name_ids[samples.makes_batches | samples.reads_files].tolist())
+    asked = set(samples.name_ids[samples.asks].tolist())
 
     def kinds_of(frames: Mapping[int, Frame | str | None]) -> dict[Frame | str, PhaseKind]:
         inside: dict[Frame | str, list[int]] = {}
@@ -356,7 +354,9 @@ def _blocks(
     return {
         i: (kinds[frame], frame)
         for i, frame in found.items()
-        if frame is not None and (kinds[frame], steps) != (PhaseKind.TRAIN, PhaseKind.TRAIN)
+        if frame is not None
+        and (kinds[frame], steps) != (PhaseKind.TRAIN, PhaseKind.TRAIN)
+        and not (i in asked and kinds[frame] is PhaseKind.DATA and isinstance(frame, str))
     }
 
 

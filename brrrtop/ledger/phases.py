@@ -62,7 +62,7 @@ def find_phases(evidence: Evidence) -> Phases:
     main: Key = (steps.kind, _loop_frame(evidence, places, inside))
     if steps.kind is PhaseKind.OTHER:  # no optimizer: a loop that waits for data and works on them
         others = [layer for layer in others if layer[0][0] is not PhaseKind.DATA] or others
-        main = others[-1][0] if others else main
+        main = others[-1][0] if others and not steps.usual_ns else main
     others += within_steps(evidence, places, steps)
     layers += [*others, *_loops(evidence, places, main)]
     painted = intervals.paint([(starts, ends) for _, starts, ends in layers])
@@ -75,6 +75,8 @@ def _until_left(evidence: Evidence, places: Mapping[int, Place]) -> tuple[I8, I8
     (starts, ends), samples = evidence.evaluating, evidence.samples
     at = intervals.holders(starts, ends, samples.times_ns)
     steps = frozenset(f for name in evidence.step_places for f in place_of(name).functions)
+    if not len(evidence.step_ends) and not steps:  # all that it does is without gradients
+        return intervals.EMPTY, intervals.EMPTY
     if not (at >= 0).any():
         return starts, ends
     number = np.arange(len(at)) - np.searchsorted(samples.times_ns, starts)[at]

@@ -75,22 +75,20 @@ class Place(Struct, frozen=True, eq=False, dict=True):
         return acts[-1] if acts else line
 
     @cached_property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(where for where, _ in self.frames[::-1])
-
-    @cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
         return tuple((where.rpartition(":")[0], function) for where, function in self.frames[::-1])
 
 
 _WORDS = {
-    PhaseKind.SAVING: r"save|checkpoint|ckpt|snapshot|dump|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
+    PhaseKind.SAVING: r"save|checkpoint|ckpt|snapshot|dump|imwrite|write_(bytes|text|\w*image|png|video)"
+    r"|\bcpu\b.*\bstate(_dict\(\))?\.(items|values)\(",
     PhaseKind.EVALUATION: r"eval|valid|(?<![a-z])test|estimate_loss|metric|predict|accuracy|bleu|rouge"
     r"|frechet|(?<![a-z])fid(?![a-z])",
     PhaseKind.GENERATION: r"generat(?!or)|denois|sampling|^sample(_text|_images?)?$|decod|infer",
     PhaseKind.ROLLOUT: r"rollout|(?<!gc\.)collect|simulat|episode|experience|trajector|(?<![a-z])play|explor"
     r"|(?<![a-z])(envs?|plan|imagine)(?![a-z])",
-    PhaseKind.DATA: r"(?<![a-z])read|load|batch|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle",
+    PhaseKind.DATA: r"load|fetch|dataset|tokeniz|preprocess|augment|prepare|shuffle|(?<![a-z])read"
+    r"|(?<!before_)(?<!after_)(?<!train_)(?<!on_)batch(?!_(start|end))",
 }
 _COMPILER = re.compile(
     r"^(?!.*/(eval_frame|runtime_wrappers|output_code|apis|vmap|eager_transforms|predispatch|pyfunctorch"
@@ -131,7 +129,7 @@ _FROM_HOST = re.compile(
 )
 """A line that does nothing but make a tensor, or an array, of what the host has."""
 _MAKES_TENSORS = re.compile(
-    r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.(as_)?tensor\(|torch\.stack\(\[|pad_sequence\("
+    r"from_numpy(?!\([\w, ]*\)\.(to|cuda)\()|torch\.\w*[tT]ensor\(|torch\.stack\(\[|pad_sequence\("
 )
 _MOVES = re.compile(r"[\w)]\.(to|cuda)\(")
 _MAKES_MANY = re.compile(r"[\[(].*\bfor\b|stack\(|pad_sequence\(|as_tensor\(\w+\[")
@@ -186,15 +184,15 @@ def foreign_frame(
     one. None: it is usual."""
     if place.compiles:
         return COMPILER
-    if place.waits_for_batch:
-        return None
     others = [frame for frame in place.functions if frame not in usual]
+    if place.waits_for_batch and all(kind_of(frame[1]) in _SILENT for frame in others):
+        return None
     if others:
         telling = [frame for frame in others if kind_of(frame[1]) is not PhaseKind.OTHER]
         if telling and _tells_more(telling[0][1]):  # deeper ones know which, or its line
             at = place.functions.index(telling[0])
             if len(telling) == 1 and at + 1 < len(place.frames):
-                return place.lines[at]
+                return place.frames[::-1][at][0]
             telling = telling[1:] or telling
         named = (frame for frame in others if not frame[1].endswith(">"))
         return next(iter(telling), next(named, others[0]) if usual else others[-1])
@@ -254,8 +252,8 @@ def kind_within(frame: Frame | str, places: Mapping[Place, int]) -> PhaseKind:
 
 
 def makes_batches(place: Place, loop: BatchLines, makers: Collection[Frame]) -> bool:
-    """Whether the innermost of the user's functions whose name says what it does makes data, or one that is
-    known to; in one that says nothing because it calls the optimizer, whether the line does.
+    """Whether the innermost of the user's functions of which it is known what they do makes batches; in one
+    that calls the optimizer, and so does everything, whether the line does.
 
     Args:
         loop: Of functions that do everything.
@@ -274,7 +272,7 @@ def makes_batches(place: Place, loop: BatchLines, makers: Collection[Frame]) -> 
             parts = (part for _, function in place.functions for part in function.split("."))
             return not any(kind_of(part) is PhaseKind.ROLLOUT for part in parts)
         if kind_of(frame[1]) is not PhaseKind.OTHER:
-            return kind_of(frame[1]) is PhaseKind.DATA
+            break
     return False
 
 
@@ -290,10 +288,8 @@ def batch_lines(loop: Collection[Frame], places: Collection[Place]) -> BatchLine
     apart: dict[Frame, set[int]] = {frame: {0} for frame in loop}
     learned = dict.fromkeys(loop, 1 << 62)
     for place in places:
-        for depth, ((where, _), frame) in enumerate(
-            zip(place.frames, place.functions[::-1], strict=True)
-        ):
-            number = line_number(where)[1]
+        for depth, frame in enumerate(place.functions[::-1]):
+            number = line_number(place.frames[depth][0])[1]
             if frame not in made:
                 continue
             if place.learns:
@@ -324,8 +320,8 @@ def line_number(line: str) -> tuple[str, int]:
 
 
 def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
-    """Functions that make tensors of what the host has, or spend most of their time with arrays of it, and
-    whose names need not say so. None runs a model.
+    """Functions whose names say that they make batches, or that make tensors of what the host has, or spend
+    most of their time with arrays of it. None runs a model.
 
     Args:
         places: Of all samples, and how many found the thread there.
@@ -336,7 +332,9 @@ def batch_makers(places: Mapping[Place, int]) -> frozenset[Frame]:
         named = [frame for frame in place.functions if not frame[1].endswith(">")]
         if place.runs_model or place.learns:
             models.update(named)
-        elif named and _MAKES_TENSORS.search(place.source):
+            continue
+        making.update({f: 1 << 30 for f in named if kind_of(f[1]) is PhaseKind.DATA})
+        if named and _MAKES_TENSORS.search(place.source):
             making[named[-1]] += 1 << 30  # whatever else the function does
         elif named:
             making[named[-1]] += count if _MAKES_ARRAYS.search(place.source) else -count

@@ -82,6 +82,8 @@ class KernelRow(Struct, frozen=True):
     precision: str | None = None
     """`bf16`, `fp16`, `tf32`, `fp32`, `fp64`, `fp8`, … when the name or the shapes say."""
     blocks_p50: int | None = None
+    calls: float | None = None
+    """A step, of the whole ones; None where these are not known."""
 
     @property
     def underfilled_share(self) -> float:

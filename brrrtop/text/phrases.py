@@ -158,8 +158,10 @@ def late_rank(snapshot: Snapshot) -> WaitedFor | None:
 
 
 def cause_badge(estimate: Estimate) -> str:
-    """What holds a run back, in capitals."""
-    return badge_of(estimate.regime, estimate.cause)
+    """What holds a run back, in capitals; a host that is away for its input waits for data."""
+    line = away_at(estimate, estimate.cause or "")
+    away = line is not None and line.reads_as == "input"
+    return badge_of(estimate.regime, "input" if away else estimate.cause)
 
 
 def badge_of(regime: Regime, cause: str | None) -> str:

@@ -43,8 +43,14 @@ def kernels(estimate: Estimate | None) -> Table:
     total = time_column("total", "total_ns", 8, key="total")
     calls = CALLS
     if steps:
-        total = Column("per step", 9, lambda row: row.total_ns / steps, units.duration, key="total")
-        calls = Column("calls", 7, lambda row: row.count / steps, _calls, key="count")
+
+        def of_step(row: KernelRow) -> float:
+            return row.count / steps if row.calls is None else row.calls
+
+        total = Column(
+            "per step", 9, lambda row: row.mean_ns * of_step(row), units.duration, key="total"
+        )
+        calls = Column("calls", 7, of_step, _calls, key="count")
     columns = (
         share_column("share", "share", key="share"),
         Column("", 10, attribute("share"), from_width=130, hue=side, picture="meter"),

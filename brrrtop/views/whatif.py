@@ -6,11 +6,10 @@ from brrrtop.model.advice import OFFER, Advisory, WhatIf
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
+from brrrtop.text.headline import OPEN
 
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
-OPEN = 0.95
-"""Of the time saved: from here on a point is several times, and an upper bound says nothing."""
 MOST_QUIET = 4
 """Edits whose gain without the profiler is said, too."""
 TERMS = (
@@ -66,23 +65,13 @@ def first(pair: WhatIf) -> str:
     return pair.edit.split("+", maxsplit=1)[0]
 
 
-def more(pair: WhatIf, best: WhatIf) -> str:
-    """What the second of two edits adds to the first: `1.9× with both`."""
-    if pair.saves < 0 < best.saves:
-        return "slower than now"
-    if round(100 * (pair.saves - best.saves)) == 0:
-        return "nothing more"
-    return f"{units.times_as_fast(pair.saves)} with both"
-
-
 def following(snapshot: Snapshot) -> tuple[str, str]:
-    """The best edit, and what each of the others adds to it; empty where no pair was simulated."""
-    rows = {row.edit: row for row in snapshot.whatif}
+    """The best edit, and those that add to it: `tf32`, `compile 1.9× with both`; empty where none does."""
+    rows = {row.edit: row.saves for row in snapshot.whatif if row.saves > 0}
     pairs = [pair for pair in snapshot.whatif_after if first(pair) in rows]
-    if not pairs:
-        return "", ""
-    best = rows[first(pairs[0])]
-    return best.edit, ", ".join(f"{last(pair)} {more(pair, best)}" for pair in pairs)
+    adding = [one for one in pairs if one.saves >= rows[first(one)] + WORTH_A_LINE]
+    texts = [f"{last(one)} {units.times_as_fast(one.saves)} with both" for one in adding]
+    return first(adding[0]) if adding else "", ", ".join(texts)
 
 
 def is_offer(advisory: Advisory) -> bool:

@@ -89,7 +89,7 @@ COSTS: dict[tuple[Risk, str], Cost] = {
 17 % longer compiled; a Gaussian process by Cholesky factors 29 % longer. A CoAtNet's learned bias came to
 attention in a layout that it refuses (as in PyTorch's issues 109607, 124289, 138317 and 139424). A GAN failed
 with graphs (H200). The others are guesses."""
-_SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|gesvd|trsm", re.IGNORECASE)
+_SOLVERS = re.compile(r"potrf|getrf|geqrf|syev|sytrd|gesvd|trsm", re.IGNORECASE)
 _BIASED = re.compile(r"fmha_cutlassF_b?f16_\w*sm80")
 
 

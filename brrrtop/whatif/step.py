@@ -352,14 +352,15 @@ def _kernels(analysis: Analysis, nodes: Nodes) -> Kernels:
             column[group] = np.nan if figure is None else figure
         return np.where(launch, column[of_row][place], np.nan)
 
-    # A group of copies has labels of a few bytes in it beside a batch: each has its own size.
     uploads = launch & (acts.copy_kinds == CopyKind.HTOD)[place]
+    # A group of copies has labels of a few bytes in it beside a batch: each has its own size.
+    copies = uploads | (launch & (acts.copy_kinds == CopyKind.DTOH)[place])
     bytes_known = known(lambda group: group.size_bytes)
     return Kernels(
         roles=np.where(launch, np.where(on_device, int(Role.POINTWISE), seen.roles)[place], -1),
         traits=np.where(launch, seen.traits[place], 0),
         flop=known(lambda group: group.flop),
-        size_bytes=np.where(uploads, acts.size_bytes[place], bytes_known),
+        size_bytes=np.where(copies, acts.size_bytes[place], bytes_known),
         elements=_elements(seen, place, launch),
         waves=known(lambda group: group.waves),
         rates=known(rate),

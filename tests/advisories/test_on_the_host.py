@@ -4,14 +4,13 @@ import pytest
 
 from brrrtop.advisories.advise import advise
 from brrrtop.model.tables import OpSignature
-from collectors.vocabulary import CallClass, MarkClass
+from collectors.vocabulary import MarkClass
 
 from .cases import large, looped
 from .scenarios import (
     ADD,
     FUSED_ADAM,
     GEMM,
-    MEAN,
     MUL,
     Scene,
     healthy,
@@ -47,7 +46,7 @@ def test_a_host_that_works_on_what_it_copied_is_said_to():
     given = looped(lambda s: (large(s), averaged(s, None))).advice()
     result = given["host-stall"]
     assert next(iter(given)) == "host-stall"
-    assert "work on what it has just copied back (4 copies a step)" in result.says
+    assert "work on what it has just copied back (4 times a step)" in result.says
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -153,32 +152,13 @@ def test_interpolation_beside_a_fused_update_is_the_models():
 # ---------------------------------------------------------------- warming up
 
 
-def first_launches(scene: Scene) -> Scene:
-    """Three kernels whose first launch takes as long as loading a library."""
-    for name in (GEMM, ADD, MEAN):
-        start = scene.now
-        scene.idle(2_000_000.0)
-        correlation = scene._launched(start, scene.now, CallClass.LAUNCH)
-        scene._row(name, scene.now + 2.0, 50.0, correlation, blocks=132, threads=256)
-    return scene
+def test_gloo_is_named_where_it_holds_the_gpu_up():
+    def body(s: Scene) -> None:
+        large(s)
+        s.mark(MarkClass.ANNOTATION, 7_900.0, "gloo:all_reduce")
+        s.idle(8_000.0)
 
-
-@pytest.mark.parametrize(
-    ("early", "text"), [(True, "when a model is moved"), (False, "pin_memory=True")]
-)
-def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early, text):
-    scene = Scene() if early else Scene().kernel(MUL, 5.0)
-    for _ in range(16):
-        scene.copy("up", 16 << 20, 3_000.0, pageable=True)
-    given = first_launches(scene).advice()
-    assert list(given) == ["warming-up"]
-    assert "16 uploads from pageable memory" in given["warming-up"].says
-    assert text in given["warming-up"].says
-
-
-def test_a_warm_up_without_uploads_tells_of_none():
-    given = first_launches(Scene().kernel(MUL, 5.0)).advice()
-    assert "uploads" not in given["warming-up"].says
+    assert "gloo's collectives" in looped(body).advice()["host-stall"].says
 
 
 def test_an_op_that_sets_itself_up_is_named():

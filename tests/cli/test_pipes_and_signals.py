@@ -145,7 +145,7 @@ sys.exit(main())
     [
         "brrrtop.cli.main:_run",
         "brrrtop.cli.commands.replay:to_first_verdict",
-        "brrrtop.cli.show:load",  # for the screen
+        "brrrtop.cli.show:load_settings",  # for the screen
         "brrrtop.tui.app:BrrrtopApp.run",
     ],
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brrrtop.ledger.account import BUSY, Burst
 from brrrtop.ledger.evidence import Evidence, Samples
 from brrrtop.ledger.phases import find_phases
-from brrrtop.ledger.places import batch_lines, kind_within, makes_batches, place_of
+from brrrtop.ledger.places import batch_lines, foreign_frame, kind_within, makes_batches, place_of
 from brrrtop.ledger.sums import PhaseSums, sums_of
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account
@@ -71,9 +71,7 @@ def shares(known: Evidence) -> dict[PhaseKind, float]:
     return result
 
 
-def test_an_evaluation_ends_where_samples_leave_it_though_its_mark_lasts_until_the_next_batch() -> (
-    None
-):
+def test_an_evaluation_ends_where_samples_leave_it_though_its_mark_lasts_until_the_next_batch():
     upload = "main.py:70 on_epoch_end < main.py:92 main | client.put(path)"
     at = [(float(t), TRAIN) for t in range(20, 10_000, 40)]
     at = [(t, at_) for t, at_ in at if not 4_000 <= t < 5_000]
@@ -88,9 +86,7 @@ def test_an_evaluation_ends_where_samples_leave_it_though_its_mark_lasts_until_t
 @pytest.mark.parametrize(
     ("inside", "share"), [(ROLLOUT, 0.75), (ROLLOUT.replace("collect_rollout", "augment"), 0.0)]
 )
-def test_what_acts_in_each_step_is_a_rollout_and_what_else_is_in_each_is_not(
-    inside: str, share: float
-) -> None:
+def test_what_acts_in_each_step_is_a_rollout_and_what_else_is_in_each_is_not(inside, share):
     at = [(float(t), TRAIN if i % 4 == 3 else inside) for i, t in enumerate(range(5, 10_000, 41))]
     known = replace(evidence(10, [*range(30, 10_000, 30)], at), step_places=(TRAIN,))
     assert shares(known).get(PhaseKind.ROLLOUT, 0.0) == pytest.approx(share, abs=0.02)
@@ -118,7 +114,7 @@ def test_loops_that_train_one_after_the_other_are_phases_and_parts_of_a_step_are
 @pytest.mark.parametrize(
     "steps", [range(50, 10_000, 50), [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]]
 )
-def test_steps_are_training_and_so_is_a_long_one_that_goes_where_all_go(steps: Any) -> None:
+def test_steps_are_training_and_so_is_a_long_one_that_goes_where_all_go(steps):
     known = evidence(10, [*steps], [(t, TRAIN) for t in range(100, 10_000, 250)])
     assert shares(known) == {"train": 1.0}
 
@@ -163,7 +159,7 @@ FORWARD = "> modules/linear.py:134 Linear.forward |"
         ("main.py:51 log_save_evaluate < main.py:96 main | torch.save(x, f)", "saving"),
     ],
 )
-def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str) -> None:
+def test_a_pause_between_steps_is_what_its_samples_stand_in(name, kind):
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     samples = [(t, name if 4_000 < t < 7_000 else TRAIN) for t in range(100, 10_000, 250)]
     result = shares(evidence(10, steps, samples))
@@ -171,7 +167,7 @@ def test_a_pause_between_steps_is_what_its_samples_stand_in(name: str, kind: str
     assert result[PhaseKind.TRAIN] == pytest.approx(0.7, abs=0.03)
 
 
-def test_a_backward_pass_of_few_steps_is_training() -> None:
+def test_a_backward_pass_of_few_steps_is_training():
     """Each tenth step has a penalty that takes as long as nine others; or a test that needs a gradient."""
     steps = [begin + t for begin in range(0, 10_000, 1_000) for t in range(550, 1_001, 50)]
     begin, place = "main.py:12 train < main.py:90 main >", "autograd/graph.py:979 f |"
@@ -188,7 +184,7 @@ AVERAGE = "main.py:80 average < main.py:97 main | p.lerp_(q)"
 INLINE = "main.py:{} train < main.py:90 main | tokens.append(next_of(tokens))"
 
 
-def test_pauses_shorter_than_samples_are_apart_are_told_by_those_of_their_length() -> None:
+def test_pauses_shorter_than_samples_are_apart_are_told_by_those_of_their_length():
     """Every second a check of 300 ms and an average of 100, samples every 240 ms: many pauses have none."""
     steps: list[float] = []
     samples: list[tuple[float, str]] = []
@@ -215,7 +211,7 @@ INLINE_CHECK = (
 @pytest.mark.parametrize(
     ("name", "share"), [(CHECK, 0.2), (INLINE_CHECK, 0.2), (TRAIN, 0.0), (BY_HAND, 0.0)]
 )
-def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share: float) -> None:
+def test_steps_that_are_only_slow_hold_what_no_other_step_does(name, share):
     """Each fourth step takes twice as long; where its samples stand where all do it is training."""
     steps, samples = [], []
     for begin in range(0, 20_000, 1_000):
@@ -225,7 +221,7 @@ def test_steps_that_are_only_slow_hold_what_no_other_step_does(name: str, share:
     assert 1 - result[PhaseKind.TRAIN] == pytest.approx(share, abs=0.01)
 
 
-def test_pauses_of_a_few_steps_count_though_a_sample_is_mistimed() -> None:
+def test_pauses_of_a_few_steps_count_though_a_sample_is_mistimed():
     """Steps of 0.5 ms; 16 ms of each 40 a simulator runs. Times are up to a millisecond too early."""
     act = f"main.py:4 train < main.py:90 main {FORWARD} a = policy(env.state)"
     steps = [begin + 16 + 0.5 * k for begin in range(0, 20_000, 40) for k in range(49)]
@@ -234,7 +230,7 @@ def test_pauses_of_a_few_steps_count_though_a_sample_is_mistimed() -> None:
     assert result[PhaseKind.ROLLOUT] == pytest.approx(0.4, abs=0.03)
 
 
-def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None:
+def test_of_a_few_large_steps_what_most_of_them_go_through_is_training():
     """Six steps of two seconds, behind the third a check of four."""
     steps = [2_000, 4_000, 6_000, 12_000, 14_000, 16_000]
     samples = [(t, CHECK if 6_000 < t < 10_000 else TRAIN) for t in range(100, 17_000, 250)]
@@ -242,13 +238,13 @@ def test_of_a_few_large_steps_what_most_of_them_go_through_is_training() -> None
     assert result[PhaseKind.TRAIN] == pytest.approx(13 / 17, abs=0.02)
 
 
-def test_the_name_of_the_loop_says_nothing_of_one_of_its_lines() -> None:
+def test_the_name_of_the_loop_says_nothing_of_one_of_its_lines():
     average = place_of("main.py:12 evaluate_and_train < main.py:90 main | p.lerp_(q)")
     assert kind_within("main.py:12", {average: 5}) is PhaseKind.OTHER
     assert kind_within(average.functions[-1], {average: 5}) is PhaseKind.EVALUATION
 
 
-def test_lines_between_two_usual_ones_are_one_block() -> None:
+def test_lines_between_two_usual_ones_are_one_block():
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
     lines = [INLINE.format(line) for line in (21, 22, 24)]
     samples = [
@@ -295,7 +291,7 @@ def test_lines_of_the_loop_that_act_in_each_step_are_a_rollout(inside):
     assert intervals.total(*phases.of(row)) == pytest.approx(0.4 * 1500 * MS, rel=0.05)
 
 
-def test_of_a_pause_that_goes_on_its_own_samples_alone_speak() -> None:
+def test_of_a_pause_that_goes_on_its_own_samples_alone_speak():
     """Hooks that were taken out, or a program that ended, leave steps without marks behind the last one."""
     steps = [s + 300 + at for s in range(0, 8_000, 1_000) for at in range(20, 701, 20)]
     samples = [(t, CHECK if t % 1_000 < 280 else TRAIN) for t in range(100, 8_000, 250)]
@@ -303,7 +299,7 @@ def test_of_a_pause_that_goes_on_its_own_samples_alone_speak() -> None:
     assert found.keys[found.rows[-1]][0] is PhaseKind.TRAIN
 
 
-def test_a_sample_beside_a_wait_of_its_own_is_but_mistimed() -> None:
+def test_a_sample_beside_a_wait_of_its_own_is_but_mistimed():
     """Waits of 20 ms in steps of 50; times of samples are rounded down, so that some lie before their wait."""
     steps = np.arange(50, 10_000, 50)
     waits = [(float(t + 10), float(t + 30)) for t in range(0, 10_000, 50)]
@@ -314,7 +310,7 @@ def test_a_sample_beside_a_wait_of_its_own_is_but_mistimed() -> None:
     assert only.waits_ns / only.duration_ns == pytest.approx(0.4, abs=0.005)
 
 
-def test_batches_made_by_hand_are_waits_for_data() -> None:
+def test_batches_made_by_hand_are_waits_for_data():
     steps = np.arange(50, 10_000, 50)
     samples = [(t, BATCH if i % 5 < 2 else TRAIN) for i, t in enumerate(range(100, 10_000, 250))]
     known = evidence(10, steps, samples)
@@ -322,7 +318,7 @@ def test_batches_made_by_hand_are_waits_for_data() -> None:
     assert only.waits_ns / only.duration_ns == pytest.approx(0.4, abs=0.03)
 
 
-def test_marks_name_saves_and_evaluations_within_steps() -> None:
+def test_marks_name_saves_and_evaluations_within_steps():
     steps = np.arange(100, 10_000, 100)
     known = evidence(10, steps, [], saving=[(2_000, 3_000)], evaluating=[(5_000, 7_000)])
     result = shares(known)
@@ -330,20 +326,20 @@ def test_marks_name_saves_and_evaluations_within_steps() -> None:
 
 
 @pytest.mark.parametrize(("every_ms", "share"), [(500, 0.06), (5_000, 0.0)])
-def test_short_saves_are_a_phase_where_they_come_often(every_ms: int, share: float) -> None:
+def test_short_saves_are_a_phase_where_they_come_often(every_ms, share):
     saves = [(t, t + 30) for t in range(100, 10_000, every_ms)]
     known = evidence(10, np.arange(100, 10_000, 100), [], saving=saves)
     assert shares(known).get(PhaseKind.SAVING, 0.0) == pytest.approx(share)
 
 
-def test_nothing_known_is_other() -> None:
+def test_nothing_known_is_other():
     assert shares(evidence(1, [], [])) == {"other": 1.0}
 
 
 @pytest.mark.parametrize(
     ("moves", "made"), [("torch.tensor(x)", 2), ("torch.stack([a for a in x])", 3)]
 )
-def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: int) -> None:
+def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves, made):
     lines = ("x = rows[ix].astype('f')", "x = x + noise.astype('f')", f"x = {moves}.to(device)")
     each = [place_of(f"main.py:{n} train < main.py:90 main | {s}") for n, s in enumerate(lines, 5)]
     runs = place_of(f"main.py:9 train < main.py:90 main {FORWARD} loss = net(x)")
@@ -360,14 +356,39 @@ def test_a_line_that_only_copies_what_it_moves_makes_no_batch(moves: str, made: 
     assert found == [False, *[True] * made, *[False] * (3 - made)]
 
 
-def test_what_pyg_writes_for_a_layer_collects_no_rollout() -> None:
+def test_without_an_optimizer_saves_are_told_and_evaluation_is_not():
+    """Batches drawn without gradients, 100 a second; each second 300 ms of files."""
+    runs = f"embed.py:9 main {FORWARD} h = encoder(x)"
+    writes = "embed.py:12 main > lib/format.py:7 write_array | np.save(file, block)"
+    waits = [(s + t, s + t + 2) for s in range(0, 10_000, 1_000) for t in range(300, 1_000, 10)]
+    samples = [(t, writes if t % 1_000 < 295 else runs) for t in range(7, 10_000, 41)]
+    result = shares(evidence(10, [], samples, waits_ms=waits, evaluating=[(0, 10_000)]))
+    assert result == {"saving": pytest.approx(0.3, abs=0.02), "other": pytest.approx(0.7, abs=0.02)}
+
+
+def test_waits_of_an_evaluation_are_its_own_and_those_of_an_epoch_of_training():
+    wait = "> python3.12/threading.py:355 Condition.wait | x = next(self.loader)"
+    inner = "data.py:5 Prefetcher.next < main.py:70 validate < main.py:90 main"
+    assert foreign_frame(place_of(f"{inner} {wait}"), frozenset()) == ("main.py", "validate")
+    begin = (
+        "main.py:8 train < main.py:90 main > multiprocessing/popen_fork.py:66 f | for x in loader:"
+    )
+    steps = [s + t for s in range(0, 10_000, 1_000) for t in range(320, 1_001, 20)]
+    samples = [(t, begin if t % 1_000 < 290 else TRAIN) for t in range(7, 10_000, 41)]
+    known = evidence(10, steps, samples)
+    assert shares(known)[PhaseKind.DATA] == pytest.approx(0.28, abs=0.03)
+    asks = np.array([known.names[i] == begin for i in known.samples.name_ids])
+    assert shares(replace(known, samples=replace(known.samples, asks=asks))) == {"train": 1.0}
+
+
+def test_what_pyg_writes_for_a_layer_collects_no_rollout():
     place = place_of(
         "tmp/torch_geometric.nn.conv_ab1.py:92 collect < main.py:9 train < main.py:90 main"
     )
     assert [function for _, function in place.functions] == ["main", "train"]
 
 
-def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> None:
+def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it():
     inner = f"main.py:14 shared_step < main.py:19 loop < main.py:{{}} main {FORWARD} out = net(x)"
     train, check = inner.format(24), inner.format(25)
     steps = [*range(50, 4_050, 50), *range(7_050, 10_000, 50)]
@@ -376,7 +397,7 @@ def test_a_loop_that_trains_and_checks_is_told_by_the_line_that_calls_it() -> No
     assert shares(known)[PhaseKind.EVALUATION] == pytest.approx(0.3, abs=0.03)
 
 
-def test_a_backward_pass_without_an_optimizer_is_training_and_makes_its_batches() -> None:
+def test_a_backward_pass_without_an_optimizer_is_training_and_makes_its_batches():
     learns = "main.py:9 train < main.py:90 main > autograd/graph.py:8 f | loss.backward()"
     made = BATCH.replace("main.py:9", "main.py:8")
     known = evidence(
@@ -387,7 +408,7 @@ def test_a_backward_pass_without_an_optimizer_is_training_and_makes_its_batches(
     assert only.waits_ns / only.duration_ns == pytest.approx(0.3, abs=0.03)
 
 
-def test_a_program_without_an_optimizer_is_known_by_its_functions() -> None:
+def test_a_program_without_an_optimizer_is_known_by_its_functions():
     result = shares(evidence(10, [], [(t, EVALUATE) for t in range(100, 10_000, 250)]))
     assert result[PhaseKind.EVALUATION] > 0.9
 
@@ -403,7 +424,7 @@ def burst(steps: int, busy_ms: float, idle_ms: float) -> Burst:
     return Burst(Span(0, total), account, steps, 0)
 
 
-def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
+def test_waits_are_idle_less_what_the_gpu_does_meanwhile():
     """Steps of 100 ms, 40 of them waits; the GPU works for 50 and idles for 10 between launches. The 60 that
     the host takes otherwise are what it takes when traced: so a tenth of a step is hidden in waits."""
     account = PhaseSums(
@@ -418,7 +439,7 @@ def test_waits_are_idle_less_what_the_gpu_does_meanwhile() -> None:
     assert account.idle_ns["input"] == pytest.approx(4_500 * MS, rel=1e-6)
 
 
-def test_where_a_loop_makes_a_batch_bursts_see_a_host_that_is_elsewhere() -> None:
+def test_where_a_loop_makes_a_batch_bursts_see_a_host_that_is_elsewhere():
     one = burst(0, 30, 0)
     elsewhere = dict(one.account.idle_ns) | {"host": 70 * MS}
     one = replace(one, account=replace(one.account, duration_ns=100 * MS, idle_ns=elsewhere))
@@ -428,7 +449,7 @@ def test_where_a_loop_makes_a_batch_bursts_see_a_host_that_is_elsewhere() -> Non
     assert account.idle_ns["host"] == pytest.approx(2_000 * MS, rel=0.01)
 
 
-def test_tracing_slows_the_host_and_not_the_account() -> None:
+def test_tracing_slows_the_host_and_not_the_account():
     """Traced steps of 20 ms, others of 10: the GPU's 5 ms are half of a step."""
     account = PhaseSums(
         (PhaseKind.TRAIN, ""), 1_000 * MS, steps=100, bursts=(burst(5, 25, 75),)
@@ -437,7 +458,7 @@ def test_tracing_slows_the_host_and_not_the_account() -> None:
     assert account.idle_ns["launch"] == pytest.approx(500 * MS, rel=1e-6)
 
 
-def test_what_no_burst_saw_is_unknown_and_never_another_phases() -> None:
+def test_what_no_burst_saw_is_unknown_and_never_another_phases():
     account = PhaseSums(
         (PhaseKind.OTHER, ""), 1_000 * MS, waits_ns=100 * MS, active_ns=0.3, read_ns=1.0
     ).account
@@ -450,10 +471,8 @@ def test_what_no_burst_saw_is_unknown_and_never_another_phases() -> None:
     st.one_of(st.none(), st.floats(0, 1.1)), st.integers(0, 9), st.floats(0, 100), st.floats(0, 100),
     st.sampled_from(list(PhaseKind)),
 )  # fmt: skip
-def test_an_account_adds_up_whatever_is_known(
-    length: int, steps: int, waits: float, reading: float, active: float | None,
-    traced: int, busy: float, idle: float, kind: PhaseKind,
-) -> None:  # fmt: skip
+def test_an_account_adds_up_whatever_is_known(length, steps, waits, reading, active,
+    traced, busy, idle, kind,):  # fmt: skip
     waits_ns = int(length * min(waits, 1.0))
     account = PhaseSums(
         (kind, ""), length, steps=steps, waits_ns=waits_ns, reading_ns=int(waits_ns * reading),

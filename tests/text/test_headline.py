@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, Unprofiled
 from brrrtop.model.run import CodeLine
 from brrrtop.model.snapshot import Settings
 from brrrtop.text import phrases
@@ -60,7 +60,7 @@ def test_loops_that_differ_in_what_holds_them_back_are_named_one_by_one():
     )
     loops = replace(one, run=replace(snapshots.run(), phases=(tune, replace(train, share=0.3))))
     assert headline_text(loops) == (
-        "In tune() the GPU moves tensors 90% of the time (many small ops each read and write all of them); "
+        "In tune() the GPU moves tensors 90% of the time (many ops each read and write whole tensors); "
         "in train() it waits for your DataLoader (0 workers) 40% – at most 1.7× faster if the data loader keeps up; "
         "at most 1.10× faster with torch.compile"
     )
@@ -86,7 +86,11 @@ def test_a_gpu_that_is_never_idle_is_healthy_or_its_fault_is_named():
     little = replace(more, kind="fuse-pointwise", saves_at_most=0.12, saves=0.1)
     fine = replace(one, advisories=(little,), whatif=snapshots.WHATIF)
     assert phrases.badge(fine) == phrases.FINE
-    assert headline_text(fine).startswith("GPU computes 72% of the time: nothing holds it back")
+    assert headline_text(fine).startswith("GPU computes 72% of the time – about 1.11× faster")
+    edit = replace(snapshots.WHATIF[0], unprofiled=Unprofiled(0.02, 1e6))
+    named = replace(little, evidence={"edit": edit.edit})
+    quiet = replace(one, advisories=(named,), whatif=(edit,))
+    assert headline_text(quiet).endswith(" with torch.compile, 1.02× without the profiler")
 
 
 def test_advice_on_copies_names_the_line_that_copies():

@@ -39,7 +39,7 @@ async def test_every_edit_is_a_row_in_the_order_of_the_advice(size: tuple[int, i
         assert figures in row
         assert ("●" in row) is (size[0] >= 100), "the range is drawn"
     assert snapshots.WHATIF[0].line in text
-    assert "after loader-ready: compile 2.0× with both, tf32 nothing more" in flat
+    assert "after loader-ready: compile 2.0× with both" in flat
 
 
 async def test_below_the_table_stands_what_the_chosen_edit_changes() -> None:

@@ -45,6 +45,12 @@ def test_every_view_has_the_same_figures_in_its_width(name):
             assert all(f"<td>{escape(cell)}</td>" in page for cell in first)
 
 
+def test_calls_a_step_are_of_whole_steps_and_the_window_has_parts_of_others():
+    estimate = analyzed(RECORDED / SOURCES[0]).estimate
+    assert estimate.steps_covered != estimate.steps.count
+    assert {row.calls % 0.5 for row in estimate.kernels} == {0.0}, "of two steps"
+
+
 def test_what_has_no_room_is_cut_and_figures_never_are():
     rows = [("x" * 100, 12.0), ("y", None)]
     columns = (

@@ -458,6 +458,18 @@ def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them():
     assert (edited.before_ns >= 0).all()
 
 
+@pytest.mark.parametrize(("size", "goes"), [(4, True), (4 << 20, False)])
+def test_a_wait_for_what_the_host_works_on_stays(size, goes):
+    def body(s: Scene) -> None:
+        large(s)
+        s.copy("down", size, 300.0, pageable=True)
+        s.idle(6_000.0)
+
+    roofs = roofs_of(H200_CEILINGS)
+    assert roofs is not None
+    assert (no_sync(stepped(looped(body)), roofs, MIDDLE) is not None) is goes
+
+
 def edited_once(name: str, step: Step) -> Step:
     roofs = roofs_of(H200_CEILINGS)
     made = EDITS[name].make(step, roofs, MIDDLE) if roofs else None

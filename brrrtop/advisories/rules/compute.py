@@ -194,6 +194,7 @@ def fusion_ceiling(context: Context) -> Finding | None:
     "skinny-products", COMPUTE, "Matrix times vector",
     when="matrix-vector kernels take 10 % of the time",
     unless="narrow tiles of large products",
+    covers=("fusion-ceiling",),
 )  # fmt: skip
 def skinny_products(context: Context) -> Finding | None:
     spent = sum(r.total_ns for r in context.estimate.kernels if _SKINNY.search(r.name))

@@ -39,14 +39,16 @@ def _names_a_cause(context: Context) -> bool:
     "host-stall", OVERHEAD, "The host is elsewhere",
     when="at least 10 % idle while the host is in nothing that a probe saw: stack samples are too few, "
     "or show file or network work of the loop itself",
-    unless="Python between two launches, which is launch time",
+    unless="Python between two launches, which is launch time; a trace that breaks off",
 )  # fmt: skip
 def host_stall(context: Context) -> Finding | None:
     lost, samples = context.away, context.estimate.stack_samples
     line = samples.lines[0] if samples is not None and samples.lines else None
     in_files = line is not None and line.reads_as == "io"
     enough = samples is not None and samples.count >= LEAST_SAMPLES
-    if lost < AWAY or (enough and line is not None and not in_files) or _names_a_cause(context):
+    broken_off = context.facts.window.torn_records > 0  # what the host launched is missing as well
+    elsewhere = enough and line is not None and not in_files
+    if lost < AWAY or elsewhere or broken_off or _names_a_cause(context):
         return None
     sure, most = samples.io_bounds if samples is not None and enough and in_files else (0.6, 1.0)
     lines: dict[str, Any] = {}
@@ -91,7 +93,11 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     copies = context.a_step(down.pageable_down.large + down.pinned_down.large)
     where = "nothing that was seen: a hand-made loader, a lock, file access"
     instead = "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles"
-    if work is not None and context.share(work.total_ns) >= mostly:
+    ranges = context.marked(MarkClass.ANNOTATION).names
+    if context.share(sum(ns for name, _, ns in ranges if name.startswith("gloo:"))) >= mostly:
+        where = "gloo's collectives, which go through the host"
+        instead = "torch.distributed.init_process_group('nccl'), a GPU for each rank"
+    elif work is not None and context.share(work.total_ns) >= mostly:
         where, instead = f"{work.name} on the CPU", f"keep the tensors of {work.name} on the device"
     elif begun is not None and context.share(begun.total_ns) >= mostly:
         took = units.duration(begun.total_ns)
@@ -103,7 +109,7 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     elif (
         copies and context.share(down.pageable_down.after_ns + down.pinned_down.after_ns) >= mostly
     ):
-        where = f"work on what it has just copied back ({copies:.0f} copies {context.per})"
+        where = f"work on what it has just copied back ({copies:.0f} times {context.per})"
         instead = (
             "do that work on the device, or in a thread on the values of the step before; py-spy dump "
             "--pid PID, or watching it live, names the line"

@@ -65,10 +65,12 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
 @edit(
     "channels-last", MEMORY, "Channels-first convolutions", "channels-last",
     unless="a few conversions in a channels-last model; convolutions and norms of sequences; norms "
-    "without convolutions",
+    "without convolutions; Fourier transforms of the images",
 )  # fmt: skip
 def channels_last(context: Context, row: WhatIf) -> Finding | None:
     seen = context.facts
+    if seen.named(r"_fft\b", seen.kernels).any():
+        return None
     conv, layout = seen.is_role(Role.CONV), seen.is_role(Role.LAYOUT)
     first, images = seen.has(Trait.NCHW), ~of_sequences(seen)
     return finding(

@@ -11,6 +11,7 @@ from brrrtop.kernel_names.readable import fitted, short_name
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Side
 from brrrtop.text import loader, units
+from brrrtop.whatif.risks import Risk
 
 ROOMY = 0.6
 """Memory in use above which twice the batch may not fit: activations are most of it."""
@@ -50,7 +51,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             f"while the GPU idled, the main thread waited for {what}: {units.share(stalled)} of the time",
             then,
-            confidence=0.65, saves=stalled, input_idle_share=stalled,
+            confidence=0.65, saves=stalled, input_idle_share=stalled, wait_mean_ns=None,
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
@@ -102,12 +103,11 @@ def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
 
 
 def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
+    """Replayed they launch in time, as compiled code may not: where launches matter."""
     compiled = context.price("compile")
     if compiled is None or row.saves - compiled.saves >= BEYOND:
         return True
-    return (
-        compiled.saves_low < 0 < row.saves_low
-    )  # compiled code may launch too slowly: replayed it cannot
+    return compiled.saves_low < 0 < row.saves_low and context.loop_idle("launch") >= BEYOND
 
 
 def _compile_is_worth_it(context: Context) -> bool:
@@ -182,7 +182,7 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     "was recorded",
     unless="waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, "
     "those for large copies back to readback-traffic; a loss printed once a step; the one wait of an "
-    "inference step, for its result",
+    "inference step, for its result; factorizations, which read whether they went well",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
     samples, waits = context.estimate.stack_samples, context.syncs
@@ -197,7 +197,8 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
             _keep(context),
             confidence=0.6, saves=lost, lines=lines, stack_samples=samples.count if samples else 0,
         )  # fmt: skip
-    if are_for_readbacks(context) or (waits is not None and not waits.count):
+    checks = context.simulated is not None and Risk.SOLVERS in context.simulated.risks
+    if waits is not None and (checks or not waits.count):
         return None
     if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _keep(context))
@@ -237,7 +238,7 @@ def fused_optimizer(context: Context, row: WhatIf) -> Finding | None:
     return finding(
         f"the optimizer launches {update.kernels / updates:.0f} kernels an update and takes "
         f"{units.duration(max(update.span_ns, update.host_ns or 0) / updates)}",
-        f"torch.optim.{update.kind or 'AdamW'}(model.parameters(), lr, fused=True)",
+        context.with_line(row).line,
         kernels_an_update=update.kernels / updates,
         span_ns_an_update=update.span_ns / updates,
     )
@@ -280,8 +281,11 @@ def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
     price = "it changes the training" if context.trains else "for throughput, not latency"
     rescale = " (rescale the learning rate)" if context.trains else ""
     line = f"double the batch{'' if room else ', if memory allows'}{rescale}"
+    longer = f"{2 - fixed:.2f}× as long"
+    if row.unprofiled is not None and row.unprofiled.saves < row.saves - BEYOND:
+        longer += f" as recorded, {2 - 2 * row.unprofiled.saves:.2f}× without the profiler"
     return finding(
-        f"{price}: twice the batch takes {2 - fixed:.2f}× as long{room}",
+        f"{price}: twice the batch takes {longer}{room}",
         SERVING["double-batch"] if context.serves else line,
         fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
     )  # fmt: skip
@@ -396,19 +400,6 @@ def unified_memory(context: Context) -> Finding | None:
     )  # fmt: skip
 
 
-def _readback_part(context: Context) -> float:
-    """Part of the waits that are for large copies back."""
-    waits, moved = context.syncs, context.transfers
-    large = moved.pageable_down.large + moved.pinned_down.large
-    count = waits.count if waits is not None else 0
-    return min(large / max(count, large, 1), 1.0)
-
-
-def are_for_readbacks(context: Context) -> bool:
-    """Whether most waits go with the advice on copies back."""
-    return _readback_part(context) >= 0.5 and readback_traffic(context) is not None
-
-
 @rule(
     "readback-traffic", OVERHEAD, "Large copies back to the host",
     when="at least 1 MB a step and 2 % of the time, with nothing beside it",
@@ -422,13 +413,16 @@ def readback_traffic(context: Context) -> Finding | None:
     size = context.a_step(sum(one.size_bytes for one in ways))
     if context.share(exposed) < EXPOSED or size < READBACK_BYTES:
         return None
-    waits = context.idle("sync") * _readback_part(context)
+    large, waits = sum(one.large for one in ways), context.syncs.count if context.syncs else 0
+    used = context.idle("sync") * min(large / max(waits, large, 1), 1.0)
+    used = max(used, context.share(min(after, exposed)))
     return finding(
         f"{units.size(size)} {context.per} are copied back to the host, "
-        f"{units.share(context.share(exposed))} of the time with nothing beside it",
+        f"{units.share(context.share(exposed))} of the time with nothing beside it, and the GPU idles "
+        f"{units.share(context.share(after))} of the time right after",
         "reduce on the device first, and copy to pinned memory without waiting for it",
         confidence=0.75,
-        saves=context.share(exposed) + max(waits, context.share(min(after, exposed))),
+        saves=context.share(exposed) + used,
         bytes_a_step=size,
         exposed_share=context.share(exposed),
     )

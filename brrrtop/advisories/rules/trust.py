@@ -63,8 +63,7 @@ def warming_up(context: Context) -> Finding | None:
     return finding(
         "the first steps load modules, tune and allocate"
         + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
-        + (f"; torch.compile took {spent}" if compiles.count else "")
-        + _upload_text(context),
+        + (f"; torch.compile took {spent}" if compiles.count else ""),
         "wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
@@ -72,21 +71,6 @@ def warming_up(context: Context) -> Finding | None:
         compile_ns=compiles.total_ns, loading_share=loading,
         module_loads=context.called(CallClass.MODULE).count,
     )  # fmt: skip
-
-
-def _upload_text(context: Context) -> str:
-    """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
-    up = context.transfers.pageable_up
-    spent = sum(row.total_ns for row in context.estimate.kernels)
-    if not spent or up.total_ns < 0.5 * spent:
-        return ""
-    why = "which pin_memory=True would make faster"
-    if up.early == up.count:
-        why = "all before its first kernel, as when a model is moved there"
-    return (
-        f"; of what the GPU itself did, {units.share(up.total_ns / spent)} is {up.count} uploads from "
-        f"pageable memory ({units.size(up.size_bytes)}), {why}"
-    )
 
 
 @rule(

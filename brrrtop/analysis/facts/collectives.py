@@ -183,8 +183,6 @@ class Copies(Struct, frozen=True):
     """Copies of more than a few values."""
     after_ns: int = 0
     """Idle right after one of them, until the next activity."""
-    early: int = 0
-    """Copies that ended before the first kernel began."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -222,7 +220,6 @@ def transfers(facts: Facts) -> Transfers:
     down = (activities.copy_kinds == CopyKind.DTOH) & copied
     saved = down & facts.in_save
     down &= ~saved
-    first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
 
     def copies(rows: Bool, others: Bool = kernels) -> Copies:
         cover = intervals.Cover(
@@ -239,7 +236,6 @@ def transfers(facts: Facts) -> Transfers:
             exposed_ns=int((length - hidden).sum()),
             large=int(large.sum()),
             after_ns=int((gap_ends - gap_starts)[follows].sum()),
-            early=int((activities.ends_ns[rows] <= first_ns).sum()),
         )
 
     sets = activities.types == 2

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings, highest
 from brrrtop.analysis.facts.table import COMM, EVIDENCE, SHAPES, TRANSFER, Facts, Group
@@ -32,21 +33,20 @@ def rows_of(facts: Facts) -> tuple[KernelRow, ...]:
     labels = facts.labels
     totals = _time_of_groups(facts)
     counts = np.bincount(labels.group_of, minlength=len(labels.groups))
+    spans, calls = facts.steps.spans, None
+    if spans:
+        inside = holders(*edges(spans), facts.window.activities.starts_ns) >= 0
+        calls = np.bincount(labels.group_of[inside], minlength=len(counts)) / len(spans)
     merged: dict[tuple[str, Side], list[int]] = defaultdict(list)
     for index, group in enumerate(labels.groups):
         if counts[index]:
             merged[(group.name, group.side)].append(index)
     whole = float(totals.sum()) or 1.0
-    rows = [
-        _row(
-            [labels.groups[m] for m in members],
-            totals[members],
-            counts[members],
-            whole,
-            facts.ceilings,
-        )
-        for members in merged.values()
-    ]
+    rows = []
+    for members in merged.values():
+        groups = [labels.groups[m] for m in members]
+        row = _row(groups, totals[members], counts[members], whole, facts.ceilings)
+        rows.append(row if calls is None else replace(row, calls=float(calls[members].sum())))
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name)))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.facts.table import BUCKETS, Facts
+from brrrtop.kernel_names.traits import used
 from brrrtop.model.host_tables import HostDetails, OpRow
 from brrrtop.model.tables import F8, I8, Bool
 
@@ -107,7 +108,8 @@ def by_name(
         modules, places: Per activity of `times.rows`: into `texts`, -1 where none was recorded.
         texts: Names of modules and Python functions by their ids.
     """
-    ids, keys = np.unique(details.ops.name_ids, return_inverse=True)
+    ids = used(details.ops.name_ids)
+    keys = np.searchsorted(ids, details.ops.name_ids)
     named = [(details.names[i], None) for i in ids.tolist()]
     work = times.device_self_ns[times.ops] / np.maximum(times.launches[times.ops], 1)
     homes = [_most_common(keys[times.ops], column, work, len(ids)) for column in (modules, places)]
@@ -117,7 +119,8 @@ def by_name(
 
 
 def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
-    ids, keys = np.unique(details.ops.signature_ids, return_inverse=True)
+    ids = used(details.ops.signature_ids)
+    keys = np.searchsorted(ids, details.ops.signature_ids)
     named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
     if not any(shapes for _, shapes in named):
         return []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from brrrtop.analysis.facts.table import READ_BACK_BYTES
 from brrrtop.kernel_names.traits import Role, Trait
 from brrrtop.model.tables import Bool
 from brrrtop.whatif.assumptions import Assumptions, Roofs
@@ -30,11 +31,14 @@ def quiet_host(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
 
 
 def no_sync(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
-    """The step without waits for the device, copies that are read back among them; None without any.
+    """The step without waits for the device, values that are read back among them; None without any.
 
-    Waits of uploads stay: pinned memory is their fix.
+    Waits of uploads stay: pinned memory is their fix; and those for more than a few values: the host wants
+    these at once.
     """
-    waits = step.waits & ~step.kernels.uploads
+    kernels = step.kernels
+    data = kernels.is_role(Role.COPY) & (kernels.size_bytes > READ_BACK_BYTES) | kernels.uploads
+    waits = step.waits & ~data & (step.launches | ~np.roll(data, 1))
     # A lone wait is gone; a copy that was waited for still runs.
     gone = waits & ~step.launches
     if not waits.any() or gone.all():

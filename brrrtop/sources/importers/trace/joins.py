@@ -53,9 +53,9 @@ def part_processes(
     Returns:
         The threads of each device's process; empty where there is one, or a device is open.
     """
-    processes = np.unique(calls["pid"])
-    if len(processes) < 2:
+    if not len(calls["pid"]) or not np.ptp(calls["pid"]):
         return {}
+    processes = np.unique(calls["pid"])
     _part_threads([calls, *hosts])
     owners = _owners(activities, calls, processes)
     if len(owners) < len(processes):
