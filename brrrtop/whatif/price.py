@@ -183,11 +183,7 @@ def _by_guess(row: WhatIf) -> WhatIf:
 
 
 def price_all(step: Step, roofs: Roofs | None) -> SimulatedEdits:
-    """The step as recorded, with the price of each edit that applies.
-
-    Args:
-        roofs: None: of an unknown GPU, where only edits that need no rate apply.
-    """
+    """The step as recorded, with the price of each edit that applies; without roofs, if it needs no rate."""
     step = _pace(step)
     without = list(zip(GUESSES, unprofiled(step, GUESSES), strict=True))
     worlds = [without]
@@ -228,11 +224,7 @@ def _rows(
     made: Sequence[Sequence[Bases | None]],
     presents: Sequence[PresentStep],
 ) -> tuple[WhatIf, ...]:
-    """Best first; edits that do not apply are left out.
-
-    Args:
-        made: By kind of step (as shown, without the profiler) what each of the edits makes of it.
-    """
+    """Best first, by what each edit made of each kind of step: as shown, without the profiler."""
     rows = (
         _row(name, presents, steps)
         for name, *steps in zip(names, *made, strict=True)
@@ -295,14 +287,15 @@ def _row(
     if len(gains) < len(presents):
         return None
     shown, quiet = gains[0], gains[1] if len(gains) > 1 else None
-    # Twice the batch takes no less time than one.
-    most = 1 - 1 / units if units > 1 and len(names) == 1 else 1.0
+    # Twice the batch takes no less time than one, by a host as fast as it may be.
+    again = 1 - max(HOST_AGAIN, presents[0].step.strays)
+    most = 1 - again / units if units > 1 and len(names) == 1 else 1.0
     return WhatIf(
         edit="+".join(names),
         step_ns=shown.step_ns,
         saves=shown.saves,
         saves_low=min(gain.low for gain in gains),
-        saves_high=max(min(max(gain.high for gain in gains), most + LEAST_DOUBT), shown.saves),
+        saves_high=max(min(max(gain.high for gain in gains), most), shown.saves),
         advisory=None,
         line="; ".join(EDITS[one].line for one in names),
         now=_work(presents[0].step, 1),

@@ -14,7 +14,7 @@ FAILED = ("lightning_demo", "pyg_gat")
 """Nothing in their records tells that compiled code fails."""
 MODELS = [
     (folder, path.stem)
-    for folder in ("measured", "h100", "h100-4", "h100-5")
+    for folder in ("measured", "h100", "h100-4", "h100-5", "h100-6")
     for path in sorted((GAINS / folder).glob("*.brrr"))
 ]
 

@@ -22,6 +22,7 @@ from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Roofs, roofs_o
 from brrrtop.whatif.edits.loop import no_sync
 from brrrtop.whatif.price import (
     EDITS,
+    HOST_AGAIN,
     Bases,
     SimulatedEdits,
     _present,
@@ -226,7 +227,7 @@ def test_twice_the_batch_is_at_most_twice_as_fast():
     launching = looped(lambda s: small(s, 100))
     row = next(r for r in priced_rows(launching.judged()).rows if r.edit == "double-batch")
     assert 0.4 < row.saves <= 0.5
-    assert row.saves_high <= 0.52  # two runs of one loop differ
+    assert row.saves_high <= 0.5 + HOST_AGAIN / 2
 
 
 def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced():
