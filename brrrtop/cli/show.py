@@ -157,8 +157,11 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     os.environ.setdefault("ESCDELAY", "30")  # ms; Textual's 100 is felt
     with note_interrupts() as tell_from_now_on:
+        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # 4 MB that asyncio does without
         from brrrtop.tui.app import BrrrtopApp
 
+        if not sys.modules["ssl"]:
+            del sys.modules["ssl"]
         kept = load_settings()
         palette = palette_of(options, kept)
         app = BrrrtopApp(

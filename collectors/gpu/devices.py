@@ -309,11 +309,7 @@ class GpmSampler:
 
     @property
     def metrics(self) -> frozenset[Metric]:
-        return (
-            frozenset(METRICS[metric][0] for metric in self._wanted)
-            if self.supported
-            else frozenset()
-        )
+        return frozenset(METRICS[metric][0] for metric in self._wanted if self.supported)
 
     def sample(self) -> list[tuple[Metric, float]]:
         if not self.supported:

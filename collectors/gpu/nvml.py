@@ -9,6 +9,7 @@ import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from collectors.errors import CollectorError
@@ -98,10 +99,8 @@ def open_nvml() -> Any:
 
 
 def close_nvml(nvml: Any) -> None:
-    try:
+    with suppress(nvml.NVMLError):
         nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return
 
 
 def code_of(fault: BaseException) -> int:

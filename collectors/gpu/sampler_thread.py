@@ -25,40 +25,8 @@ SLOW_EVERY_NS = 1_000_000_000
 SILENT_AFTER_NS = 5_000_000_000
 
 
-class _NvmlThread(SamplerThread):
-    """NVML, opened for as long as the thread runs."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.unavailable: NvmlUnavailable | None = None
-        """Why there is no NVML at all."""
-        self.ready = threading.Event()
-        """Set once NVML has answered, or turned out to be unavailable."""
-
-    def _run(self) -> None:
-        try:
-            nvml = open_nvml()
-        except NvmlUnavailable as why:
-            self.unavailable = why
-            self.ready.set()
-            return
-        try:
-            self._sample_until_stopped(nvml)
-        finally:
-            self.ready.set()
-            close_nvml(nvml)
-
-    def _sample_until_stopped(self, nvml: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def _missing(self) -> list[str]:
-        why = self.unavailable
-        return [] if why is None else [f"{why.message}: {why.action}"]
-
-
-class GaugeThread(_NvmlThread):
-    """Frames of gauges and device facts, ready to be drained.
+class GaugeThread(SamplerThread):
+    """Frames of gauges and device facts, ready to be drained. NVML is open for as long as the thread runs.
 
     Args:
         pid: The trainer; its environment and its CUDA contexts say which GPUs matter.
@@ -66,6 +34,10 @@ class GaugeThread(_NvmlThread):
 
     def __init__(self, pid: int | None = None) -> None:
         super().__init__("brrrtop-nvml")
+        self.unavailable: NvmlUnavailable | None = None
+        """Why there is no NVML at all."""
+        self.ready = threading.Event()
+        """Set once NVML has answered, or turned out to be unavailable."""
         self._pid = pid
         self._uuids: dict[int, str] = {}
         self._rematch = threading.Event()
@@ -84,8 +56,8 @@ class GaugeThread(_NvmlThread):
 
     @property
     def remarks(self) -> list[str]:
-        if self.unavailable is not None:
-            return self._missing
+        if (why := self.unavailable) is not None:
+            return [f"{why.message}: {why.action}"]
         silent_ns = time.monotonic_ns() - self._alive_ns
         if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
             return [
@@ -93,6 +65,19 @@ class GaugeThread(_NvmlThread):
                 *self._remarks,
             ]
         return list(self._remarks)
+
+    def _run(self) -> None:
+        try:
+            nvml = open_nvml()
+        except NvmlUnavailable as why:
+            self.unavailable = why
+            self.ready.set()
+            return
+        try:
+            self._sample_until_stopped(nvml)
+        finally:
+            self.ready.set()
+            close_nvml(nvml)
 
     def _sample_until_stopped(self, nvml: Any) -> None:
         devices, notes = list_devices(nvml)

@@ -13,7 +13,6 @@ from collectors.process import candidates, proc
 from collectors.protocol.frames import GAUGE, rounded_share, time_of_gauges
 from collectors.vocabulary import Metric
 
-FRESH_S = 0.05
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -24,22 +23,16 @@ class CpuShare:
         self._pid = pid
         self._start: str | None = None
         self._before: tuple[float, float] | None = None
-        self._fields: list[str] = []
-        self._read_s = -1.0
         self.share()
 
     def _stat(self) -> list[str] | None:
-        """Its fields in /proc, as long as it is the same process: of many threads they take long to read."""
-        if self._read_s < time.monotonic() - FRESH_S:
-            self._fields = proc.stat(self._pid) if self._pid is not None else []
-            self._read_s = time.monotonic()
-        now = self._fields
+        """Its fields in /proc, as long as it is the same process."""
+        now = proc.stat(self._pid) if self._pid is not None else []
         if now and self._start is None:
             self._start = now[19]
         return now if now and now[19] == self._start else None
 
     def share(self) -> float | None:
-        self._read_s = -1.0
         now = self._stat()
         if now is None:
             return None

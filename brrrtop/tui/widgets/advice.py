@@ -18,9 +18,6 @@ from brrrtop.tui.themed import key
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.views import code, whatif
 
-ALL = 1000
-"""More lines than any advice has."""
-
 
 class Advice(Pane, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [key("enter", "open", "all advice")]
@@ -53,7 +50,7 @@ class Advice(Pane, can_focus=True):
         width, snapshot = self.content_size.width, self.snapshot
         if not width or snapshot is None:
             return None
-        lines = 1 + (len(self._flowed(snapshot, width, ALL)[1]) or 1)
+        lines = 1 + (len(self._flowed(snapshot, width, 1000)[1]) or 1)
         key = (tuple(one.kind for one in snapshot.advisories[: height - 1]), width, height)
         if key == self._wanted[0]:
             lines = max(lines, self._wanted[1])
