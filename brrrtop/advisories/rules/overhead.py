@@ -55,8 +55,8 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         )  # fmt: skip
     waited, stalled = next(iter(context.loaders), None), context.idle("input")
     wait_ns, needed = (waited.mean_ns, waited.needed) if waited is not None else (None, None)
-    more = "raise num_workers until the wait is gone, then look at the decoding itself"
-    then = f"{context.loader_line}; {more}"
+    until = "raise num_workers until the wait is gone, then look at the decoding itself"
+    then = f"{context.loader_line}; {until}"
     if waited is None:
         then = f"make batches ahead of the step: in a thread, or in {context.loader_line}"
     if needed is not None and needed.count > (waited.workers or 0 if waited else 0):
@@ -64,8 +64,10 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         if needed.cores is not None:
             then = (
                 f"make decoding cheaper: {needed.count} workers would keep up, and the trainer "
-                f"has {needed.cores} cores; {context.loader_line}"
+                f"has {needed.cores} cores"
             )
+            more = needed.cores > (waited.workers or 0 if waited else 0)
+            then += f"; {context.loader_line}" if more else ""
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch",
         then,
