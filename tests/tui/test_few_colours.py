@@ -48,7 +48,7 @@ def test_on_a_plain_xterm_the_bar_has_three_colours():
 
 def _fields(written: bytes) -> dict[bytes, bytes]:
     """The background's number before each name in the bar of the split."""
-    pattern = rb"\x1b\[(?:\d+;)*(4[1-7]|10[1-7])m\s*(compute|moves|launches)"
+    pattern = rb"\x1b\[(?:\d+;)*(4[1-7]|10[1-7])m\s*(compute|reads|waits)"
     return {name: number for number, name in re.findall(pattern, written)}
 
 
