@@ -159,7 +159,6 @@ class Live(Driver):
         session = member.session
         assert session is not None
         controller.poll()
-        session.goes_on = controller.governor.watch.goes_on
         snapshot = session.advance(self.last_ns, self.last_ns)
         controller.requests.on_estimate(snapshot.estimate, session.timeline.shapes.learned_ns)
         self.note_log(member)

@@ -23,6 +23,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.run import Run
 from brrrtop.model.snapshot import Freshness, LeftOut, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
+from brrrtop.scheduling.phases import PhaseWatch
 from brrrtop.session import verdict as verdicts
 from brrrtop.session.analyze import steady_analyses
 from brrrtop.session.baseline import BaselineTracker
@@ -30,7 +31,7 @@ from brrrtop.session.events import EventLog
 from brrrtop.session.verdict import History, Verdict
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
-from collectors.protocol.frames import Frame
+from collectors.protocol.frames import Frame, Kind
 from collectors.vocabulary import Metric
 
 GAUGE_POINTS = 120
@@ -39,7 +40,8 @@ KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
 RUN_NS, RUN_LOOKS = 1_000_000_000, 12
-"""Between two looks at all of the run, once there is a verdict; and of a live one in what is looked at."""
+"""Between two looks at all of the run, once there is a verdict; and in all of what is looked at. When the
+trainer does something else, the next look is at once."""
 
 
 class Session:
@@ -61,8 +63,6 @@ class Session:
         self._tried = tried
         self.in_view = True
         """Whether each snapshot has all that can be shown; if not, see `in_full`."""
-        self.goes_on: object = None
-        """What the trainer does, where somebody watches that: when it is another, the next look is at all."""
         self.follows = True
         """Whether each snapshot has the run up to now, or only one with a new verdict."""
         self._latest: Snapshot | None = None
@@ -87,6 +87,7 @@ class Session:
         """All of the newest analyses."""
         self._lack_kernels = False
         self._ledgers: dict[int | None, Ledger] = {}
+        self._watch = PhaseWatch()
         self._followed: tuple[int, object] = (-1, None)
         self._followed_ns = 0
         self._runs: dict[int | None, Run] = {}
@@ -265,17 +266,19 @@ class Session:
     def _follow_run(self, now: int) -> None:
         """The runs up to now, between two looks at them the last seconds alone; advice on one that has become
         another is made anew."""
-        is_told = self._followed == (self.verdicts, self.goes_on)
+        self._watch.tick(now)
+        goes_on = self._watch.goes_on
+        is_told = self._followed == (self.verdicts, goes_on)
         if self.timeline.observed is None or (is_told and not self.follows):
             return
         now = min(now, self.timeline.newest_ns or now)
         known = self.verdicts or (self._run and self._run.duration_ns > NOW_NS)
         watched_ns = min(self._run.duration_ns, OPEN_NS) if self._run else 0
-        often_ns = RUN_NS if self.source.span else max(RUN_NS, watched_ns // RUN_LOOKS)
+        often_ns = max(RUN_NS, watched_ns // RUN_LOOKS)
         soon = is_told and known and 0 <= now - self._followed_ns < often_ns
         look = Ledger.moved if soon and not self._is_over(now) else Ledger.run
         if look is Ledger.run:
-            self._followed, self._followed_ns = (self.verdicts, self.goes_on), now
+            self._followed, self._followed_ns = (self.verdicts, goes_on), now
         batches: dict[int | None, int | None] = {
             one.estimate.device.device_id: one.estimate.batch for one in self._judged
         }
@@ -308,6 +311,10 @@ class Session:
         try:
             self.timeline.add(frame)
             self.log.hear(frame)
+            if frame.kind == Kind.MARKS:
+                self._watch.add_marks(frame.body)
+            elif frame.kind == Kind.NAMES:
+                self._watch.add_names(frame.body)
         except Exception as fault:  # noqa: BLE001  as above
             self._refuse(fault)
 

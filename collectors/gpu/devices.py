@@ -251,7 +251,6 @@ LEAST_WINDOW_NS = 100_000_000
 """Closer samples give NaN (measured on an H200; NVML API reference says the same of zeros)."""
 _MIB = float(1 << 20)
 
-ACTIVITY = (1, 2, 5, 10)
 METRICS: dict[int, tuple[Metric, float]] = {
     1: (Metric.GRAPHICS_ACTIVE, 0.01),
     2: (Metric.SM_ACTIVE, 0.01),
@@ -267,25 +266,17 @@ METRICS: dict[int, tuple[Metric, float]] = {
     60: (Metric.NVLINK_RX_BYTES_PER_S, _MIB),
     61: (Metric.NVLINK_TX_BYTES_PER_S, _MIB),
 }
-"""`nvmlGpmMetricId_t` → our metric and its unit. Source: nvml.h, "GPM Metric Identifiers". Only
-activity (`ACTIVITY`) is asked for several times a second, as each metric takes the driver its time."""
+"""`nvmlGpmMetricId_t` → our metric and its unit. Source: nvml.h, "GPM Metric Identifiers"."""
 
 
 class GpmSampler:
-    """Two driver samples of one device, taken in turns.
+    """Two driver samples of one device, taken in turns."""
 
-    Args:
-        wanted: Of `METRICS`; each is the mean since the sample before.
-    """
-
-    def __init__(
-        self, nvml: Any, device: NvmlDevice, questions: Questions, wanted: Iterable[int]
-    ) -> None:
+    def __init__(self, nvml: Any, device: NvmlDevice, questions: Questions) -> None:
         self._nvml = nvml
         self._device = device
         self._ask = questions
-        self._wanted = list(wanted)
-        self._key = f"gpm {self._wanted[0]}"
+        self._wanted = list(METRICS)
         self._previous: Any = None
         self._previous_ns = 0
         self._fresh: Any = None
@@ -298,9 +289,8 @@ class GpmSampler:
         if support is None or not support.isSupportedDevice:
             self.message = "this GPU has no GPM counters (Hopper and newer have them)"
             return False
-        self._previous, self._fresh = (
-            self._ask.get("nvmlGpmSampleAlloc", key=f"{self._key} alloc {n}") for n in (1, 2)
-        )
+        self._previous = self._ask.get("nvmlGpmSampleAlloc")
+        self._fresh = self._ask.get("nvmlGpmSampleAlloc", key="gpm alloc 2")
         if self._previous is None or self._fresh is None:
             self.message = "the driver gives no room for GPM samples"
             self.close()
@@ -309,16 +299,20 @@ class GpmSampler:
 
     @property
     def metrics(self) -> frozenset[Metric]:
-        return frozenset(METRICS[metric][0] for metric in self._wanted if self.supported)
+        return (
+            frozenset(METRICS[metric][0] for metric in self._wanted)
+            if self.supported
+            else frozenset()
+        )
 
     def sample(self) -> list[tuple[Metric, float]]:
         if not self.supported:
             return []
         if self._previous_ns and time.monotonic_ns() - self._previous_ns < LEAST_WINDOW_NS:
             return []
-        taken = self._ask.ask(self._key, self._take)
+        taken = self._ask.ask("gpm sample", self._take)
         if taken is None:
-            self.message = self._ask.refused.get(self._key) or self._ask.absent.get(self._key)
+            self.message = self._ask.refused.get("gpm sample") or self._ask.absent.get("gpm sample")
             self._previous_ns = 0  # what is held is too old to be a neighbour
             return []
         self.message = None
@@ -327,8 +321,7 @@ class GpmSampler:
         self._previous, self._fresh = self._fresh, self._previous
         if not before_ns:
             return []
-        read = self._ask.ask(f"{self._key} read", lambda: self._read(self._fresh, self._previous))
-        return read or []
+        return self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._previous)) or []
 
     def _take(self) -> bool:
         self._nvml.nvmlGpmSampleGet(self._device.handle, self._fresh)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.gpu import nvml as fields
-from collectors.gpu.devices import ACTIVITY, METRICS, GpmSampler, NvmlDevice, Tenants, tenants
+from collectors.gpu.devices import GpmSampler, NvmlDevice, Tenants, tenants
 from collectors.gpu.nvml import Fields, Questions, Rate, code_of
 from collectors.protocol.frames import GAUGE, rounded_share, time_of_gauges
 from collectors.vocabulary import MPS, Metric
@@ -49,8 +49,7 @@ class DeviceSampler:
         self._trainer = trainer
         self._due_ns: dict[str, int] = {}
         self.questions = ask = Questions(nvml)
-        self.gpm = GpmSampler(nvml, device, ask, ACTIVITY)
-        self._gpm_rest = GpmSampler(nvml, device, ask, sorted(METRICS.keys() - set(ACTIVITY)))
+        self.gpm = GpmSampler(nvml, device, ask)
         self.tenants: Tenants | None = None
         self._power = Fields(ask, board, "power", [fields.POWER_INSTANT_MILLIWATT])
         steady = (fields.POWER_LIMIT_MILLIWATT, *_STEADY)
@@ -91,7 +90,7 @@ class DeviceSampler:
 
     def sample(self) -> list[Reading]:
         readings = [*self._usage(), *self._board_state()]
-        readings += [*self._gpm_rest.sample(), *self._links_now(), *self._xid()]
+        readings += [*self._links_now(), *self._xid()]
         if self._is_due("steady", STEADY_EVERY_NS):
             readings += self._steady_now()
         if self._is_due("processes", PROCESSES_EVERY_NS):
@@ -133,7 +132,7 @@ class DeviceSampler:
 
     def _links_now(self) -> list[Answer]:
         answers: list[Answer] = []
-        carried = self._gpm_rest.metrics
+        carried = self.gpm.metrics
         spared = [field for field, (metric, _) in _TRAFFIC.items() if metric in carried]
         at_ns = time.monotonic_ns()
         for field, count in self._traffic.values(spared).items():
@@ -193,7 +192,6 @@ class DeviceSampler:
 
     def close(self) -> None:
         self.gpm.close()
-        self._gpm_rest.close()
         self._free_events()
 
 

@@ -171,9 +171,7 @@ class LoaderWorkers:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._line = _cmdline(pid)
-        self._looks = 0
-        self._parents = [str(pid)]
-        """Its first thread, and those that had children."""
+        self._looks, self._parents = 0, [str(pid)]
         self._known: dict[int, bool] = {}
         self._seen: deque[Counter[str]] = deque(maxlen=LOOKS)
         self._count: int | None = None

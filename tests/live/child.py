@@ -24,15 +24,13 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     began = time.monotonic()
     for _ in range(rounds):
         time.sleep(pause_s)
-        fast = sampler.fast()
-        result.append({m.name: v for m, v in [*fast, *sampler.sample()]})
+        result.append({m.name: v for m, v in [*sampler.fast(), *sampler.sample()]})
     says = sampler.remarks
     absent = sorted(sampler.questions.absent)
     sampler.close()
     library = nvml.nvmlLib
     return {
         "rounds": result,
-        "fast": [m.name for m, _ in fast],
         "took_s": time.monotonic() - began,
         "says": says,
         "absent": absent,

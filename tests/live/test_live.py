@@ -7,7 +7,6 @@ import pytest
 from brrrtop.cli.commands.replay import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness
-from brrrtop.scheduling.phases import PhaseWatch
 from brrrtop.session import live
 from brrrtop.session.live import Live, alone
 from brrrtop.session.session import Session
@@ -269,12 +268,6 @@ def test_without_an_agent_no_burst_can_be_asked_for():
     with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.burst()
     bench.source.close()
-
-
-def test_what_goes_on_in_a_live_trainer_is_known_by_its_governor_alone(bench, monkeypatch):
-    monkeypatch.setattr(PhaseWatch, "goes_on", "evaluates")
-    bench.watch(1)
-    assert bench.session.goes_on == "evaluates"
 
 
 def test_the_agent_rests_while_a_feed_takes_its_samples(bench):

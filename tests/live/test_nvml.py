@@ -77,9 +77,7 @@ def test_without_gpm_traffic_comes_from_field_values(ask):
 
 
 def test_gpm_values_that_are_no_numbers_are_absent(ask):
-    got = ask("readings", FAKE_NVML_GPM="2=96,3=50,5=nan,10=inf")
-    last = got["rounds"][1]
-    assert got["fast"] == ["SM_ACTIVE"] and last["SM_OCCUPANCY"] == pytest.approx(0.5, abs=1e-3)
+    last = ask("readings", FAKE_NVML_GPM="2=96,5=nan,10=inf")["rounds"][1]
     assert last["SM_ACTIVE"] == pytest.approx(0.96, abs=1e-3)
     assert "TENSOR_ACTIVE" not in last
     assert "DRAM_ACTIVE" not in last
@@ -87,13 +85,13 @@ def test_gpm_values_that_are_no_numbers_are_absent(ask):
 
 def test_gpm_samples_are_never_taken_too_close(ask):
     got = ask("early", FAKE_NVML_GPM=GPM)
-    assert 2 <= got["calls"]["nvmlGpmSampleGet"] <= 2 * (1 + got["took_s"] / 0.1)
+    assert 1 <= got["calls"]["nvmlGpmSampleGet"] <= 1 + got["took_s"] / 0.1
     assert got["live_samples"] == 0
 
 
 def test_gpm_refused_is_said_and_not_hammered(ask):
     got = ask("readings", FAKE_NVML_GPM=GPM, FAKE_NVML_FAIL="nvmlGpmSampleGet=4")
-    assert got["calls"]["nvmlGpmSampleGet"] == 2, "one for activity, one for all else"
+    assert got["calls"]["nvmlGpmSampleGet"] == 1
     assert any("Permission" in line for line in got["says"])
     assert got["live_samples"] == 0
 

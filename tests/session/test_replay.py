@@ -15,7 +15,6 @@ from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.whatif.price import SimulatedEdits, simulate_edits
-from tests.memory_source import MemorySource
 from tests.recorded import analyzed
 
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
@@ -60,20 +59,6 @@ def test_the_last_seconds_move_at_each_look_and_the_run_once_a_second():
     assert all(moved) and len(moved) > 12
     assert len({run.span for run in runs}) <= len(runs) / 2 + 3  # and where a burst was judged
     assert runs[-1].duration_ns > 10_000_000_000
-
-
-class Growing(MemorySource):
-    span = None
-
-
-def test_a_live_run_is_looked_at_whole_as_soon_as_its_trainer_does_something_else():
-    with closing(open_source(str(YOUNG))) as recorded:
-        source, span = Growing(recorded.frames()), recorded.span
-    session, spans = Session(source), []
-    for at in range(1, 40):
-        session.goes_on = at > 33
-        spans.append(session.advance(span.t0_ns + at * 250_000_000, span.t1_ns).run.span)
-    assert spans[31] == spans[32] != spans[33] == spans[34]
 
 
 def test_a_playhead_that_went_back_knows_what_was_before():
