@@ -3,6 +3,7 @@
 Of a job all ranks, running or just started, with an agent in each, are one screen or one report."""
 
 import copy
+import ctypes
 import os
 import time
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def open_live(agent: Client | None, pid: int | None, options: Options, cmdline: 
         leave = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted.HOLDS
         agent.send(requests.kinds(requests.Wanted.DEFAULT | leave))
     sink = _sink(options)
+    with suppress(OSError, AttributeError):  # M_ARENA_MAX: each thread's own would keep a megabyte
+        ctypes.CDLL(None).mallopt(-8, 1)
     feeds = _feeds(pid, options)
     if agent is not None and pid is not None:
         stacks = StackFeed(pid)

@@ -19,7 +19,7 @@ from brrrtop.model import intervals
 from brrrtop.model.account import Account
 from brrrtop.model.intervals import Cover
 from brrrtop.model.run import CodeLine, Phase, PhaseKind
-from brrrtop.model.tables import I8, Bool, Span
+from brrrtop.model.tables import I8, Span
 from collectors.vocabulary import MarkClass
 
 MISTIMED_NS = 2_000_000
@@ -168,25 +168,23 @@ def sums_of(
     middles = np.array([(b.span.t0_ns + b.span.t1_ns) // 2 for b in bursts], np.int64)
     at = intervals.holders(phases.starts, phases.ends, middles)
     rows = np.where(at >= 0, phases.rows[np.maximum(at, 0)], -1) if len(phases.rows) else at
-    result, told = [], _told(evidence)
+    result = []
     for row in range(len(phases.keys)):
         starts, ends = phases.of(row)
         starts, ends = intervals.merge(*intervals.clip(starts, ends, span.t0_ns, span.t1_ns))
         if len(starts):
             in_phase = [one for one, r in zip(bursts, rows.tolist(), strict=True) if r == row]
-            result.append(_sums(evidence, told, phases.keys[row], starts, ends, in_phase))
+            result.append(_sums(evidence, phases.keys[row], starts, ends, in_phase))
     return result
 
 
-def _sums(
-    evidence: Evidence, told: Bool, key: Key, starts: I8, ends: I8, bursts: Sequence[Burst]
-) -> PhaseSums:
+def _sums(evidence: Evidence, key: Key, starts: I8, ends: I8, bursts: Sequence[Burst]) -> PhaseSums:
     cover = Cover(starts, ends)
     duration_ns = intervals.total(starts, ends)
     marked = evidence.waits
     waits_ns = int(cover.between(*marked).sum())
     rest_ns = duration_ns - waits_ns
-    (making, reading, launching), samples = _sampled_shares(evidence, told, (starts, ends))
+    (making, reading, launching), samples = _sampled_shares(evidence, (starts, ends), marked)
     if key[0] is PhaseKind.SAVING:  # files that it opens are its own
         reading = 0.0
     points = evidence.step_ends if key[0] is PhaseKind.TRAIN else evidence.wait_ends
@@ -238,22 +236,17 @@ def _pace(cover: Cover, points: I8, waits: tuple[I8, I8]) -> Pace:
     )
 
 
-def _told(evidence: Evidence) -> Bool:
-    """The samples outside the loader's waits. Beside a wait that a mark measured, one of the same wait is
-    but mistimed."""
-    samples, (starts, ends) = evidence.samples, evidence.waits
-    around = intervals.merge(starts - MISTIMED_NS, ends + MISTIMED_NS)
-    told = ~samples.asks | (intervals.holders(*around, samples.times_ns) < 0)
-    return np.asarray(told & (intervals.holders(starts, ends, samples.times_ns) < 0))
-
-
 def _sampled_shares(
-    evidence: Evidence, told: Bool, phase: tuple[I8, I8]
+    evidence: Evidence, phase: tuple[I8, I8], marked: tuple[I8, I8]
 ) -> tuple[tuple[float, ...], int]:
     """Shares of a phase, outside the loader's waits, in which the loop makes its batches itself, by preparing
     them and by reading files for them; and in which it is on its way to a launch. Of how many samples."""
     samples = evidence.samples
-    inside = told & (intervals.holders(*phase, samples.times_ns) >= 0)
+    inside = intervals.holders(*phase, samples.times_ns) >= 0
+    # Beside a wait that a mark measured, a sample of the same wait is but mistimed.
+    around = intervals.merge(marked[0] - MISTIMED_NS, marked[1] + MISTIMED_NS)
+    inside &= intervals.holders(*marked, samples.times_ns) < 0
+    inside &= ~samples.asks | (intervals.holders(*around, samples.times_ns) < 0)
     times = (samples.highs_ns - samples.lows_ns)[inside].astype(np.float64)
     if len(times) < LEAST_SAMPLES:
         return (0.0, 0.0, 0.0), len(times)

@@ -20,8 +20,7 @@ from collectors.protocol.frames import GAUGE, Frame, Kind, plausible
 from collectors.protocol.requests import Op
 from collectors.vocabulary import MarkClass, Metric
 
-REST_NS = 3_000_000_000
-"""Between two orders to rest: the agent samples again five seconds after the last."""
+REST_NS = 3_000_000_000  # between two orders to rest, which hold for 5 s
 OLD_S = 60.0
 """A trainer as old as that is past its beginnings, as far as anybody can tell."""
 

@@ -148,10 +148,14 @@ COMPILED_FUNCTION = "CompiledFunction"
 
 
 def _updates_twice(analysis: Analysis) -> bool:
-    """Whether steps have two updates and more, by the ranges of optimizers."""
-    known = optimizer(analysis.facts)
-    updates = known.updates if known is not None else None
-    return (updates or 0) > 1.5 * (analysis.estimate.steps_covered or np.inf)
+    """Whether steps have two updates and more, by the ranges of optimizers; live, by the marks of others than
+    the one whose updates are the steps."""
+    known, marks = optimizer(analysis.facts), analysis.facts.window.marks
+    updates = (known.updates if known is not None else None) or 0
+    others = (marks.classes == MarkClass.OPTIMIZER) & (marks.starts_ns == marks.ends_ns)
+    steps = int((marks.classes == MarkClass.STEP).sum())
+    twice = updates > 1.5 * (analysis.estimate.steps_covered or np.inf)
+    return bool(twice or 2 * others.sum() > steps)
 
 
 def _differences(analysis: Analysis) -> Risk | None:

@@ -159,8 +159,7 @@ YOUNG_S = 0.5
 """A child that is about to run another program has its parent's command line until it does."""
 MOST = 64
 """Workers looked at; more say no more."""
-ALL_EVERY = 4
-"""Looks until all threads of the trainer, of which there may be hundreds, are asked for children again."""
+ALL_EVERY = 4  # looks: a trainer may have hundreds of threads
 DISK, BUSY, ASLEEP = "D", "R", "S"
 _WORDS = {DISK: "in disk wait", BUSY: "busy on their CPUs", ASLEEP: "asleep"}
 

@@ -121,9 +121,10 @@ def test_steps_that_differ_make_compiling_and_capturing_a_risk(scene: Scene, ris
     assert not leads & {"compile", "compile-reduce-overhead"}
 
 
-def test_several_updates_in_a_step_are_a_risk_to_graphs_alone():
-    """A GAN, whose graphs' outputs are overwritten before their backward pass."""
-    shown = analyzed(GAINS / "measured" / "example_dcgan.brrr")
+@pytest.mark.parametrize("name", ["measured/example_dcgan", "h200-6/example_vae_gan"])
+def test_several_updates_in_a_step_are_a_risk_to_graphs_alone(name):
+    """GANs, whose graphs' outputs are overwritten before their backward pass."""
+    shown = analyzed(GAINS / f"{name}.brrr")
     assert {row.edit: row.risk for row in shown.whatif if row.risk} == {
         "compile-reduce-overhead": "two-updates"
     }
