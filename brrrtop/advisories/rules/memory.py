@@ -45,13 +45,13 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     if context.host_sets_the_pace or context.partly_compiled or context.serves:
         return None
     share = units.share(row.changed_share or 0.0)
-    message = f"{share} of the time goes to kernels that torch.compile replaces by fused ones"
+    message = f"{share} of the time goes to kernels that torch.compile replaces"
     if row.now is not None and row.then is not None and row.then.kernels < row.now.kernels:
         message += f": {row.now.kernels:.0f} launches {context.per} become {row.then.kernels:.0f}"
     if runs is None or not runs.count:
         return finding(message, line, share=row.changed_share, changed_share=row.changed_share)
     return finding(
-        f"{message}; unfused, each reads and writes whole tensors",
+        f"{message}; fused ops read and write their tensors once",
         line,
         share=row.changed_share,
         changed_share=row.changed_share,

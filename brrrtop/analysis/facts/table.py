@@ -270,7 +270,7 @@ class Facts(Struct, frozen=True, eq=False, dict=True):
         here = np.isin(gauges.device_ids, (self.window.device.device_id, -1))
         means: dict[int, float] = {}
         largest: dict[int, float] = {}
-        here &= np.isfinite(gauges.values)
+        here &= np.abs(gauges.values) < 1 << 62  # neither missing nor garbled
         for metric in np.unique(gauges.metrics[here]):
             values = gauges.values[here & (gauges.metrics == metric)]
             means[int(metric)] = float(values.mean())
