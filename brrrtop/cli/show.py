@@ -19,6 +19,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,10 +159,12 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     os.environ.setdefault("ESCDELAY", "30")  # ms; Textual's 100 is felt
     with note_interrupts() as tell_from_now_on:
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # 4 MB that asyncio does without
-        from brrrtop.tui.app import BrrrtopApp
-
+        with suppress(ImportError):  # a library's next version may not
+            import_module("brrrtop.tui.app")
         if not sys.modules["ssl"]:
             del sys.modules["ssl"]
+        from brrrtop.tui.app import BrrrtopApp
+
         kept = load_settings()
         palette = palette_of(options, kept)
         app = BrrrtopApp(
