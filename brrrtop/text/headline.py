@@ -158,8 +158,9 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     cause = next((one for one in named if one in lost), max(lost, key=lambda bucket: lost[bucket]))
     if estimate.regime is Regime.MIXED:
         return (
-            f"GPU computes {units.share(share['compute'])}, uses its memory {units.share(share['memory'])}, "
-            f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
+            f"GPU computes {units.share(share['compute'])}, reads and writes memory "
+            f"{units.share(share['memory'])}, {_waits(cause, snapshot)} {units.share(lost[cause])} "
+            "of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
         late = remedy(snapshot) and snapshot.advisories[0].kind == LATE_BATCH and cause != INPUT
